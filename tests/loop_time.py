@@ -72,7 +72,7 @@ async def watched() -> AsyncIterator[LoopTime]:
 
     `longest` is complete after the block.
     """
-    seen = LoopTime()
+    loop = LoopTime()
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -84,16 +84,16 @@ async def watched() -> AsyncIterator[LoopTime]:
         while True:
             await asyncio.sleep(0)
             now = time.thread_time()
-            seen.longest = max(seen.longest, now - before)
+            loop.longest = max(loop.longest, now - before)
             before = now
 
     watching = asyncio.create_task(watch())
     try:
         await asyncio.sleep(0)
-        yield seen
+        yield loop
         await asyncio.sleep(0)
     finally:
         watching.cancel()
-        seen.longest /= max(before_slowdown, slowdown())
+        loop.longest /= max(before_slowdown, slowdown())
         if was_enabled:
             gc.enable()

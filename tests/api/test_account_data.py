@@ -150,8 +150,8 @@ async def test_erasure_deletes_all_data_except_the_anonymous_ledger(brief: AppFi
     assert all(row["expires_at"] is not None for row in rest.get("media", ()))
     assert remains(brief, ben.id) == remaining, "another's is as it was"
     assert (await brief.client.get(other_file)).status_code == 200
-    again = await brief.client.post("/signin", data={"email": "ada@example.com", "password": "x"})
-    assert again.status_code == 401
+    second_response = await brief.client.post("/signin", data={"email": "ada@example.com", "password": "x"})
+    assert second_response.status_code == 401
 
 
 def remains(app: AppFixture, account_id: str) -> dict[str, list[dict[str, Any]]]:

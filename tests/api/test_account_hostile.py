@@ -215,8 +215,8 @@ async def test_signing_out_everywhere_ends_the_other_sessions(app: AppFixture) -
     form = {"csrf": await signed_in(app)}
     page = await app.client.get("/account/security")
     assert page.text.count("Firefox") >= 2
-    done = await app.client.post("/account/sessions/end", data=form)
-    assert done.headers["Location"].endswith("done=sessions")
+    response = await app.client.post("/account/sessions/end", data=form)
+    assert response.headers["Location"].endswith("done=sessions")
     assert [await app.database.read(login_sessions.session(token)) for token in others] == [
         None,
         None,

@@ -108,8 +108,8 @@ async def test_a_rolled_key_keeps_name_limits_and_spending(any_database_app: App
     await run(app, newest[1])
     page = (await app.client.get("/account/keys")).text
     assert page.count("0.12</data> of 1.00 USD") == 2, "both keys count against the same budget"
-    again = await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})
-    assert again.status_code == 404
+    second_response = await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})
+    assert second_response.status_code == 404
     assert await app.database.read(ledger_queries.verify()) == ()
 
 

@@ -121,8 +121,8 @@ async def test_operator_cancels_a_run_of_another_account(app: AppFixture) -> Non
     assert answer.status_code == 303
     async with asyncio.timeout(60):
         result = await app.predictions.get_any(started)
-        ended = await app.predictions.wait(result, 60)
-    assert str(ended.state) == "canceled"
+        prediction = await app.predictions.wait(result, 60)
+    assert str(prediction.state) == "canceled"
     await app.until("5.00", "0.00")
 
 

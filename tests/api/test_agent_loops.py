@@ -200,9 +200,9 @@ async def test_images_of_tool_results_follow_the_last_result(gateway: Gateway) -
 
 async def test_provider_side_state_and_tools_are_refused(gateway: Gateway) -> None:
     client = gateway.openai()
-    with pytest.raises(openai.BadRequestError) as before:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
-    assert before.value.param == "previous_response_id"
+    assert excinfo.value.param == "previous_response_id"
     function = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
     with pytest.raises(openai.BadRequestError, match="can be chosen only with a model of its provider"):
         await client.responses.create(

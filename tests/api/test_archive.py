@@ -176,8 +176,8 @@ async def test_an_export_has_the_archived_records_of_its_account(app: AppFixture
     data = b"".join(
         [piece async for piece in export_account(application.database, application.blobs, app.account.id)]
     )
-    with zipfile.ZipFile(io.BytesIO(data)) as opened:
-        text = opened.read("archive.jsonl")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        text = archive.read("archive.jsonl")
     rows = [segments.msgspec.json.decode(line) for line in text.splitlines()]
     [prediction] = [row for row in rows if row["record"] == "prediction"]
     assert (prediction["id"], prediction["cost_usd"]) == (run["id"], "0.04")
@@ -283,10 +283,14 @@ def test_a_segment_keeps_its_hash_when_lines_are_erased() -> None:
     lines = [segments.line_of("audit", name, {"id": name, "detail": b"x"}) for name in ("a", "b", "c")]
     segment = segments.build(header, lines)
     erased, count = segments.erase(segment, {"b"})
-    again = segments.parse(erased.data)
-    assert (count, again.hash, blob_key(again.data) == blob_key(segment.data)) == (1, segment.hash, False)
-    assert [bool(line.erased) for line in again.lines] == [False, True, False]
-    assert segments.erase(again, {"b"})[1] == 0
+    second_segment = segments.parse(erased.data)
+    assert (count, second_segment.hash, blob_key(second_segment.data) == blob_key(segment.data)) == (
+        1,
+        segment.hash,
+        False,
+    )
+    assert [bool(line.erased) for line in second_segment.lines] == [False, True, False]
+    assert segments.erase(second_segment, {"b"})[1] == 0
 
 
 @pytest.mark.parametrize(

@@ -203,10 +203,10 @@ async def test_another_server_runs_an_accepted_background_response(either: Path)
         runner = server.batch_processor._runner
         assert runner is not None
         other.attach(runner)
-        running = asyncio.create_task(other.run())
+        task = asyncio.create_task(other.run())
         response = await ended(gateway, accepted.id)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
         assert (response.status, response.output_text) == ("completed", "word word word")
         assert (await client.responses.retrieve(canceled.id)).status == "cancelled"
         assert len(gateway.acme.seen) == 1

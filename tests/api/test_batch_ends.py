@@ -61,12 +61,14 @@ async def test_charged_line_has_its_result_in_every_end_state(
     batch = await create_batch(stopping_gateway, [chat_line("a")])
     cost = await line_is_charged(stopping_gateway)
     await end_without_another_try(stopping_gateway, batch.id, outcome)
-    done = await finished_batch(stopping_gateway, batch)
-    assert done.status == outcome
-    assert [line["custom_id"] for line in await content(stopping_gateway, done.output_file_id)] == ["a"]
-    assert await content(stopping_gateway, done.error_file_id) == []
-    assert done.request_counts is not None
-    assert done.request_counts.model_dump() == {"total": 1, "completed": 1, "failed": 0}
+    final_batch = await finished_batch(stopping_gateway, batch)
+    assert final_batch.status == outcome
+    assert [line["custom_id"] for line in await content(stopping_gateway, final_batch.output_file_id)] == [
+        "a"
+    ]
+    assert await content(stopping_gateway, final_batch.error_file_id) == []
+    assert final_batch.request_counts is not None
+    assert final_batch.request_counts.model_dump() == {"total": 1, "completed": 1, "failed": 0}
     assert before - money.parse_usd((await stopping_gateway.app.balance())[0]) == cost
     assert len(stopping_gateway.acme.seen) == 1
 
@@ -83,8 +85,10 @@ async def test_a_limited_key_gets_the_result_of_its_charged_line(
     await line_is_charged(stopping_gateway)
     await stopping_gateway.app.database.write(keys.revoke(key.id))
     await end_without_another_try(stopping_gateway, batch.id, "failed")
-    done = await finished_batch(stopping_gateway, batch)
-    assert [line["custom_id"] for line in await content(stopping_gateway, done.output_file_id)] == ["a"]
+    final_batch = await finished_batch(stopping_gateway, batch)
+    assert [line["custom_id"] for line in await content(stopping_gateway, final_batch.output_file_id)] == [
+        "a"
+    ]
 
 
 @pytest.mark.parametrize("outcome", ["expired", "cancelled"])
@@ -101,9 +105,9 @@ async def test_a_charged_line_without_a_stored_response_is_free(
         batch = await create_batch(stopping_gateway, [chat_line("a")])
         cost = await line_is_charged(stopping_gateway)
     await end_without_another_try(stopping_gateway, batch.id, outcome)
-    done = await finished_batch(stopping_gateway, batch)
-    assert done.status == outcome
-    (line,) = await content(stopping_gateway, done.output_file_id)
+    final_batch = await finished_batch(stopping_gateway, batch)
+    assert final_batch.status == outcome
+    (line,) = await content(stopping_gateway, final_batch.output_file_id)
     assert (line["custom_id"], line["response"]["status_code"]) == ("a", 200)
     assert before - money.parse_usd((await stopping_gateway.app.balance())[0]) == cost
     assert await stopping_gateway.app.faults() == ()
@@ -127,9 +131,9 @@ async def test_a_charged_line_without_a_result_is_refunded(
     else:
         stopping_gateway.acme.mode = "refuse"
     await end_without_another_try(stopping_gateway, batch.id, "failed")
-    done = await finished_batch(stopping_gateway, batch)
-    assert await content(stopping_gateway, done.output_file_id) == []
-    assert len(await content(stopping_gateway, done.error_file_id)) == 1
+    final_batch = await finished_batch(stopping_gateway, batch)
+    assert await content(stopping_gateway, final_batch.output_file_id) == []
+    assert len(await content(stopping_gateway, final_batch.error_file_id)) == 1
     assert money.parse_usd((await stopping_gateway.app.balance())[0]) == before
     assert {call["cost_usd"] for call in await stopping_gateway.calls()} == {"0.00"}
     assert await stopping_gateway.app.faults() == ()

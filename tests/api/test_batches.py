@@ -98,11 +98,15 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
     batch = await create_batch(gateway, lines, metadata={"job": "nightly"})
     assert (batch.object, batch.endpoint, batch.completion_window) == ("batch", CHAT, "24h")
     assert batch.expires_at == batch.created_at + 24 * 3600
-    done = await finished_batch(gateway, batch)
-    assert (done.status, done.metadata, done.error_file_id) == ("completed", {"job": "nightly"}, None)
-    assert done.request_counts is not None
-    assert done.request_counts.model_dump() == {"total": 15, "completed": 15, "failed": 0}
-    result = {line["custom_id"]: line for line in await content(gateway, done.output_file_id)}
+    final_batch = await finished_batch(gateway, batch)
+    assert (final_batch.status, final_batch.metadata, final_batch.error_file_id) == (
+        "completed",
+        {"job": "nightly"},
+        None,
+    )
+    assert final_batch.request_counts is not None
+    assert final_batch.request_counts.model_dump() == {"total": 15, "completed": 15, "failed": 0}
+    result = {line["custom_id"]: line for line in await content(gateway, final_batch.output_file_id)}
     assert result.keys() == {line["custom_id"] for line in lines}
     assert len({line["id"] for line in result.values()}) == 15
     first = result["n1"]
@@ -124,11 +128,11 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
 
 async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:
     lines = [chat_line("good"), chat_line("unknown", model="none/such"), chat_line("wrong", n=0)]
-    done = await finished_batch(gateway, await create_batch(gateway, lines))
-    assert done.request_counts is not None
-    assert done.request_counts.model_dump() == {"total": 3, "completed": 1, "failed": 2}
-    assert [line["custom_id"] for line in await content(gateway, done.output_file_id)] == ["good"]
-    failed = {line["custom_id"]: line["response"] for line in await content(gateway, done.error_file_id)}
+    batch = await finished_batch(gateway, await create_batch(gateway, lines))
+    assert batch.request_counts is not None
+    assert batch.request_counts.model_dump() == {"total": 3, "completed": 1, "failed": 2}
+    assert [line["custom_id"] for line in await content(gateway, batch.output_file_id)] == ["good"]
+    failed = {line["custom_id"]: line["response"] for line in await content(gateway, batch.error_file_id)}
     assert failed["unknown"]["status_code"] == 404
     assert failed["unknown"]["body"]["error"]["code"] == "model_not_found"
     assert failed["wrong"]["body"]["error"]["param"] == "n"
@@ -157,25 +161,25 @@ async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:
 async def test_an_invalid_input_fails_before_any_line_runs(
     gateway: Gateway, lines: bytes, code: str, line: int | None, param: str | None
 ) -> None:
-    done = await finished_batch(gateway, await create_batch(gateway, lines or b"\n"))
-    assert done.status == "failed"
-    assert done.errors is not None
-    assert done.errors.data is not None
-    error = done.errors.data[0]
+    batch = await finished_batch(gateway, await create_batch(gateway, lines or b"\n"))
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert batch.errors.data is not None
+    error = batch.errors.data[0]
     assert (error.code, error.line, error.param) == (code, line, param)
-    (visible,) = await content(gateway, done.error_file_id)
+    (visible,) = await content(gateway, batch.error_file_id)
     assert (visible["error"]["code"], visible["response"]) == (code, None)
     assert gateway.acme.seen == []
 
 
 async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, {"batch_lines": 2, "batch_file_bytes": 2000}) as gateway:
-        done = await finished_batch(
+        batch = await finished_batch(
             gateway, await create_batch(gateway, [chat_line(str(n)) for n in range(3)])
         )
-        assert done.errors is not None
-        assert done.errors.data is not None
-        assert done.errors.data[0].code == "too_many_lines"
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert batch.errors.data[0].code == "too_many_lines"
         with pytest.raises(openai.BadRequestError, match="at most 2,000 bytes"):
             await create_batch(gateway, b" " * 2001)
         assert (
@@ -198,8 +202,8 @@ async def test_invalid_fields_create_no_batch(gateway: Gateway, fields: dict[str
     body = {"input_file_id": "file_1", "endpoint": CHAT, "completion_window": "24h", **fields}
     answer = await gateway.app.client.post("/v1/batches", json=body, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-    listed = await gateway.app.client.get("/v1/batches", headers=gateway.headers)
-    assert listed.json()["data"] == []
+    response = await gateway.app.client.get("/v1/batches", headers=gateway.headers)
+    assert response.json()["data"] == []
 
 
 async def test_an_input_has_the_purpose_batch_and_one_account(gateway: Gateway) -> None:
@@ -222,9 +226,9 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
     }
     for endpoint, body in bodies.items():
         line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": body}
-        done = await finished_batch(gateway, await create_batch(gateway, [line], endpoint))
-        result = await content(gateway, done.output_file_id)
-        assert result, await content(gateway, done.error_file_id)
+        batch = await finished_batch(gateway, await create_batch(gateway, [line], endpoint))
+        result = await content(gateway, batch.output_file_id)
+        assert result, await content(gateway, batch.error_file_id)
         direct = await gateway.app.client.post(endpoint, json=body, headers=gateway.headers)
         assert result[0]["response"]["body"].keys() == direct.json().keys()
 
@@ -232,9 +236,9 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
 async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -> None:
     key = await gateway.app.limited_key(Scope(services=("acme/small",)))
     lines = [chat_line("allowed"), chat_line("other", model="anth/small")]
-    done = await finished_batch(gateway, await create_batch(gateway, lines, key=key), key)
-    assert [line["custom_id"] for line in await content(gateway, done.output_file_id, key)] == ["allowed"]
-    (refused,) = await content(gateway, done.error_file_id, key)
+    batch = await finished_batch(gateway, await create_batch(gateway, lines, key=key), key)
+    assert [line["custom_id"] for line in await content(gateway, batch.output_file_id, key)] == ["allowed"]
+    (refused,) = await content(gateway, batch.error_file_id, key)
     assert (refused["custom_id"], refused["response"]["status_code"]) == ("other", 403)
     assert len(gateway.anth.seen) == 0
 
@@ -249,13 +253,13 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
     await gateway.app.database.write(keys.revoke(row.id))
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
-    done = await finished_batch(gateway, batch)
-    assert done.status == "failed"
-    assert done.errors is not None
-    assert done.errors.data is not None
-    assert done.errors.data[0].code == "invalid_api_key"
-    answered = await content(gateway, done.output_file_id)
-    unanswered = await content(gateway, done.error_file_id)
+    final_batch = await finished_batch(gateway, batch)
+    assert final_batch.status == "failed"
+    assert final_batch.errors is not None
+    assert final_batch.errors.data is not None
+    assert final_batch.errors.data[0].code == "invalid_api_key"
+    answered = await content(gateway, final_batch.output_file_id)
+    unanswered = await content(gateway, final_batch.error_file_id)
     assert len(answered) + len(unanswered) == 60
     assert len(unanswered) > 0
     assert len(gateway.acme.seen) == len(answered)
@@ -287,10 +291,10 @@ async def test_canceled_batch_keeps_completed_lines(any_database_gateway: Gatewa
     assert (canceled.status, canceled.cancelling_at is None) == ("cancelling", False)
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
-    done = await finished_batch(gateway, batch)
-    assert done.status == "cancelled"
-    answered = await content(gateway, done.output_file_id)
-    unanswered = await content(gateway, done.error_file_id)
+    final_batch = await finished_batch(gateway, batch)
+    assert final_batch.status == "cancelled"
+    answered = await content(gateway, final_batch.output_file_id)
+    unanswered = await content(gateway, final_batch.error_file_id)
     assert len(answered) == len(gateway.acme.seen) < 60
     assert len(answered) + len(unanswered) == 60
     assert {line["error"]["code"] for line in unanswered} == {"batch_cancelled"}
@@ -304,9 +308,9 @@ async def test_the_completion_window_is_enforced(
 ) -> None:
     gateway = any_database_gateway
     monkeypatch.setattr(service, "WINDOW_US", 0)
-    done = await finished_batch(gateway, await create_batch(gateway, [chat_line(str(n)) for n in range(3)]))
-    assert (done.status, done.expired_at is None) == ("expired", False)
-    assert done.output_file_id is None
+    batch = await finished_batch(gateway, await create_batch(gateway, [chat_line(str(n)) for n in range(3)]))
+    assert (batch.status, batch.expired_at is None) == ("expired", False)
+    assert batch.output_file_id is None
 
 
 async def test_batch_without_credit_waits_and_names_the_reason(gateway: Gateway) -> None:
@@ -327,17 +331,17 @@ async def test_batch_without_credit_waits_and_names_the_reason(gateway: Gateway)
 async def test_lines_wait_for_funds_held_by_other_lines(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     lines = [chat_line(str(n), max_tokens=3000) for n in range(12)]
-    done = await finished_batch(gateway, await create_batch(gateway, lines))
-    assert len(await content(gateway, done.output_file_id)) == 12
+    batch = await finished_batch(gateway, await create_batch(gateway, lines))
+    assert len(await content(gateway, batch.output_file_id)) == 12
     assert (await gateway.app.balance())[1] == "0.00"
 
 
 async def test_batch_waits_for_the_rate_limit_of_its_key(gateway: Gateway) -> None:
     key = await gateway.app.limited_key(Scope(rpm=60))
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(62)], key=key)
-    done = await finished_batch(gateway, batch)
-    assert done.status == "completed"
-    assert len(await content(gateway, done.output_file_id)) == 62
+    final_batch = await finished_batch(gateway, batch)
+    assert final_batch.status == "completed"
+    assert len(await content(gateway, final_batch.output_file_id)) == 62
 
 
 async def test_lines_are_retried_when_the_model_server_fails(
@@ -345,11 +349,11 @@ async def test_lines_are_retried_when_the_model_server_fails(
 ) -> None:
     monkeypatch.setattr("sixfold.core.batches.lines._RETRY_SECONDS", (0, 0, 0))
     gateway.acme.modes = ["fail", "fail"]
-    done = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
-    assert len(await content(gateway, done.output_file_id)) == 1
+    batch = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
+    assert len(await content(gateway, batch.output_file_id)) == 1
     gateway.acme.mode = "fail"
-    done = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
-    (failed,) = await content(gateway, done.error_file_id)
+    batch = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
+    (failed,) = await content(gateway, batch.error_file_id)
     assert failed["response"]["status_code"] >= 500
     assert len([call for call in await gateway.settled(2) if call["status"] == "succeeded"]) == 1
 
@@ -370,8 +374,8 @@ async def test_batch_completes_after_its_input_file_is_deleted(gateway: Gateway)
     await gateway.openai().files.delete(batch.input_file_id)
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
-    done = await finished_batch(gateway, batch)
-    assert len(await content(gateway, done.output_file_id)) == 20
+    final_batch = await finished_batch(gateway, batch)
+    assert len(await content(gateway, final_batch.output_file_id)) == 20
 
 
 async def test_repeated_create_has_one_batch(gateway: Gateway) -> None:
@@ -428,5 +432,5 @@ async def test_an_unforeseen_error_does_not_stop_the_batches(
         await look(self)
 
     monkeypatch.setattr(BatchProcessor, "_look", failing_once)
-    done = await finished_batch(gateway, await create_batch(gateway, [chat_line("n1", 1)]))
-    assert (done.status, errors) == ("completed", [])
+    batch = await finished_batch(gateway, await create_batch(gateway, [chat_line("n1", 1)]))
+    assert (batch.status, errors) == ("completed", [])

@@ -65,18 +65,18 @@ async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: 
         url = await create_image(app)
         if cold:
             await clear_cache(app, tmp_path)
-        whole = await app.client.get(url)
-        assert (whole.status_code, whole.headers["Content-Type"]) == (200, "image/png")
-        size = len(whole.content)
-        assert whole.headers["Content-Length"] == str(size)
+        full_response = await app.client.get(url)
+        assert (full_response.status_code, full_response.headers["Content-Type"]) == (200, "image/png")
+        size = len(full_response.content)
+        assert full_response.headers["Content-Length"] == str(size)
         part = await app.client.get(url, headers={"Range": "bytes=10-19"})
-        assert (part.status_code, part.content) == (206, whole.content[10:20])
+        assert (part.status_code, part.content) == (206, full_response.content[10:20])
         assert part.headers["Content-Range"] == f"bytes 10-19/{size}"
         tail = await app.client.get(url, headers={"Range": "bytes=-5"})
-        assert tail.content == whole.content[-5:]
+        assert tail.content == full_response.content[-5:]
         beyond = await app.client.get(url, headers={"Range": f"bytes={size}-"})
         assert beyond.status_code == 416
-        known = await app.client.get(url, headers={"If-None-Match": whole.headers["ETag"]})
+        known = await app.client.get(url, headers={"If-None-Match": full_response.headers["ETag"]})
         assert (known.status_code, known.content) == (304, b"")
         head = await app.client.head(url)
         assert (head.status_code, head.headers["Content-Length"]) == (200, str(size))
@@ -139,9 +139,9 @@ async def test_save_path_that_conflicts_with_file_or_folder_is_409(
 ) -> None:
     async with on_s3(tmp_path) as app:
         assert (await app.client.get("/create_and_upload_image", params=SMALL)).status_code == 200
-        refused = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
-        assert refused.status_code == 409
-        assert message in refused.text
+        response = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
+        assert response.status_code == 409
+        assert message in response.text
 
 
 # -- links -----------------------------------------------------------------------------------------

@@ -117,8 +117,8 @@ async def test_stored_file_is_named_by_its_id(gateway: Gateway) -> None:
     )
     await respond(gateway, {"type": "input_file", "file_id": file.id})
     await message(gateway, {"type": "document", "source": {"type": "file", "file_id": file.id}})
-    for seen in (*gateway.acme.seen[-2:], gateway.anth.seen[-1]):
-        assert TEXT in "\n".join(texts(seen))
+    for request in (*gateway.acme.seen[-2:], gateway.anth.seen[-1]):
+        assert TEXT in "\n".join(texts(request))
     other = gateway.openai(key=gateway.app.other)
     with pytest.raises(openai.NotFoundError, match="No such File object"):
         await other.chat.completions.create(
@@ -246,15 +246,15 @@ async def test_files_of_a_request_are_as_large_as_its_body(
             if name == "a.png":
                 part = {"type": "input_image", "file_id": file.id}
             calls = len(gateway.acme.seen)
-            with pytest.raises(openai.APIStatusError, match="bytes: send fewer or smaller files") as caught:
+            with pytest.raises(openai.APIStatusError, match="bytes: send fewer or smaller files") as excinfo:
                 await chat(gateway, *[part] * 3)
-            assert (caught.value.status_code, len(gateway.acme.seen)) == (413, calls)
+            assert (excinfo.value.status_code, len(gateway.acme.seen)) == (413, calls)
 
 
 async def test_message_errors_have_the_shape_of_their_api(gateway: Gateway) -> None:
-    with pytest.raises(anthropic.BadRequestError, match="must be base64, text, content") as caught:
+    with pytest.raises(anthropic.BadRequestError, match="must be base64, text, content") as excinfo:
         await message(gateway, {"type": "document", "source": {"type": "x"}})
-    body: Any = caught.value.body
+    body: Any = excinfo.value.body
     assert body["error"]["type"] == "invalid_request_error"
 
 

@@ -288,8 +288,8 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
     stranger = gateway.app.visitor()
     assert (await stranger.get(result[0])).status_code == 401
     assert (await stranger.get(f"{where}/events")).status_code == 401
-    listed = await gateway.app.client.get("/v1/files", headers=bearer(gateway.app.other))
-    assert listed.json()["data"] == []
+    response = await gateway.app.client.get("/v1/files", headers=bearer(gateway.app.other))
+    assert response.json()["data"] == []
 
 
 async def test_stopping_server_stores_the_partial_answer(gateway: Gateway) -> None:

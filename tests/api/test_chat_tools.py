@@ -194,7 +194,7 @@ async def test_operator_only_tool_server_is_hidden_from_users(tmp_path: Path) ->
     ],
 )
 async def test_invalid_mcp_settings_are_reported(tmp_path: Path, name: str, row: Any, reason: str) -> None:
-    with pytest.raises(InvalidSetting, match=reason) as refused:
+    with pytest.raises(InvalidSetting, match=reason) as excinfo:
         async with running_gateway(tmp_path, tables={"mcp": {name: row}}):
             pass
-    assert "secret@" not in str(refused.value)
+    assert "secret@" not in str(excinfo.value)

@@ -105,11 +105,11 @@ def test_repeated_idempotency_key_is_charged_once(client: Client) -> None:
 
 
 def test_an_error_names_its_inputs(client: Client, served: ServedApp) -> None:
-    with pytest.raises(ApiError) as raised:
+    with pytest.raises(ApiError) as excinfo:
         client.run("ra1", {"prompt": "", "size": "huge"})
-    assert raised.value.status == 400
-    assert set(raised.value.problems) == {"prompt", "size"}
-    assert raised.value.request_id
+    assert excinfo.value.status == 400
+    assert set(excinfo.value.problems) == {"prompt", "size"}
+    assert excinfo.value.request_id
     with pytest.raises(ApiError, match="401"), Client("sk-wrong", served.url) as wrong:
         wrong.account.get()
     with pytest.raises(ClientError, match="slug is empty"):
@@ -175,9 +175,9 @@ def prediction(status: str) -> Prediction:
     return row
 
 
-def client_with(answers: list[httpx.Response | Exception], seen: list[httpx.Request]) -> Client:
+def client_with(answers: list[httpx.Response | Exception], requests: list[httpx.Request]) -> Client:
     def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
+        requests.append(request)
         result = answers.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -189,32 +189,34 @@ def client_with(answers: list[httpx.Response | Exception], seen: list[httpx.Requ
 def test_requests_are_repeated_only_where_that_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     pause = requests.pause
     monkeypatch.setattr(requests, "pause", lambda *each: None if pause(*each) is None else 0.0)
-    seen: list[httpx.Request] = []
+    observed_requests: list[httpx.Request] = []
     busy = httpx.Response(503, json={"error": "full"}, headers={"Retry-After": "0"})
-    done = httpx.Response(200, json=prediction("succeeded"))
-    client = client_with([busy, httpx.ConnectError("gone"), done], seen)
+    response = httpx.Response(200, json=prediction("succeeded"))
+    client = client_with([busy, httpx.ConnectError("gone"), response], observed_requests)
     assert client.predictions.create("m")["id"] == "pred_1"
-    assert len({each.headers["idempotency-key"] for each in seen}) == 1
-    assert len(seen) == 3
+    assert len({each.headers["idempotency-key"] for each in observed_requests}) == 1
+    assert len(observed_requests) == 3
     final = httpx.Response(503, json={"error": "no"}, headers={"x-should-retry": "false"})
     with pytest.raises(ApiError, match="503: no"):
-        client_with([final], seen).predictions.create("m")
+        client_with([final], observed_requests).predictions.create("m")
     with pytest.raises(ConnectionFailed):
-        client_with([httpx.ReadError("")], seen).predictions.cancel("pred_1")
+        client_with([httpx.ReadError("")], observed_requests).predictions.cancel("pred_1")
     with pytest.raises(PredictionFailed, match="pred_1 of m: canceled"):
-        client_with([done, httpx.Response(200, json=prediction("canceled"))], seen).run("m")
+        client_with([response, httpx.Response(200, json=prediction("canceled"))], observed_requests).run("m")
     with pytest.raises(WaitExpired, match="within 0 seconds"):
-        client_with([httpx.Response(200, json=prediction("running"))], seen).predictions.wait("pred_1", 0)
+        client_with([httpx.Response(200, json=prediction("running"))], observed_requests).predictions.wait(
+            "pred_1", 0
+        )
     with pytest.raises(ClientError, match="is not a file"):
         client.save(prediction("succeeded"), io.BytesIO())
 
 
 def test_the_key_is_not_sent_to_another_server(tmp_path: Path) -> None:
-    seen: list[httpx.Request] = []
-    client = client_with([httpx.Response(200, content=b"a"), httpx.Response(200, content=b"b")], seen)
+    requests: list[httpx.Request] = []
+    client = client_with([httpx.Response(200, content=b"a"), httpx.Response(200, content=b"b")], requests)
     client.download("https://example.com/a.png", tmp_path / "a")
     client.download("/media/b.png", tmp_path / "b")
-    assert ["authorization" in each.headers for each in seen] == [False, True]
+    assert ["authorization" in each.headers for each in requests] == [False, True]
 
 
 def test_failed_download_keeps_the_existing_file(tmp_path: Path) -> None:
@@ -227,18 +229,18 @@ def test_failed_download_keeps_the_existing_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["../keys", "notes/../../keys", "."])
 def test_an_id_cannot_name_another_path(slug: str) -> None:
-    seen: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
     with pytest.raises(ClientError, match="must not have a segment"):
-        client_with([httpx.Response(200, json={})], seen).memory.get(slug)
-    assert seen == []
+        client_with([httpx.Response(200, json={})], requests).memory.get(slug)
+    assert requests == []
 
 
 def test_the_client_starts_without_the_server() -> None:
     code = "import sys, sixfold; sixfold.Client; print([n for n in sys.modules if n.startswith('sixfold.')])"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    names = {name.split(".")[1] for name in eval(done.stdout)}  # noqa: S307 - a list that this test printed
+    names = {name.split(".")[1] for name in eval(result.stdout)}  # noqa: S307 - a list that this test printed
     assert names == {"client", "model_api"}
 
 
@@ -249,11 +251,11 @@ def test_javascript_client_runs_uploads_and_downloads(served: ServedApp, tmp_pat
     path = source.ROOT / "clients/typescript/client.js"
     values = {"client": path, "key": served.key, "url": served.url, "image": base64.b64encode(png()).decode()}
     (tmp_path / "use.mjs").write_text(SCRIPT % values)
-    done = subprocess.run(
+    process = subprocess.run(
         [node, str(tmp_path / "use.mjs")], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
     assert result.pop("events")
     assert result.pop("bytes") > 0
     assert result == {

@@ -97,10 +97,10 @@ async def test_masked_edit_uses_the_inpainting_model(comfy_app: ComfySetup) -> N
     assert await comfy_app.app.balance() == ("4.96", "0.00")
     without = {**data, "model": "image-fill"}
     only = {"image": files["image"]}
-    refused = await comfy_app.app.client.post(
+    response = await comfy_app.app.client.post(
         "/v1/images/edits", data=without, files=only, headers=comfy_app.app.bearer
     )
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "mask")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "mask")
     assert await comfy_app.app.faults() == ()
 
 
@@ -118,8 +118,10 @@ async def test_concurrent_runs_get_their_own_results(comfy_app: ComfySetup) -> N
     answers = await asyncio.gather(*(comfy_app.ra2(f"lake {n}") for n in range(4)))
     pictures = [(await comfy_app.app.client.get(a.json()["output"]["url"])).content for a in answers]
     assert len(set(pictures)) == 4
-    again = await comfy_app.app.client.get((await comfy_app.ra2("lake 2")).json()["output"]["url"])
-    first, second = (Image.open(io.BytesIO(data)).tobytes() for data in (pictures[2], again.content))
+    second_response = await comfy_app.app.client.get((await comfy_app.ra2("lake 2")).json()["output"]["url"])
+    first, second = (
+        Image.open(io.BytesIO(data)).tobytes() for data in (pictures[2], second_response.content)
+    )
     assert first == second
 
 

@@ -234,26 +234,26 @@ async def test_invalid_prompts_get_comfyui_errors(comfy: ServerWithScript) -> No
     bad = json.loads(json.dumps(PAINT))
     bad["3"]["inputs"] |= {"steps": 0}
     del bad["8"]["inputs"]["vae"]
-    refused = await client.post("/prompt", json={"prompt": bad})
-    body = refused.json()
-    assert (refused.status_code, body["error"]["type"]) == (400, "prompt_outputs_failed_validation")
+    response = await client.post("/prompt", json={"prompt": bad})
+    body = response.json()
+    assert (response.status_code, body["error"]["type"]) == (400, "prompt_outputs_failed_validation")
     assert set(body["error"]) == {"type", "message", "details", "extra_info"}
     assert body["node_errors"]["3"]["errors"][0]["type"] == "value_smaller_than_min"
     assert body["node_errors"]["3"]["class_type"] == "KSampler"
     assert body["node_errors"]["8"]["dependent_outputs"] == ["9"]
-    refused = (await client.post("/prompt", json={})).json()
-    assert refused["error"]["type"] == "no_prompt"
-    refused = (await client.post("/prompt", json={"prompt": {"1": node("Nope"), "2": node("Nada")}})).json()
-    missing = [each["class_type"] for each in refused["error"]["extra_info"]["missing"]]
-    assert (refused["error"]["type"], missing) == ("invalid_prompt", ["Nope", "Nada"])
-    refused = await client.post("/prompt", json={"prompt": PAINT, "strict_models": True})
-    assert refused.json()["node_errors"]["4"]["errors"][0]["type"] == "value_not_in_list"
+    body = (await client.post("/prompt", json={})).json()
+    assert body["error"]["type"] == "no_prompt"
+    body = (await client.post("/prompt", json={"prompt": {"1": node("Nope"), "2": node("Nada")}})).json()
+    missing = [each["class_type"] for each in body["error"]["extra_info"]["missing"]]
+    assert (body["error"]["type"], missing) == ("invalid_prompt", ["Nope", "Nada"])
+    response = await client.post("/prompt", json={"prompt": PAINT, "strict_models": True})
+    assert response.json()["node_errors"]["4"]["errors"][0]["type"] == "value_not_in_list"
     graph = {
         "1": node("LoadImage", image="nowhere.png"),
         "2": node("SaveImage", images=["1", 0], filename_prefix="x"),
     }
-    refused = await client.post("/prompt", json={"prompt": {**graph}})
-    assert refused.json()["node_errors"]["1"]["errors"][0]["type"] == "custom_validation_failed"
+    response = await client.post("/prompt", json={"prompt": {**graph}})
+    assert response.json()["node_errors"]["1"]["errors"][0]["type"] == "custom_validation_failed"
 
 
 async def test_queue_lists_the_running_prompt_which_can_be_interrupted(tmp_path: Path) -> None:
@@ -362,12 +362,13 @@ async def test_files_are_uploaded_and_viewed_by_name(comfy: ServerWithScript) ->
     assert names == ["tea l.png", "tea l.png", "tea l (1).png", "tea l (1).png"]
     over = await client.post("/upload/image", files=file, data={"overwrite": "true", "subfolder": "a/b"})
     assert over.json() == {"name": "tea l.png", "subfolder": "a/b", "type": "input"}
-    seen = await client.get("/view", params={"filename": "tea l.png", "subfolder": "a/b", "type": "input"})
-    assert (seen.content, seen.headers["content-type"]) == (out.getvalue(), "image/png")
-    part = await client.get("/view", params=dict(seen.request.url.params), headers={"Range": "bytes=8-15"})
+    query = {"filename": "tea l.png", "subfolder": "a/b", "type": "input"}
+    response = await client.get("/view", params=query)
+    assert (response.content, response.headers["content-type"]) == (out.getvalue(), "image/png")
+    part = await client.get("/view", params=query, headers={"Range": "bytes=8-15"})
     assert (part.status_code, part.content) == (206, out.getvalue()[8:16])
-    again = {"If-None-Match": seen.headers["etag"]}
-    assert (await client.get(seen.request.url, headers=again)).status_code == 304
+    again = {"If-None-Match": response.headers["etag"]}
+    assert (await client.get(response.request.url, headers=again)).status_code == 304
     for name in ("../x.png", "/etc/passwd", "a\\b.png", ""):
         assert (await client.get("/view", params={"filename": name})).status_code == 400
     assert (await client.get("/view", params={"filename": "no.png"})).status_code == 404
@@ -400,11 +401,11 @@ async def test_uploaded_mask_becomes_the_alpha_channel(comfy: ServerWithScript) 
     merged = Image.open(io.BytesIO((await client.get("/view", params=query)).content))
     assert (merged.getpixel((3, 3)), merged.getpixel((15, 3))) == ((0, 0, 128, 0), (0, 0, 128, 255))
     small = {"image": ("m.png", png(Image.new("RGBA", (5, 5))), "image/png")}
-    refused = await client.post("/upload/mask", files=small, data=ref)
-    assert (refused.status_code, "5×5" in refused.json()["error"]["message"]) == (400, True)
+    refused_response = await client.post("/upload/mask", files=small, data=ref)
+    assert (refused_response.status_code, "5×5" in refused_response.json()["error"]["message"]) == (400, True)
     for lost in ("{}", "[", json.dumps({"filename": "../x.png"}), json.dumps({"filename": "nowhere.png"})):
-        refused = await client.post("/upload/mask", files=mask, data={"original_ref": lost})
-        assert refused.status_code == 400
+        refused_response = await client.post("/upload/mask", files=mask, data={"original_ref": lost})
+        assert refused_response.status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -426,9 +427,9 @@ async def test_view_returns_previews_and_channels(
     Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
     await client.post("/upload/image", files={"image": ("veil.png", out.getvalue())}, data={"overwrite": "1"})
     query = {"filename": "veil.png", "type": "input", **options}
-    seen = await client.get("/view", params=query)
-    assert seen.headers["content-type"] == f"image/{kind.lower()}"
-    picture = Image.open(io.BytesIO(seen.content))
+    response = await client.get("/view", params=query)
+    assert response.headers["content-type"] == f"image/{kind.lower()}"
+    picture = Image.open(io.BytesIO(response.content))
     assert (picture.format, picture.mode, picture.size) == (kind, mode, (40, 30))
     assert pixel in (None, picture.getpixel((3, 3)))
 
@@ -476,8 +477,8 @@ async def test_routes_need_a_key_and_separate_accounts(comfy: ServerWithScript) 
 async def test_a_prompt_with_an_idempotency_key_is_queued_once(comfy: ServerWithScript) -> None:
     app = comfy.app
     headers = {**app.bearer, "Idempotency-Key": "k"}
-    first, again = [await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
-    assert first.json() == again.json()
+    first, second = [await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
+    assert first.json() == second.json()
     other = await app.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
     assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
     scope = idempotency.scope_id(app.account.id, "POST", "/prompt", "k")

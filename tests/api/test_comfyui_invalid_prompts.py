@@ -35,8 +35,8 @@ async def test_file_with_any_filename_prefix_can_be_viewed(either: Path, prefix:
         [file] = (await finished_prompt(app, "p"))["outputs"]["2"]["images"]
         assert file["filename"].isprintable()
         assert ".." not in file["subfolder"]
-        seen = await app.client.get("/view", params=file)
-        assert Image.open(io.BytesIO(seen.content)).size == (8, 8)
+        response = await app.client.get("/view", params=file)
+        assert Image.open(io.BytesIO(response.content)).size == (8, 8)
         assert list((await app.client.get("/history")).json()) == ["p"]
 
 
@@ -55,7 +55,7 @@ async def test_graph_with_too_many_nodes_is_refused_before_queueing(tmp_path: Pa
     graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 5_000)}
     body = {"prompt": {**graph, "out": node("PreviewAny", source=["4999", 0])}}
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        refused = await app.client.post("/prompt", json=body)
-        assert refused.status_code == 400
-        assert "at most 5,000 nodes" in refused.json()["error"]["message"]
+        response = await app.client.post("/prompt", json=body)
+        assert response.status_code == 400
+        assert "at most 5,000 nodes" in response.json()["error"]["message"]
         assert (await app.client.get("/history")).json() == {}

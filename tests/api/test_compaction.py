@@ -137,9 +137,9 @@ async def test_a_provider_compacts_itself(tmp_path: Any) -> None:
                 model="azure/small", input=TURNS, extra_body={"tools": [{"type": "web_search"}]}
             )
             (item,) = compacted.output
-            seen = plain.acme.seen[-1]
-            assert (seen.path, seen.document["model"]) == ("/v1/responses/compact", "small")
-            assert "max_tool_calls" not in seen.document
+            request = plain.acme.seen[-1]
+            assert (request.path, request.document["model"]) == ("/v1/responses/compact", "small")
+            assert "max_tool_calls" not in request.document
             assert item.encrypted_content == "gAAAAnative"
             (call,) = await gateway.settled()
             assert money.parse_usd(call["cost_usd"]) == 20 * 100 + 5 * 1000
@@ -158,10 +158,10 @@ async def test_item_of_another_account_is_refused(gateway: Gateway) -> None:
     damaged: list[Any] = [{**history[-1], "encrypted_content": f"{SUMMARY_PREFIX}AAAA"}]
     for client, items in ((other, history), (gateway.openai(), damaged)):
         for call in (client.responses.create, client.responses.compact, client.responses.input_tokens.count):
-            with pytest.raises(openai.BadRequestError, match="another account") as caught:
+            with pytest.raises(openai.BadRequestError, match="another account") as excinfo:
                 await call(model="acme/small", input=items)
             index = len(items) - 1
-            assert caught.value.param == f"input[{index}].encrypted_content"
+            assert excinfo.value.param == f"input[{index}].encrypted_content"
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,8 @@ async def test_only_its_account_may_read_and_manage_the_content_log(gateway: Gat
         assert strange.status_code == 404
     assert not (await app.client.get(f"{PATH}/calls", headers=bearer(app.other))).json()["calls"]
     for days in (-1, 366, "7", True):
-        refused = await app.client.put(PATH, json={"days": days}, headers=app.bearer)
-        assert refused.status_code == 400
+        response = await app.client.put(PATH, json={"days": days}, headers=app.bearer)
+        assert response.status_code == 400
     assert (await app.client.delete(f"{PATH}/calls", headers=app.bearer)).status_code == 204
     assert not await read_log(gateway)
 

@@ -51,13 +51,13 @@ async def test_conversation_is_created_read_changed_and_deleted(any_database_gat
     result = await client.conversations.create(items=[HELLO], metadata={"of": "mine"})
     assert result.id.startswith("conv_")
     assert (result.object, result.metadata) == ("conversation", {"of": "mine"})
-    changed = await client.conversations.update(result.id, metadata={"of": "ours"})
-    assert (changed.id, changed.created_at, changed.metadata) == (
+    changed_conversation = await client.conversations.update(result.id, metadata={"of": "ours"})
+    assert (changed_conversation.id, changed_conversation.created_at, changed_conversation.metadata) == (
         result.id,
         result.created_at,
         {"of": "ours"},
     )
-    assert await client.conversations.retrieve(result.id) == changed
+    assert await client.conversations.retrieve(result.id) == changed_conversation
     deleted = await client.conversations.delete(result.id)
     assert deleted.model_dump() == {"id": result.id, "deleted": True, "object": "conversation.deleted"}
     with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{result.id}' not found"):
@@ -280,9 +280,9 @@ async def test_second_response_at_a_time_is_refused_as_locked(gateway: Gateway, 
     text: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
     first = asyncio.create_task(respond(gateway, stream, **text))
     await gateway.acme.asked.wait()
-    with pytest.raises(openai.BadRequestError) as locked:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await respond(gateway, **text)
-    error = cast("Any", locked.value.body)
+    error = cast("Any", excinfo.value.body)
     assert (error["code"], error["param"]) == ("conversation_locked", "conversation")
     with pytest.raises(openai.BadRequestError, match="conversation"):
         await client.conversations.items.create(talk.id, items=[HELLO])
@@ -347,11 +347,11 @@ async def test_repeated_request_adds_its_items_once(gateway: Gateway) -> None:
 
 async def test_conversation_and_previous_response_exclude_each_other(gateway: Gateway) -> None:
     talk = await gateway.openai().conversations.create()
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await respond(
             gateway, model="acme/small", input="x", conversation=talk.id, previous_response_id="resp_1"
         )
-    assert cast("Any", refused.value.body)["code"] == "mutually_exclusive_parameters"
+    assert cast("Any", excinfo.value.body)["code"] == "mutually_exclusive_parameters"
     assert gateway.acme.seen == []
 
 
@@ -373,9 +373,9 @@ async def test_quotas_limit_conversations_items_and_bytes(tmp_path: Path) -> Non
             client.conversations.items.create(second.id, items=[large]),
             respond(gateway, model="acme/small", input=[large], conversation=second.id),
         ):
-            with pytest.raises(openai.APIStatusError, match="at most 2,000 bytes") as error:
+            with pytest.raises(openai.APIStatusError, match="at most 2,000 bytes") as excinfo:
                 await refused
-            assert error.value.status_code == 413
+            assert excinfo.value.status_code == 413
         assert gateway.acme.seen == []
         await client.conversations.delete(first.id)
         await client.conversations.create(items=[HELLO])

@@ -150,8 +150,8 @@ async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) ->
         await create(gateway, each.url, "1", key=new.id, period="month")
         assert (await chat(old)).status_code == 200
         await gateway.settled()
-        refused = await chat(new)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_exceeded")
+        response = await chat(new)
+        assert (response.status_code, response.json()["error"]["code"]) == (429, "budget_exceeded")
         assert [row["spent_usd"] for row in await sweep(gateway)] == [COST]
 
 

@@ -27,8 +27,8 @@ PATH = "/api/engines"
 
 @pytest.fixture
 async def comfy() -> AsyncIterator[Comfy]:
-    async with comfyui() as running:
-        yield running
+    async with comfyui() as current_comfy:
+        yield current_comfy
 
 
 @pytest.fixture

@@ -147,10 +147,10 @@ async def test_status_responses_have_fal_statuses_and_urls(app: AppFixture) -> N
     canceled = await app.client.put(path_of(result["cancel_url"]), headers=app.bearer)
     assert (canceled.status_code, canceled.json()) == (202, {"status": "CANCELLATION_REQUESTED"})
     await app.until("5.00", "0.00")
-    again = await app.client.put(path_of(result["cancel_url"]), headers=app.bearer)
-    assert (again.status_code, again.json()) == (400, {"status": "ALREADY_COMPLETED"})
-    ended = await app.client.get(path_of(result["status_url"]), params={"logs": 1}, headers=app.bearer)
-    assert (ended.status_code, ended.json()["status"]) == (200, "COMPLETED")
+    second_response = await app.client.put(path_of(result["cancel_url"]), headers=app.bearer)
+    assert (second_response.status_code, second_response.json()) == (400, {"status": "ALREADY_COMPLETED"})
+    response = await app.client.get(path_of(result["status_url"]), params={"logs": 1}, headers=app.bearer)
+    assert (response.status_code, response.json()["status"]) == (200, "COMPLETED")
 
 
 async def test_status_stream_ends_with_the_request(app: AppFixture) -> None:
@@ -160,8 +160,8 @@ async def test_status_stream_ends_with_the_request(app: AppFixture) -> None:
     states = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
     assert [state["status"] for state in states].count("COMPLETED") == 1
     assert states[-1]["status"] == "COMPLETED"
-    done = await app.client.get(f"{path_of(result['response_url'])}/response", headers=app.bearer)
-    assert done.json()["images"][0]["url"]
+    response = await app.client.get(f"{path_of(result['response_url'])}/response", headers=app.bearer)
+    assert response.json()["images"][0]["url"]
 
 
 @pytest.mark.parametrize(("prompt", "status"), [("a fox", "OK"), ("FAIL", "ERROR")])
@@ -172,8 +172,8 @@ async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: 
         await wait_for_messages(
             app, result["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"])
         )
-    (seen,) = faults.steps("told")
-    response = json.loads(seen.document)
+    (request,) = faults.steps("told")
+    response = json.loads(request.document)
     assert (response["request_id"], response["status"]) == (result["request_id"], status)
     assert ("images" in response["payload"], "error" in response) == (status == "OK", status == "ERROR")
 

@@ -108,10 +108,10 @@ async def test_response_is_stored_and_continued(gateway: Gateway) -> None:
     )
     remaining = await client.responses.retrieve(first.id)
     assert [item.type for item in remaining.output] == ["file_search_call", "message"]
-    again = await client.responses.create(
+    second_response = await client.responses.create(
         model="acme/small", input="say 2 words", previous_response_id=first.id, tools=[tool(store)]
     )
-    assert again.output_text == "word word"
+    assert second_response.output_text == "word word"
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ async def test_invalid_tool_is_refused_and_free(
 ) -> None:
     before = await gateway.app.balance()
     tools: Any = [{"type": "file_search", **row}]
-    with pytest.raises(openai.APIStatusError) as caught:
+    with pytest.raises(openai.APIStatusError) as excinfo:
         await gateway.openai().responses.create(model="acme/small", input="x", tools=tools)
-    assert caught.value.status_code in (400, 404)
-    assert (words or "") in caught.value.message
+    assert excinfo.value.status_code in (400, 404)
+    assert (words or "") in excinfo.value.message
     assert (await gateway.app.balance(), gateway.acme.seen) == (before, [])
 
 

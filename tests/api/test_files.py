@@ -89,9 +89,9 @@ async def test_anthropic_upload_expires_and_loses_its_folder(gateway: Gateway) -
 
 async def test_anthropic_clients_get_anthropic_errors(gateway: Gateway) -> None:
     client = gateway.anthropic()
-    with pytest.raises(anthropic.NotFoundError) as missing:
+    with pytest.raises(anthropic.NotFoundError) as excinfo:
         await client.beta.files.retrieve_metadata("file_none")
-    body: Any = missing.value.body
+    body: Any = excinfo.value.body
     assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
     headers = {**gateway.headers, **VERSION}
     for method, path, status in (("GET", "/v1/files/a/b/c", 404), ("PUT", "/v1/files", 405)):
@@ -152,15 +152,15 @@ async def test_quotas_of_files_refuse_and_change_nothing(tmp_path: Path) -> None
     async with running_gateway(tmp_path, settings) as gateway:
         client = gateway.openai()
         first = await client.files.create(file=("a", b"x" * 60), purpose="batch")
-        with pytest.raises(openai.APIStatusError) as large:
+        with pytest.raises(openai.APIStatusError) as large_error:
             await client.files.create(file=("b", b"y" * 41), purpose="batch")
-        assert (large.value.status_code, large.value.code) == (413, "too_large")
+        assert (large_error.value.status_code, large_error.value.code) == (413, "too_large")
         with pytest.raises(openai.APIStatusError):
             await client.uploads.create(bytes=41, filename="c", mime_type="text/plain", purpose="batch")
         await client.uploads.create(bytes=40, filename="c", mime_type="text/plain", purpose="batch")
-        with pytest.raises(openai.APIStatusError) as many_files:
+        with pytest.raises(openai.APIStatusError) as many_files_error:
             await client.files.create(file=("d", b"z"), purpose="batch")
-        assert "2 files" in str(many_files.value)
+        assert "2 files" in str(many_files_error.value)
         await client.files.delete(first.id)
         await client.files.create(file=("e", b"y" * 41), purpose="batch")
         assert len(await stored_files(gateway)) == 1
@@ -197,10 +197,10 @@ async def test_parts_become_one_file(any_database_gateway: Gateway) -> None:
         await client.uploads.complete(upload.id, part_ids=order[:2])
     with pytest.raises(openai.BadRequestError, match="must be 6 bytes in total"):
         await client.uploads.parts.create(upload.id, data=b"g")
-    done = await client.uploads.complete(upload.id, part_ids=order, md5=digest)
-    assert done.status == "completed"
-    assert done.file is not None
-    assert (await client.files.content(done.file.id)).content == b"abcdef"
+    final_upload = await client.uploads.complete(upload.id, part_ids=order, md5=digest)
+    assert final_upload.status == "completed"
+    assert final_upload.file is not None
+    assert (await client.files.content(final_upload.file.id)).content == b"abcdef"
     with pytest.raises(openai.BadRequestError, match="completed"):
         await client.uploads.cancel(upload.id)
 

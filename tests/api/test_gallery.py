@@ -108,8 +108,8 @@ async def test_form_tags_that_only_begin_as_json_are_text(app: AppFixture) -> No
     form = {"api_key": app.key, "tags": "[wip, fox", "media_bytes": base64_of(png())}
     assert (await app.client.post("/api/create-post", data=form)).status_code == 200
     form["tags"] = "[5]"
-    refused = await app.client.post("/api/create-post", data=form)
-    assert refused.json()["error"].startswith("Invalid tags: it must be a list of strings")
+    response = await app.client.post("/api/create-post", data=form)
+    assert response.json()["error"].startswith("Invalid tags: it must be a list of strings")
     assert [row["tags"] for row in (await list_page(app, "posts"))["posts"]] == [["[wip", "fox"]]
 
 
@@ -120,8 +120,8 @@ async def test_avatar_may_be_a_file_of_a_form(app: AppFixture) -> None:
         body = (await app.client.post("/api/create-ai", data=data, files={part: file})).json()
         assert body["avatar_file_name"].endswith(".png"), part
     both = {"avatar": file, "avatar_bytes": file}
-    refused = await app.client.post("/api/create-ai", data=data, files=both)
-    assert refused.json()["error"].startswith("Invalid avatar: only one of avatar_url, avatar_bytes")
+    response = await app.client.post("/api/create-ai", data=data, files=both)
+    assert response.json()["error"].startswith("Invalid avatar: only one of avatar_url, avatar_bytes")
     bare = (await character(app)).json()
     assert bare["avatar_file_name"] is None
 
@@ -252,8 +252,8 @@ async def test_a_repeated_request_publishes_once(app: AppFixture) -> None:
     headers = {"Idempotency-Key": "once"}
     body = {"api_key": app.key, "name": "Luna"}
     first = await app.client.post("/api/create-ai", json=body, headers=headers)
-    again = await app.client.post("/api/create-ai", json=body, headers=headers)
-    assert first.json() == again.json()
+    second_response = await app.client.post("/api/create-ai", json=body, headers=headers)
+    assert first.json() == second_response.json()
     assert len((await list_page(app, "characters"))["characters"]) == 1
 
 

@@ -326,20 +326,20 @@ async def test_errors_have_the_format_of_the_api(gateway: Gateway) -> None:
         await gateway.anthropic("sf_wrong").messages.create(
             model="small", max_tokens=5, messages=text_of("Hello")
         )
-    with pytest.raises(openai.NotFoundError) as unknown:
+    with pytest.raises(openai.NotFoundError) as unknown_error:
         await gateway.openai().chat.completions.create(model="none", messages=text_of("Hello"))
-    assert unknown.value.code == "model_not_found"
+    assert unknown_error.value.code == "model_not_found"
     with pytest.raises(openai.NotFoundError):
         await gateway.openai().chat.completions.create(model="acme/small\r\nx: 1", messages=text_of("Hello"))
-    with pytest.raises(anthropic.NotFoundError) as missing:
+    with pytest.raises(anthropic.NotFoundError) as missing_error:
         await gateway.anthropic().messages.create(model="none", max_tokens=5, messages=text_of("Hello"))
-    assert cast("Any", missing.value.body)["error"]["type"] == "not_found_error"
-    with pytest.raises(openai.BadRequestError) as unpriced:
+    assert cast("Any", missing_error.value.body)["error"]["type"] == "not_found_error"
+    with pytest.raises(openai.BadRequestError) as unpriced_error:
         await gateway.openai().chat.completions.create(model="acme/large", messages=text_of("Hello"))
-    assert unpriced.value.code == "unpriced_model"
-    with pytest.raises(openai.BadRequestError) as empty:
+    assert unpriced_error.value.code == "unpriced_model"
+    with pytest.raises(openai.BadRequestError) as empty_error:
         await gateway.openai().chat.completions.create(model="acme/small", messages=[])
-    assert empty.value.param == "messages"
+    assert empty_error.value.param == "messages"
     with pytest.raises(anthropic.BadRequestError, match="max_tokens: must be at least 1; got 0"):
         await gateway.anthropic().messages.create(model="anth/small", max_tokens=0, messages=text_of("Hello"))
 
@@ -390,10 +390,10 @@ async def test_a_field_that_is_missing_is_named(gateway: Gateway) -> None:
 async def test_rejection_by_the_server_keeps_its_message_and_is_free(gateway: Gateway) -> None:
     before = await gateway.app.balance()
     gateway.acme.mode = gateway.anth.mode = "refuse"
-    with pytest.raises(openai.BadRequestError) as refused:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().chat.completions.create(model="acme/small", messages=text_of("Hello"))
-    assert "It says so" in refused.value.message
-    assert refused.value.param == "temperature"
+    assert "It says so" in excinfo.value.message
+    assert excinfo.value.param == "temperature"
     with pytest.raises(anthropic.BadRequestError, match="It says so"):
         await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=text_of("Hello"))
     assert await gateway.app.balance() == before
@@ -405,13 +405,13 @@ async def test_exceeded_context_has_the_error_code_of_the_api(gateway: Gateway) 
         gateway.openai().chat.completions.create(model="acme/small", messages=text_of("Hello")),
         gateway.openai().responses.create(model="acme/small", input="Hello"),
     ):
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as excinfo:
             await ask
-        assert refused.value.code == "context_length_exceeded"
+        assert excinfo.value.code == "context_length_exceeded"
     response = "prompt is too long: This model's maximum context length is 9 tokens"
-    with pytest.raises(anthropic.BadRequestError) as excess:
+    with pytest.raises(anthropic.BadRequestError) as excess_error:
         await gateway.anthropic().messages.create(model="acme/small", max_tokens=5, messages=text_of("Hello"))
-    document: Any = excess.value.body
+    document: Any = excess_error.value.body
     assert document["error"]["message"] == response
 
 

@@ -33,12 +33,14 @@ async def ask(
     return await gateway.app.client.post("/api/service", json=body, headers=bearer(key or gateway.app.key))
 
 
-async def finished_prediction(gateway: Gateway, begun: httpx.Response) -> dict[str, Any]:
+async def finished_prediction(gateway: Gateway, response: httpx.Response) -> dict[str, Any]:
     """Wait for the end of the prediction of a 202, and return it."""
-    assert begun.status_code == 202, begun.text
+    assert response.status_code == 202, response.text
     async with asyncio.timeout(60):
         while True:
-            body = (await gateway.app.client.get(begun.json()["status_url"], headers=gateway.headers)).json()
+            body = (
+                await gateway.app.client.get(response.json()["status_url"], headers=gateway.headers)
+            ).json()
             if body["status"] in TERMINAL:
                 return body
             await asyncio.sleep(0.01)
@@ -47,9 +49,9 @@ async def finished_prediction(gateway: Gateway, begun: httpx.Response) -> dict[s
 async def test_queued_and_direct_chats_have_the_same_cost(gateway: Gateway) -> None:
     now = (await ask(gateway, later=False, prompt="say 3 words")).json()
     before = await gateway.app.balance()
-    begun = await ask(gateway, prompt="say 3 words")
-    assert set(begun.json()) >= {"id", "service", "status", "status_url", "created_at"}
-    later = await finished_prediction(gateway, begun)
+    response = await ask(gateway, prompt="say 3 words")
+    assert set(response.json()) >= {"id", "service", "status", "status_url", "created_at"}
+    later = await finished_prediction(gateway, response)
     assert (later["status"], later["output"], later["output_kind"]) == ("succeeded", "word word word", "text")
     assert (later["model"], later["cost"]) == ("chat", now["cost"])
     assert float(before[0]) - float((await gateway.app.balance())[0]) == pytest.approx(float(now["cost"]))
@@ -87,7 +89,7 @@ async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) ->
     request = {"service": "vision", "image_url": PIXEL, **wish}
     await finished_prediction(gateway, await ask(gateway, **request))
     assert (await ask(gateway, later=False, **request)).status_code == 200
-    later, now = (seen.document for seen in gateway.acme.seen[-2:])
+    later, now = (observed_request.document for observed_request in gateway.acme.seen[-2:])
     assert later == now
     assert later["messages"][0] == {"role": "system", "content": "be short"}
     assert later["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
@@ -105,11 +107,11 @@ async def test_failed_queued_chat_is_free(gateway: Gateway, mode: str) -> None:
 
 async def test_prediction_canceled_before_the_first_token_is_free(gateway: Gateway) -> None:
     gateway.acme.mode = "hang"
-    begun = await ask(gateway, prompt="say 3 words")
+    response = await ask(gateway, prompt="say 3 words")
     await asyncio.wait_for(gateway.acme.asked.wait(), 60)
     assert float((await gateway.app.balance())[1]) > 0
-    await gateway.app.client.delete(begun.json()["status_url"], headers=gateway.headers)
-    assert (await finished_prediction(gateway, begun))["status"] == "canceled"
+    await gateway.app.client.delete(response.json()["status_url"], headers=gateway.headers)
+    assert (await finished_prediction(gateway, response))["status"] == "canceled"
     await gateway.app.until("5.00", "0.00")
 
 
@@ -132,8 +134,8 @@ async def test_prediction_canceled_before_the_first_token_is_free(gateway: Gatew
 async def test_unserved_requests_are_rejected_before_they_are_queued(
     gateway: Gateway, inputs: dict[str, Any], status: int, blamed: str
 ) -> None:
-    refused = await ask(gateway, **inputs)
-    assert (refused.status_code, blamed in refused.json()["error"]) == (status, True), refused.text
+    response = await ask(gateway, **inputs)
+    assert (response.status_code, blamed in response.json()["error"]) == (status, True), response.text
     assert gateway.acme.seen == []
     assert await gateway.app.balance() == ("5.00", "0.00")
 
@@ -175,5 +177,5 @@ async def test_missing_input_is_reported_before_missing_capability(tmp_path: Pat
         for later in (True, False):
             for inputs, status in (({}, 400), ({"prompt": "hello"}, 503)):
                 body = {"service": "chat", "async": later, **inputs}
-                refused = await app.client.post("/api/service", json=body, headers=app.bearer)
-                assert refused.status_code == status, refused.text
+                response = await app.client.post("/api/service", json=body, headers=app.bearer)
+                assert response.status_code == status, response.text

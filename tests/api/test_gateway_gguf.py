@@ -48,16 +48,16 @@ def model_server(there: Gateway) -> GgufServer:
 
 async def process(there: Gateway, model: str = "tiny") -> RunningProcess:
     own = model_server(there)
-    running, leave = await own.pool.enter(model, own.files[model])
+    current_process, leave = await own.pool.enter(model, own.files[model])
     leave()
-    return running
+    return current_process
 
 
 async def generated_tokens(there: Gateway) -> float:
     """Return the number of tokens generated since the model was loaded."""
-    running = await process(there)
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {running.key}"}) as client:
-        response = (await client.get(f"{running.url}/metrics")).text
+    current_process = await process(there)
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {current_process.key}"}) as client:
+        response = (await client.get(f"{current_process.url}/metrics")).text
     line = next(line for line in response.splitlines() if line.startswith("llamacpp:tokens_predicted_total"))
     return float(line.split()[1])
 
@@ -151,9 +151,9 @@ async def test_image_urls_of_private_addresses_are_not_fetched(tmp_path: Path) -
                 model="own/tiny", max_tokens=4, messages=[{"role": "user", "content": [source]}]
             ),
         ):
-            with pytest.raises((OpenAIError, AnthropicError)) as refused:
+            with pytest.raises((OpenAIError, AnthropicError)) as excinfo:
                 await ask
-            assert refused.value.status_code == 400
+            assert excinfo.value.status_code == 400
         assert requests == []
         assert (await there.chat(model="own/tiny", **SAMPLING_FIELDS)).status_code == 200
 
@@ -184,10 +184,12 @@ async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Pa
 async def test_text_is_completed_without_a_chat(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         client = there.openai()
-        whole = await client.completions.create(model="own/tiny", prompt="once upon", max_tokens=4, seed=1)
-        assert whole.object == "text_completion"
-        assert whole.usage is not None
-        assert whole.usage.completion_tokens == 4
+        full_completion = await client.completions.create(
+            model="own/tiny", prompt="once upon", max_tokens=4, seed=1
+        )
+        assert full_completion.object == "text_completion"
+        assert full_completion.usage is not None
+        assert full_completion.usage.completion_tokens == 4
         call = (await there.calls())[0]
         assert (call["face"], call["usage"]["output_tokens"]) == ("completions", 4)
 
@@ -268,12 +270,12 @@ async def test_conversations_share_a_model_and_wait_for_a_free_slot(tmp_path: Pa
 async def test_killed_model_process_restarts_and_loses_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
-        running = await process(there)
-        os.kill(running.process.pid, signal.SIGKILL)
+        current_process = await process(there)
+        os.kill(current_process.process.pid, signal.SIGKILL)
         async with asyncio.timeout(60):
-            await running.process.wait()
+            await current_process.process.wait()
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
-        assert (await process(there)).process.pid != running.process.pid
+        assert (await process(there)).process.pid != current_process.process.pid
 
 
 async def test_models_are_swapped_in_memory_and_unloaded_when_idle(tmp_path: Path) -> None:

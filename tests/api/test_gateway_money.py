@@ -64,8 +64,8 @@ async def test_chat_without_limit_is_held_per_answer(tmp_path: Path) -> None:
 async def test_failed_chat_is_free(tmp_path: Path, mode: str) -> None:
     async with running_gateway(tmp_path, timeout_seconds=0.2) as gateway:
         gateway.acme.mode = mode
-        whole = await gateway.chat()
-        assert whole.status_code == (429 if mode == "limit" else 502)
+        full_response = await gateway.chat()
+        assert full_response.status_code == (429 if mode == "limit" else 502)
         streamed = await gateway.chat(**STREAM)
         broken_midway = mode == "truncate"
         if broken_midway:
@@ -73,7 +73,7 @@ async def test_failed_chat_is_free(tmp_path: Path, mode: str) -> None:
             assert '"error"' in streamed.text
             assert "[DONE]" not in streamed.text
         else:
-            assert streamed.status_code == whole.status_code
+            assert streamed.status_code == full_response.status_code
         calls = await gateway.settled(2)
         assert {call["status"] for call in calls} == {"failed"}
         assert await gateway.app.balance() == ("5.00", "0.00")
@@ -474,8 +474,8 @@ async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:
         headers = {**gateway.headers, "Idempotency-Key": "once"}
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         first = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-        again = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-        assert (first.content, len(gateway.acme.seen)) == (again.content, 1)
+        second_response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert (first.content, len(gateway.acme.seen)) == (second_response.content, 1)
         streamed = {**body, **STREAM}
         answer = await gateway.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
         assert answer.status_code == 400

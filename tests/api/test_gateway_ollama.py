@@ -89,8 +89,8 @@ async def talking(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Ollama]]:
 
 async def test_ollama_text_reasoning_and_usage_are_returned_free(talking: tuple[Gateway, Ollama]) -> None:
     there, _ = talking
-    whole = await there.chat("2 + 2?", "ollama/qwen3:4b")
-    assert whole.json()["choices"][0]["message"]["content"] == "Four."
+    full_response = await there.chat("2 + 2?", "ollama/qwen3:4b")
+    assert full_response.json()["choices"][0]["message"]["content"] == "Four."
     client = there.openai()
     events = [
         event async for event in await client.responses.create(model="qwen3:4b", input="?", stream=True)

@@ -61,8 +61,8 @@ async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path)
                     "/api/service", json={**request, "model": "one/small"}, headers=gateway.headers
                 )
                 assert response.json()["output"] == "word word"
-                (seen,) = (each for each in server.seen if each.path.endswith("/completions"))
-                assert [key for key in seen.document if key.startswith("max_")] == [name]
+                (observed_request,) = (each for each in server.seen if each.path.endswith("/completions"))
+                assert [key for key in observed_request.document if key.startswith("max_")] == [name]
 
 
 async def test_transient_failures_are_retried(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ async def test_the_only_server_is_tried_once_while_it_fails(tmp_path: Path) -> N
         gateway.acme.asked.clear()
         trial = asyncio.create_task(gateway.chat(max_tokens=9))
         await gateway.acme.asked.wait()
-        refused = await gateway.chat(max_tokens=9)
-        assert (refused.status_code, 1 <= int(refused.headers["retry-after"]) <= 5) == (502, True)
+        response = await gateway.chat(max_tokens=9)
+        assert (response.status_code, 1 <= int(response.headers["retry-after"]) <= 5) == (502, True)
         gateway.acme.mode = "well"
         gateway.acme.go_on.set()
         assert ((await trial).status_code, len(gateway.acme.seen)) == (200, 6)
@@ -117,8 +117,8 @@ async def test_local_server_is_free_and_unpriced_server_is_refused(tmp_path: Pat
         }
         async with running_gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as gateway:
             assert (await gateway.chat(model="here/small")).headers["x-sixfold-cost"] == "0.00"
-            refused = await gateway.chat(model="paid/small")
-            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unpriced_model")
+            response = await gateway.chat(model="paid/small")
+            assert (response.status_code, response.json()["error"]["code"]) == (400, "unpriced_model")
             [call] = await gateway.settled()
             assert (call["cost_usd"], call["usage"]["output_tokens"]) == ("0.00", 3)
         async with running_gateway(
@@ -129,13 +129,13 @@ async def test_local_server_is_free_and_unpriced_server_is_refused(tmp_path: Pat
 
 async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, cache=True) as gateway:
-        first, again, other = (
+        first, second, other = (
             await gateway.chat(),
             await gateway.chat(),
             await gateway.chat(text="say 4 words"),
         )
-        assert (first.content, len(gateway.acme.seen)) == (again.content, 2)
-        assert (again.headers["x-sixfold-cache"], again.headers["x-sixfold-cost"]) == ("hit", "0.00")
+        assert (first.content, len(gateway.acme.seen)) == (second.content, 2)
+        assert (second.headers["x-sixfold-cache"], second.headers["x-sixfold-cost"]) == ("hit", "0.00")
         assert "x-sixfold-cache" not in other.headers
         stranger = await gateway.app.client.post(
             "/v1/chat/completions",
@@ -180,5 +180,5 @@ async def test_fields_that_select_other_models_are_not_forwarded(tmp_path: Path,
             assert answer.status_code == 200, answer.text
             (seen,) = (each.document for each in server.seen if each.document)
             assert (seen["model"], seen.keys() & chosen.keys()) == ("small", set())
-            refused = await gateway.app.client.post(path, json={**body, "model": "small"}, headers=key)
-            assert refused.status_code == 403
+            response = await gateway.app.client.post(path, json={**body, "model": "small"}, headers=key)
+            assert response.status_code == 403

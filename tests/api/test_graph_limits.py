@@ -93,16 +93,16 @@ async def test_import_accepts_larger_images_but_no_larger_json(tmp_path: Path) -
 async def test_non_finite_number_in_a_graph_is_refused(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         graph = {"1": node("PrimitiveFloat", value="nan"), "2": node("PreviewAny", source=["1", 0])}
-        refused = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
-        assert refused.status_code == 400
-        [fault] = refused.json()["node_errors"]["1"]["errors"]
+        refused_response = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
+        assert refused_response.status_code == 400
+        [fault] = refused_response.json()["node_errors"]["1"]["errors"]
         assert (fault["type"], fault["details"]) == ("value_not_finite", "value")
         assert fault["message"] == "Value must be a finite number; got nan"
         for response in ('{"x":NaN}', '{"x":1e999}', '{"x":[-Infinity]}'):
             graph["1"] = node("SixfoldTemplate", template="template:upscaler", input=response)
-            refused = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
-            assert refused.status_code == 400
-            assert "valid JSON with finite numbers" in refused.json()["error"]["message"]
+            refused_response = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
+            assert refused_response.status_code == 400
+            assert "valid JSON with finite numbers" in refused_response.json()["error"]["message"]
         assert (await app.client.get("/history", headers=app.bearer)).json() == {}
 
 

@@ -187,8 +187,8 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
     }
     gone = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
     assert gone.status_code == 204
-    again = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
-    assert again.status_code == 404
+    second_response = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
+    assert second_response.status_code == 404
 
 
 async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, server: SayingServer) -> None:
@@ -214,10 +214,10 @@ async def test_guardrails_need_account_rights_and_an_own_key(gateway: Gateway) -
         answer = await app.client.request(method, PATH, json={}, headers=bearer(reader.api_key))
         assert answer.status_code == 403
     second = await app.database.write(keys.create(app.account.id))
-    refused = await app.client.put(
+    response = await app.client.put(
         PATH, json={"key": second.id, "mask": ["cards"]}, headers=bearer(app.other)
     )
-    assert refused.status_code == 404
+    assert response.status_code == 404
     for fields in (
         {"mask": ["names"]},
         {"mask_responses": True},
@@ -395,8 +395,8 @@ async def test_token_counting_is_masked_and_checked_by_guardrails(
     async with hook(lambda _document: {"action": "block"}) as (url, _):
         await guard(gateway.app, hook={"url": url})
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
-        refused = await client.post(path, json=body, headers=bearer(second.api_key))
-    assert refused.status_code == 400
+        response = await client.post(path, json=body, headers=bearer(second.api_key))
+    assert response.status_code == 400
     assert len(server.seen) == 1
 
 

@@ -146,8 +146,8 @@ async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str,
         await page.click(".run .open")
         await page.click("text='Vary'")
         assert await page.inner_text("h1") == "a red fox"
-        again = await app.predictions.get_any(page.url.rpartition("/")[2])
-        await app.predictions.wait(again, 60)
+        second_prediction = await app.predictions.get_any(page.url.rpartition("/")[2])
+        await app.predictions.wait(second_prediction, 60)
         await page.reload()
         await page.click("text='Delete' >> nth=0")
         await page.click("text='Delete this run'")

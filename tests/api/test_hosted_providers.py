@@ -134,8 +134,8 @@ async def test_openrouter_is_charged_as_it_bills(tmp_path: Path) -> None:
         fake.mode = "nousage"
         await gateway.chat("say 20 words", model="openrouter/qwen/qwen3-vl")
         assert (await gateway.settled(3))[0]["usage"]["counted_by"] == "estimate"
-        refused = await gateway.chat(model="openrouter/openrouter/auto")
-        assert refused.json()["error"]["code"] == "unpriced_model"
+        response = await gateway.chat(model="openrouter/openrouter/auto")
+        assert response.json()["error"]["code"] == "unpriced_model"
 
 
 async def test_operator_price_overrides_the_billed_cost(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ async def test_together_is_charged_at_its_listed_prices(tmp_path: Path) -> None:
     async with served(tmp_path, "together", price=False) as (gateway, _):
         await gateway.chat("say 20 words", model="together/Qwen/Qwen3.5-397B-A17B")
         assert (await gateway.settled())[0]["cost_usd"] == "0.00022"
-        refused = await gateway.chat(model="together/dedicated/unpriced")
-        assert refused.json()["error"]["code"] == "unpriced_model"
+        response = await gateway.chat(model="together/dedicated/unpriced")
+        assert response.json()["error"]["code"] == "unpriced_model"
 
 
 async def test_models_have_the_capabilities_that_their_provider_lists(tmp_path: Path) -> None:

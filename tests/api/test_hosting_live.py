@@ -57,12 +57,12 @@ async def test_session_on_other_hardware_has_its_price(tmp_path: Path) -> None:
         assert (unknown.status_code, unknown.json()["code"]) == (400, "invalid_input")
         assert "gpu-48gb-a" in unknown.json()["error"]
         for wrong in ("gpu-16gb-a", 7):
-            refused = await app.client.post(path, json={"hardware": wrong}, headers=app.bearer)
-            assert refused.json()["errors"][0]["input"] == "hardware"
+            response = await app.client.post(path, json={"hardware": wrong}, headers=app.bearer)
+            assert response.json()["errors"][0]["input"] == "hardware"
         assert await app.balance() == ("5.00", "0.00")
-        opened = await app.client.post(path, json={"hardware": "gpu-48gb-a"}, headers=app.bearer)
-        assert (opened.status_code, opened.json()["hardware"]) == (201, "gpu-48gb-a")
-        item = f"/api/containers/sessions/{opened.json()['session_id']}"
+        opened_response = await app.client.post(path, json={"hardware": "gpu-48gb-a"}, headers=app.bearer)
+        assert (opened_response.status_code, opened_response.json()["hardware"]) == (201, "gpu-48gb-a")
+        item = f"/api/containers/sessions/{opened_response.json()['session_id']}"
         shown = (await app.client.get(item, headers=app.bearer)).json()
         assert (shown["hardware"], shown["price_hour_usd"]) == ("gpu-48gb-a", "0.64")
         assert (await app.client.delete(item, headers=app.bearer)).json()["status"] == "closed"

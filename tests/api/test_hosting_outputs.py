@@ -76,8 +76,10 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
             assert size_of(file) == ("image/webp", 96, 64) or size_of(file) == ("image/png", 96, 64)
             with Image.open(io.BytesIO((await app.client.get(file["url"])).content)) as image:
                 assert image.size == (96, 64)
-        again = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=app.bearer)
-        assert again.json()["outputs"] == others
+        second_response = await app.client.get(
+            f"/api/containers/predictions/{result['id']}", headers=app.bearer
+        )
+        assert second_response.json()["outputs"] == others
 
 
 async def test_single_output_has_no_field_outputs(tmp_path: Path) -> None:

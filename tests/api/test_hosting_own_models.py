@@ -52,9 +52,9 @@ async def test_result_with_arbitrary_keys_is_returned_unchanged(tmp_path: Path) 
         body = {"model": "odd", "input": {"value": 5}}
         answer = await app.client.post(RUN, json=body, headers=header)
         assert (answer.status_code, answer.json()["output"]) == (200, {"_outputs": 5})
-        listed = await app.client.get("/api/containers/predictions", headers=header)
-        assert listed.status_code == 200
-        assert [each["output"] for each in listed.json()["predictions"]] == [{"_outputs": 5}]
+        response = await app.client.get("/api/containers/predictions", headers=header)
+        assert response.status_code == 200
+        assert [each["output"] for each in response.json()["predictions"]] == [{"_outputs": 5}]
         await signed_in(app, app.operator)
         page = await app.client.get(f"/predictions/{answer.json()['id']}")
         assert page.status_code == 200

@@ -44,8 +44,8 @@ async def test_run_returns_the_url_of_an_image(app: AppFixture) -> None:
     assert isinstance(output, str)  # of a server behind https the client makes a file of it
     picture = Image.open(io.BytesIO((await app.client.get(output)).content))
     assert picture.size == (32, 32)
-    (listed,) = (await client(app).predictions.async_list()).results
-    assert (listed.model, listed.status) == ("sixfold/anime-image", "succeeded")
+    (prediction,) = (await client(app).predictions.async_list()).results
+    assert (prediction.model, prediction.status) == ("sixfold/anime-image", "succeeded")
 
 
 async def test_version_of_a_model_is_run(app: AppFixture) -> None:
@@ -83,9 +83,9 @@ async def test_prediction_is_created_polled_and_canceled(app: AppFixture) -> Non
 
 
 async def test_failed_run_raises_model_error(app: AppFixture) -> None:
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as excinfo:
         await client(app).async_run("sixfold/anime-image", {"prompt": "FAIL"})
-    assert caught.value.prediction.error == "The paint has run out"
+    assert excinfo.value.prediction.error == "The paint has run out"
 
 
 async def test_file_of_the_client_is_an_input(app: AppFixture) -> None:
@@ -128,9 +128,9 @@ async def test_errors_have_replicates_shape(app: AppFixture, path: str, body: An
 
 
 async def test_invalid_key_raises_replicate_error(app: AppFixture) -> None:
-    with pytest.raises(ReplicateError) as caught:
+    with pytest.raises(ReplicateError) as excinfo:
         await client(app, "sf_wrong").async_run("sixfold/anime-image", {"prompt": "x"})
-    assert caught.value.status == 401
+    assert excinfo.value.status == 401
 
 
 async def test_prefer_header_sets_the_time_to_wait(app: AppFixture) -> None:
@@ -157,12 +157,12 @@ async def test_public_name_runs_the_model_that_serves_it(app: AppFixture) -> Non
     outputs: Any = await official.async_run(FLUX, inputs)
     (output,) = outputs
     assert (await app.client.get(output)).status_code == 200
-    (listed,) = (await official.predictions.async_list()).results
+    (prediction,) = (await official.predictions.async_list()).results
     model = await official.models.async_get(FLUX)
     assert model.latest_version is not None
-    assert (listed.model, listed.version) == (FLUX, model.latest_version.id)
-    assert listed.input is not None
-    assert (listed.input["width"], listed.input["height"]) == (1360, 768)
+    assert (prediction.model, prediction.version) == (FLUX, model.latest_version.id)
+    assert prediction.input is not None
+    assert (prediction.input["width"], prediction.input["height"]) == (1360, 768)
     schema = model.latest_version.openapi_schema["components"]["schemas"]["Input"]
     assert (list(schema["properties"]), schema["required"]) == (
         ["prompt", "seed", "aspect_ratio"],
@@ -201,8 +201,8 @@ async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture
             (owner, name), {"prompt": "a fox"}, wait=True, webhook=url, webhook_events_filter=["completed"]
         )
         await wait_for_messages(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
-    (seen,) = faults.steps("told")
-    response = json.loads(seen.document)
+    (request,) = faults.steps("told")
+    response = json.loads(request.document)
     assert {name: response[name] for name in ("id", "status", "model", "output")} == {
         "id": result.id,
         "status": "succeeded",
@@ -227,9 +227,9 @@ async def test_models_are_found_by_query_and_collection(app: AppFixture) -> None
     assert "text-to-image" in slugs
     painters = await official.collections.async_get("text-to-image")
     assert {"ra1", "flux-schnell"} <= {model.name for model in painters.models or []}
-    with pytest.raises(ReplicateError) as caught:
+    with pytest.raises(ReplicateError) as excinfo:
         await official.collections.async_get("nothing")
-    assert caught.value.status == 404
+    assert excinfo.value.status == 404
 
 
 async def test_files_are_listed_shown_and_deleted(app: AppFixture) -> None:
@@ -244,9 +244,9 @@ async def test_files_are_listed_shown_and_deleted(app: AppFixture) -> None:
     await official.files.async_delete(first.id)
     assert [file.id for file in await official.files.async_list()] == [second.id]
     assert (await app.client.get(first.urls["get"])).status_code == 404
-    with pytest.raises(ReplicateError) as caught:
+    with pytest.raises(ReplicateError) as excinfo:
         await official.files.async_get(first.id)
-    assert caught.value.status == 404
+    assert excinfo.value.status == 404
 
 
 async def test_webhook_secret_is_returned_and_needs_a_right(app: AppFixture) -> None:
@@ -254,9 +254,9 @@ async def test_webhook_secret_is_returned_and_needs_a_right(app: AppFixture) -> 
     account = (await app.client.get("/api/account", headers=app.bearer)).json()
     assert secret.key == account["webhook_secret"]
     limited = await app.limited_key(Scope(services=("ra2",)))
-    with pytest.raises(ReplicateError) as caught:
+    with pytest.raises(ReplicateError) as excinfo:
         await client(app, limited).webhooks.default.async_secret()
-    assert caught.value.status == 403
+    assert excinfo.value.status == 403
 
 
 async def test_unsupported_routes_respond_with_replicate_errors(app: AppFixture) -> None:

@@ -294,8 +294,8 @@ async def test_configuration_is_compressed_and_has_an_etag(app: AppFixture) -> N
     assert gzip.decompress(raw) == plain.content
     assert packed.headers["ETag"] != plain.headers["ETag"]
     for tag in (plain.headers["ETag"], packed.headers["ETag"], f'W/{plain.headers["ETag"]}, "x"', "*"):
-        again = await app.client.get(CONFIG, headers={"If-None-Match": tag})
-        assert (again.status_code, again.content) == (304, b"")
+        second_response = await app.client.get(CONFIG, headers={"If-None-Match": tag})
+        assert (second_response.status_code, second_response.content) == (304, b"")
     other = await app.client.get(CONFIG, headers={"If-None-Match": '"other"'})
     assert other.status_code == 200
 

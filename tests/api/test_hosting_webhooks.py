@@ -81,15 +81,15 @@ async def test_webhooks_of_start_and_end_are_ordered_and_signed(tmp_path: Path) 
         body = (await app.client.get("/api/account", headers=app.bearer)).json()
         secret = body["webhook_secret"]
         assert secret.startswith("whsec_")
-        documents = [json.loads(seen.document) for seen in faults.steps("told")]
+        documents = [json.loads(request.document) for request in faults.steps("told")]
         assert [message["type"] for message in documents] == ["prediction.started", "prediction.completed"]
         assert all(set(message) == {"type", "timestamp", "data"} for message in documents)
         assert documents[1]["data"] == run
-        for seen in faults.steps("told"):
-            sent_at = int(seen.headers["webhook-timestamp"])
-            expected = signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
-            assert seen.headers["webhook-signature"] == expected
-        assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
+        for request in faults.steps("told"):
+            sent_at = int(request.headers["webhook-timestamp"])
+            expected = signature(secret, request.headers["webhook-id"], sent_at, request.document)
+            assert request.headers["webhook-signature"] == expected
+        assert len({request.headers["webhook-id"] for request in faults.steps("told")}) == 2
 
 
 async def test_failure_sends_a_webhook_only_if_one_was_requested(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_failed_webhook_delivery_is_retried_with_the_same_id(tmp_path: Pat
         rows = await wait_for_messages(app, run["id"], has_start_and_end)
         assert [row["error"] for row in rows] == [None, None]
         assert sum(row["attempts"] for row in rows) == len(faults.steps("told")) == 4
-        assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
+        assert len({request.headers["webhook-id"] for request in faults.steps("told")}) == 2
 
 
 async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         await wait_for_messages(app, run["id"], has_start_and_end)
         bodies: dict[str, set[bytes]] = {}
-        for seen in faults.steps("told"):
-            bodies.setdefault(seen.headers["webhook-id"], set()).add(seen.document)
+        for request in faults.steps("told"):
+            bodies.setdefault(request.headers["webhook-id"], set()).add(request.document)
         assert [len(same) for same in bodies.values()] == [1, 1], "one id, one body"
         documents = [json.loads(body) for (body,) in bodies.values()]
         states = {message["type"]: message["data"]["status"] for message in documents}
@@ -171,7 +171,9 @@ async def test_pending_webhook_is_delivered_after_a_restart(tmp_path: Path) -> N
             while len(faults.steps("told")) < 2:
                 await faults.event("told").wait()
                 faults.event("told").clear()
-    messages = {json.loads(seen.document)["type"]: json.loads(seen.document) for seen in faults.steps("told")}
+    messages = {
+        json.loads(request.document)["type"]: json.loads(request.document) for request in faults.steps("told")
+    }
     assert set(messages) == {"prediction.started", "prediction.completed"}
     assert messages["prediction.completed"]["data"]["output"] == run["output"]
 
@@ -180,10 +182,10 @@ async def test_webhook_urls_of_private_addresses_are_rejected(tmp_path: Path) ->
     faults = Faults()
     async with running_app(tmp_path) as app, webhook_url(faults) as url:
         for address in (url, "http://169.254.169.254/latest", "http://[::1]/", "http://a.localhost./"):
-            refused = await app.client.post(RUN, json=run_body(address), headers=app.bearer)
-            assert refused.status_code == 400
-            assert [each["input"] for each in refused.json()["errors"]] == ["webhook"]
-            assert "may not be fetched" in refused.text
+            response = await app.client.post(RUN, json=run_body(address), headers=app.bearer)
+            assert response.status_code == 400
+            assert [each["input"] for each in response.json()["errors"]] == ["webhook"]
+            assert "may not be fetched" in response.text
         assert faults.steps("told") == []
 
 

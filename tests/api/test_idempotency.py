@@ -55,9 +55,9 @@ async def test_twenty_concurrent_requests_have_one_effect(any_database_app: AppF
 
 async def test_failure_is_replayed_and_another_body_is_409(app: AppFixture) -> None:
     first = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
-    again = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
+    second_response = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
     other = await app.client.post("/api/ra1", json=body(app), headers=KEY)
-    assert are_identical([first, again])
+    assert are_identical([first, second_response])
     assert first.status_code == 502
     assert other.status_code == 409
     assert other.json()["error"] == "This Idempotency-Key was used with another request body or query string."
@@ -65,9 +65,9 @@ async def test_failure_is_replayed_and_another_body_is_409(app: AppFixture) -> N
 
 @pytest.mark.parametrize("change", [{"size": "1x1"}, {"api_key": "sf_wrong"}])
 async def test_key_of_a_rejected_request_can_be_used_again(app: AppFixture, change: dict[str, str]) -> None:
-    refused = await app.client.post("/api/ra1", json=body(app, **change), headers=KEY)
+    response = await app.client.post("/api/ra1", json=body(app, **change), headers=KEY)
     good = await app.client.post("/api/ra1", json=body(app), headers=KEY)
-    assert refused.status_code in {400, 401}
+    assert response.status_code in {400, 401}
     assert good.status_code == 200
 
 
@@ -192,8 +192,8 @@ async def test_repeated_request_after_a_kill_finds_its_prediction(tmp_path: Path
         first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         # The state after a kill between the capture and the storage of the response.
         await app.database.write(many("idempotency_forget", id=scope))
-        again = await app.client.post("/api/ra1", json=body(app), headers=KEY)
-        assert again.json()["image_url"] == first.json()["image_url"]
+        second_response = await app.client.post("/api/ra1", json=body(app), headers=KEY)
+        assert second_response.json()["image_url"] == first.json()["image_url"]
         assert await app.balance() == ("4.96", "0.00")
         assert await prediction_count(app) == 1
 
@@ -205,19 +205,19 @@ async def test_repeated_request_after_a_kill_finds_all_images(any_database_app: 
     assert (first.status_code, len(first.json()["data"])) == (200, 3)
     # As a server leaves things that was killed before it stored its response.
     await app.database.write(many("idempotency_sweep", before=2**61))
-    again = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
-    assert again.json()["data"] == first.json()["data"]
+    second_response = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
+    assert second_response.json()["data"] == first.json()["data"]
     assert (await prediction_count(app), await app.balance()) == (3, ("4.88", "0.00"))
     # A refund of any of them withdraws the stored response.
-    listed, _ = await app.predictions.page(Tenant(app.account.id), PredictionFilter(), 9, None)
-    third_url = again.json()["data"][2]["url"]
-    last = next(each for each in listed if each.output and each.output.files[0].name in third_url)
+    predictions, _ = await app.predictions.page(Tenant(app.account.id), PredictionFilter(), 9, None)
+    third_url = second_response.json()["data"][2]["url"]
+    last = next(each for each in predictions if each.output and each.output.files[0].name in third_url)
     await app.predictions.refund(last, "a test")
     third = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert "Idempotent-Replayed" not in third.headers
-    assert [row["url"] for row in third.json()["data"]][:2] == [row["url"] for row in again.json()["data"]][
-        :2
-    ]
+    assert [row["url"] for row in third.json()["data"]][:2] == [
+        row["url"] for row in second_response.json()["data"]
+    ][:2]
     assert (await prediction_count(app), await app.balance()) == (4, ("4.88", "0.00"))
     # After a day the key is new for each of them.
     clock = await app.database.read(one("clock"))

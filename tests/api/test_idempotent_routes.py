@@ -132,10 +132,10 @@ async def test_responses_with_a_secret_are_not_repeatable(app: AppFixture) -> No
 async def replay(app: AppFixture, path: str, body: Any, key: str = "") -> dict[str, Any]:
     """Send a request twice and return its document, which must be that of the first."""
     headers = {**(bearer(key) if key else app.bearer), **KEY}
-    first, again = [await app.client.post(path, headers=headers, json=body) for _ in range(2)]
+    first, second = [await app.client.post(path, headers=headers, json=body) for _ in range(2)]
     assert first.is_success, first.text
-    assert (again.status_code, again.content) == (first.status_code, first.content)
-    assert again.headers["Idempotent-Replayed"] == "true"
+    assert (second.status_code, second.content) == (first.status_code, first.content)
+    assert second.headers["Idempotent-Replayed"] == "true"
     other = await app.client.post(path, headers=headers, json={**body, "other": 1})
     assert other.status_code == 409
     return cast("dict[str, Any]", first.json())
@@ -156,11 +156,13 @@ async def test_stored_objects_are_created_once(any_database_gateway: Gateway) ->
     file = (await app.client.post("/v1/files", headers=app.bearer, files=form)).json()
     path = f"/v1/vector_stores/{store['id']}"
     batch = await replay(app, f"{path}/file_batches", {"file_ids": [file["id"]]})
-    shown = await app.client.get(f"{path}/file_batches/{batch['id']}", headers=app.bearer)
-    assert shown.json()["file_counts"]["total"] == 1
-    refused = await app.client.post(f"{path}/files", headers={**app.bearer, **KEY}, json={"file_id": "x"})
-    assert "error" in refused.json()
-    assert refused.status_code in {400, 404}
+    response = await app.client.get(f"{path}/file_batches/{batch['id']}", headers=app.bearer)
+    assert response.json()["file_counts"]["total"] == 1
+    refused_response = await app.client.post(
+        f"{path}/files", headers={**app.bearer, **KEY}, json={"file_id": "x"}
+    )
+    assert "error" in refused_response.json()
+    assert refused_response.status_code in {400, 404}
 
 
 async def test_credit_of_an_operator_is_added_once(any_database_app: AppFixture) -> None:

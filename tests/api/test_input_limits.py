@@ -132,9 +132,9 @@ async def test_urlencoded_form_with_too_many_escapes_names_the_limit(app: AppFix
     headers = {**app.bearer, "Content-Type": "application/x-www-form-urlencoded"}
     most, over = (b"text=" + b"%41" * count for count in (2_400_000, 2_400_001))
     accepted = await app.client.post(PUBLISH, content=most, headers=headers)
-    refused = await app.client.post(PUBLISH, content=over, headers=headers)
+    response = await app.client.post(PUBLISH, content=over, headers=headers)
     assert "percent" not in accepted.json()["error"]
-    assert (refused.status_code, refused.json()["error"]) == (
+    assert (response.status_code, response.json()["error"]) == (
         400,
         "The form may have at most 2,400,000 percent-encoded bytes",
     )
@@ -229,15 +229,15 @@ async def test_budget_for_unknown_keys_is_enforced_and_released(tmp_path: Path) 
         yield b'"}'
 
     async with running_app(tmp_path, unauthenticated_body_bytes=4 * MIB) as app:
-        waiting = asyncio.create_task(app.client.post(PUBLISH, content=slow()))
+        pending_task = asyncio.create_task(app.client.post(PUBLISH, content=slow()))
         await started.wait()
         big = b'{"api_key":"sf_wrong","a":"' + b"A" * MIB + b'"}'
-        refused = await app.client.post(PUBLISH, content=big)
+        response = await app.client.post(PUBLISH, content=big)
         keyed = await app.client.post(PUBLISH, content=big.replace(b"api_key", b"x"), headers=app.bearer)
         small = await app.client.post(PUBLISH, json={"api_key": app.key})
         goes_on.set()
-        first, later = await waiting, await app.client.post(PUBLISH, content=big)
-    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        first, later = await pending_task, await app.client.post(PUBLISH, content=big)
+    assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
     assert [answer.status_code for answer in (keyed, small, first, later)] == [400, 400, 401, 401]
 
 
@@ -252,17 +252,17 @@ async def test_memory_for_bodies_is_enforced_and_released(tmp_path: Path) -> Non
 
     run, big = "/api/containers/run", b'{"a":"' + b"A" * MIB + b'"}'
     async with running_app(tmp_path, body_memory_bytes=4 * MIB) as app:
-        waiting = asyncio.create_task(app.client.post(run, content=slow(), headers=app.bearer))
+        pending_task = asyncio.create_task(app.client.post(run, content=slow(), headers=app.bearer))
         await started.wait()
-        refused = await app.client.post(run, content=big, headers=app.bearer)
+        response = await app.client.post(run, content=big, headers=app.bearer)
         small = await app.client.post(run, json={}, headers=app.bearer)
         chat = await app.client.post("/v1/chat/completions", content=big, headers=app.bearer)
         upload = await app.client.post("/api/uploads", content=big, headers=app.bearer)
         async with app.visitor("203.0.113.7") as visitor:
             elsewhere = await visitor.post(run, content=big, headers=app.bearer)
         goes_on.set()
-        first, later = await waiting, await app.client.post(run, content=big, headers=app.bearer)
-    assert (refused.status_code, refused.headers["Retry-After"], chat.status_code) == (429, "1", 429)
+        first, later = await pending_task, await app.client.post(run, content=big, headers=app.bearer)
+    assert (response.status_code, response.headers["Retry-After"], chat.status_code) == (429, "1", 429)
     assert [answer.status_code for answer in (small, elsewhere, first, later)] == [400] * 4
     assert upload.status_code not in (413, 429)
 

@@ -57,6 +57,6 @@ async def test_internal_model_is_in_no_list(bundled_app: AppFixture) -> None:
         "/api/services",
         "/models",
     ):
-        listed = await bundled_app.client.get(path, headers=bundled_app.bearer)
-        assert listed.status_code == 200, path
-        assert NAME not in listed.text
+        response = await bundled_app.client.get(path, headers=bundled_app.bearer)
+        assert response.status_code == 200, path
+        assert NAME not in response.text

@@ -291,12 +291,12 @@ async def test_response_after_the_inline_time_is_a_job(tmp_path: Path) -> None:
 
 
 async def test_draining_server_returns_jobs_and_refuses_new_requests(app: AppFixture) -> None:
-    waiting = asyncio.create_task(app.client.post("/api/ra1", json=body_with(app, prompt="LATE")))
+    pending_task = asyncio.create_task(app.client.post("/api/ra1", json=body_with(app, prompt="LATE")))
     await app.until("5.00", "0.04")
     app.predictions.drain()
-    assert (await waiting).status_code == 202
-    refused = await app.client.post("/api/ra1", json=body_with(app))
-    assert (refused.status_code, refused.json()["status"]) == (503, 503)
+    assert (await pending_task).status_code == 202
+    response = await app.client.post("/api/ra1", json=body_with(app))
+    assert (response.status_code, response.json()["status"]) == (503, 503)
     assert (await app.client.get("/readyz")).status_code == 503
     assert (await app.client.get("/livez")).status_code == 200
 

@@ -67,17 +67,17 @@ async def exported_files(app: AppFixture) -> dict[str, bytes]:
 async def test_page_is_created_once_found_and_replaced(app: AppFixture) -> None:
     page = {"slug": "People/Ann Smith", "title": "Ann", "body": "Ann likes zeppelins.", "tags": ["team"]}
     reply = await app.client.post("/api/pages", json=page, headers=app.bearer)
-    again = await app.client.post("/api/pages", json=page, headers=app.bearer)
+    second_response = await app.client.post("/api/pages", json=page, headers=app.bearer)
     over = await app.client.post(
         "/api/pages", json={**page, "body": "new", "overwrite": True}, headers=app.bearer
     )
-    assert [answer.status_code for answer in (reply, again, over)] == [201, 409, 201]
+    assert [answer.status_code for answer in (reply, second_response, over)] == [201, 409, 201]
     assert (reply.json()["slug"], reply.headers["ETag"], over.headers["ETag"]) == (
         "people/ann-smith",
         '"1"',
         '"2"',
     )
-    assert set(again.json()) == CODED
+    assert set(second_response.json()) == CODED
     assert set(reply.json()) >= {
         "slug",
         "title",
@@ -105,11 +105,11 @@ async def test_if_match_guards_every_change(app: AppFixture) -> None:
         await put(app, "a", "[[x]]")
         await app.client.post("/api/links/a", json={"to": "x", "type": "t"}, headers=app.bearer)
         version = (await app.client.get("/api/pages/a", headers=app.bearer)).headers["ETag"]
-        refused = await send_route(app, route, "a", app.key, headers={"If-Match": '"99"'})
+        refused_response = await send_route(app, route, "a", app.key, headers={"If-Match": '"99"'})
         odd = await send_route(app, route, "a", app.key, headers={"If-Match": "version 9"})
         response = await send_route(app, route, "a", app.key, headers={"If-Match": version})
-        assert (refused.status_code, odd.status_code) == (412, 400), route
-        assert refused.json()["code"] == "precondition_failed"
+        assert (refused_response.status_code, odd.status_code) == (412, 400), route
+        assert refused_response.json()["code"] == "precondition_failed"
         assert response.status_code in {200, 201}, (route, response.text)
     gone = await send_route(app, CREATES, "never", app.key, headers={"If-Match": "*"})
     new = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})

@@ -60,13 +60,13 @@ async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, pa
     }
     files |= {"q.md": "short"}
     assert (await import_report(app, zip_of(files.items())))["created"] == 13
-    async with loop_time.watched() as seen:
+    async with loop_time.watched() as loop:
         answer = await app.client.get(path, headers=app.bearer)
     assert answer.status_code == 200
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         pages = {name.removeprefix("memory/"): name for name in archive.namelist() if name.endswith(".md")}
         assert {name: archive.read(result).decode() for name, result in pages.items()} == files
-    assert seen.longest < 0.1, seen.longest
+    assert loop.longest < 0.1, loop.longest
 
 
 async def test_archives_imported_at_once_share_a_limit(
@@ -295,8 +295,8 @@ async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture)
         assert (link["to"], link["resolved"]) == ("n/new", True)
     moved = await app.client.get("/api/pages/a/old", headers=there)
     assert (moved.status_code, moved.json()["slug"], moved.json()["body"]) == (308, "n/new", "# Who")
-    again = await app.client.post("/api/import", content=archive.content, headers=there)
-    assert again.json()["skipped"] == 3
+    second_response = await app.client.post("/api/import", content=archive.content, headers=there)
+    assert second_response.json()["skipped"] == 3
     plain = await app.client.get("/api/pages/n/new", headers={**there, "Accept": "text/markdown"})
     assert "old_slugs" not in plain.text
 
@@ -356,8 +356,8 @@ async def test_export_imported_elsewhere_is_equal(app: AppFixture) -> None:
             page["timeline"] = [{**row, "created_at": ""} for row in page["timeline"]]
             page["links"].sort(key=lambda row: (row["to"], row["type"]))
         assert visible[0] == visible[1]
-    again = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
-    assert again.json()["skipped"] == 3
+    second_response = await app.client.post("/api/import", content=archive.content, headers=bearer(app.other))
+    assert second_response.json()["skipped"] == 3
     out = await app.client.get("/api/export", headers=bearer(app.other))
     with (
         zipfile.ZipFile(io.BytesIO(out.content)) as theirs,

@@ -103,8 +103,10 @@ async def test_a_new_file_replaces_the_previous_one(app: AppFixture) -> None:
     await import_files(app, image_bytes(), "lamp.png")
     await import_files(app, image_bytes("blue"), "lamp.png")
     assert (await open_page(app, "/memory/lamp.png/~file")).content == image_bytes("blue")
-    listed = await app.client.get("/v1/files", headers=app.bearer)
-    assert [(file["filename"], file["purpose"]) for file in listed.json()["data"]] == [("lamp.png", "memory")]
+    response = await app.client.get("/v1/files", headers=app.bearer)
+    assert [(file["filename"], file["purpose"]) for file in response.json()["data"]] == [
+        ("lamp.png", "memory")
+    ]
     await app.client.delete("/api/pages/lamp.png", headers=app.bearer)
     assert (await open_page(app, "/memory/lamp.png/~file")).status_code == 404
 

@@ -95,14 +95,14 @@ async def test_new_page_must_be_in_collections_of_the_key(app: AppFixture) -> No
     headed = {"body": "---\ncollections: [work]\n---\nx"}
     assert (await create_page(app, key, "n/3", **headed)).json()["collections"] == ["work"]
     for number, wrong in enumerate((["other"], ["team", "other"], [])):
-        refused = await create_page(app, key, f"n/wrong-{number}", collections=wrong)
-        assert (refused.status_code, refused.json()["error"]) == (
+        response = await create_page(app, key, f"n/wrong-{number}", collections=wrong)
+        assert (response.status_code, response.json()["error"]) == (
             403,
             f"collections of n/wrong-{number} must be among those of this key (team, work); "
             f"got {', '.join(wrong) or 'none'}",
         )
-    refused = await create_page(app, key, "n/wrong", body="---\ncollections: other\n---\nx")
-    assert refused.status_code == 403
+    response = await create_page(app, key, "n/wrong", body="---\ncollections: other\n---\nx")
+    assert response.status_code == 403
     assert sorted(await memory_rows(app)) == ["closed", "loose", "n/1", "n/2", "n/3", "open", "shared"]
 
 
@@ -126,8 +126,8 @@ async def test_collection_key_cannot_name_a_shared_folder(app: AppFixture) -> No
 async def test_new_page_defaults_to_the_only_collection_of_the_key(app: AppFixture) -> None:
     page = (await create_page(app, await key_of(app, *TEAM), "new")).json()
     assert page["collections"] == ["team"]
-    refused = await create_page(app, await key_of(app, *BOTH), "newer")
-    assert (refused.status_code, refused.json()["error"]) == (
+    response = await create_page(app, await key_of(app, *BOTH), "newer")
+    assert (response.status_code, response.json()["error"]) == (
         403,
         "collections of newer must be among those of this key (team, work); got none",
     )
@@ -197,8 +197,8 @@ async def test_a_page_inside_is_renamed_and_renamed_back(app: AppFixture) -> Non
 async def test_a_version_from_outside_is_not_restored(app: AppFixture) -> None:
     await put(app, "closed", "shown now", collections=["team"])
     key = await key_of(app, *TEAM)
-    refused = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 1})
-    assert refused.status_code == 403
+    refused_response = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 1})
+    assert refused_response.status_code == 403
     assert (await get(app, "/api/pages/closed"))["version"] == 2
     response = await send_route(app, "POST /api/versions/{slug}", "closed", key, json={"version": 2})
     assert response.status_code == 200

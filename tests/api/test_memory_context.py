@@ -71,8 +71,8 @@ async def test_a_limited_key_gets_the_context_of_its_collections(gateway: Gatewa
         answer = await app.client.post("/api/context", json={"query": "rotor"}, headers=headers)
         assert (answer.status_code == 401) if not headers else (answer.json()["sources"] == [])
     row = await app.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
-    refused = await app.client.post("/api/context", json={"query": "rotor"}, headers=bearer(row.api_key))
-    assert refused.status_code == 403
+    response = await app.client.post("/api/context", json={"query": "rotor"}, headers=bearer(row.api_key))
+    assert response.status_code == 403
 
 
 async def test_the_header_and_its_answer_are_described(gateway: Gateway) -> None:

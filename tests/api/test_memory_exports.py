@@ -106,7 +106,7 @@ async def test_logseq_export_has_its_folders_and_can_be_imported(app: AppFixture
     headers = bearer(app.other) | {"Content-Type": "application/zip"}
     answer = await app.client.post("/api/import", content=zip_of(files), headers=headers)
     assert (answer.json()["created"], answer.json()["left_out"]) == (3, ["logseq/config.edn"])
-    listed = await app.client.get("/api/pages", headers=bearer(app.other))
-    assert {row["slug"] for row in listed.json()["pages"]} == bodies.keys()
+    response = await app.client.get("/api/pages", headers=bearer(app.other))
+    assert {row["slug"] for row in response.json()["pages"]} == bodies.keys()
     wrong = await app.client.get("/api/export?format=word", headers=app.bearer)
     assert wrong.status_code == 400

@@ -54,10 +54,10 @@ async def test_slug_is_rejected_or_returned_unchanged(app: AppFixture, slug: str
         return
     assert answer.status_code == 201
     result = answer.json()["slug"]
-    again = await app.client.get(
+    second_response = await app.client.get(
         httpx.URL("http://127.0.0.1:8600").join(answer.headers["Location"]), headers=app.bearer
     )
-    assert (again.status_code, again.json()["slug"]) == (200, result)
+    assert (second_response.status_code, second_response.json()["slug"]) == (200, result)
     assert (
         await app.client.post("/api/pages", json={"slug": result, "body": "x"}, headers=app.bearer)
     ).status_code == 409
@@ -103,8 +103,8 @@ async def test_any_text_is_stored_and_returned_unchanged(app: AppFixture, number
     file = await app.client.get("/api/pages/t", headers={**app.bearer, "Accept": "text/markdown"})
     remaining = file.content.decode()
     assert remaining.endswith(reply.json()["body"])
-    again = await app.client.put("/api/pages/t", content=remaining.encode(), headers=headers)
-    assert (again.json()["version"], again.json()["title"]) == (1, reply.json()["title"])
+    second_response = await app.client.put("/api/pages/t", content=remaining.encode(), headers=headers)
+    assert (second_response.json()["version"], second_response.json()["title"]) == (1, reply.json()["title"])
     for query in (text[:5000] or "x", text[-100:] or "x"):
         response = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
         assert response.status_code in {200, 400}, response.text
@@ -183,5 +183,7 @@ async def test_unknown_field_of_a_page_is_named_and_nothing_is_written(
     await app.client.put("/api/pages/a/b", json={"body": "text", "note": "ignored"}, headers=app.bearer)
     page = (await app.client.get("/api/pages/a/b", headers=app.bearer)).json()
     assert (page["body"], page["version"]) == ("text", 1)
-    again = await app.client.put("/api/pages/a/b", json={**page, "body": "more"}, headers=app.bearer)
-    assert (again.status_code, again.json()["body"]) == (200, "more")
+    second_response = await app.client.put(
+        "/api/pages/a/b", json={**page, "body": "more"}, headers=app.bearer
+    )
+    assert (second_response.status_code, second_response.json()["body"]) == (200, "more")

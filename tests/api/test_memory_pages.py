@@ -167,9 +167,9 @@ async def test_conflicting_lines_are_marked_and_not_saved(app: AppFixture) -> No
     assert marked == "<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
     assert "yours is <b>My title</b>, theirs is <b>Their title</b>" in answer.text
     again = {"version": "2", "merging": "1", "body": marked, "title": "T"}
-    refused = await post_form(app, "/memory/a/~edit", **again)
-    assert refused.status_code == 409
-    assert editor_text(refused.text) == marked
+    response = await post_form(app, "/memory/a/~edit", **again)
+    assert response.status_code == 409
+    assert editor_text(response.text) == marked
     assert (await read(app, "a"))["body"] == "theirs\n"
     assert (await post_form(app, "/memory/a/~edit", **again, action="anyway")).status_code == 303
 
@@ -255,8 +255,8 @@ async def test_tags_in_the_text_are_indexed(any_database_app: AppFixture) -> Non
     assert [hit["slug"] for hit in response.json()["results"]] == ["a"]
     assert (await read(app, "a"))["tags"] == ["team"]
     await put(app, "a", "For nobody.\n")
-    listed = await app.client.get("/api/tags", headers=app.bearer)
-    assert [row["name"] for row in listed.json()["tags"]] == ["team"]
+    listed_response = await app.client.get("/api/tags", headers=app.bearer)
+    assert [row["name"] for row in listed_response.json()["tags"]] == ["team"]
 
 
 async def test_task_is_checked_in_the_current_version(app: AppFixture) -> None:

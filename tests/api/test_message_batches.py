@@ -101,9 +101,9 @@ async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gatewa
 async def test_invalid_batches_of_messages_are_refused(
     gateway: Gateway, requests: list[Any], message_text: str
 ) -> None:
-    with pytest.raises(anthropic.BadRequestError) as refused:
+    with pytest.raises(anthropic.BadRequestError) as excinfo:
         await gateway.anthropic().messages.batches.create(requests=requests)
-    body: Any = refused.value.body
+    body: Any = excinfo.value.body
     assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
     assert message_text in body["error"]["message"]
     assert [each.id async for each in gateway.anthropic().messages.batches.list()] == []

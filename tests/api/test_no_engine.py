@@ -139,10 +139,10 @@ async def test_replicate_client_with_a_file_gets_503_with_remedy(bare: AppFixtur
     transport = httpx.ASGITransport(bare.asgi, raise_app_exceptions=False)
     client = Client(bare.key, base_url=f"{ORIGIN}/replicate", transport=transport)
     inputs = {"audio_url": io.BytesIO(recording())}
-    with pytest.raises(ReplicateError) as caught:
+    with pytest.raises(ReplicateError) as excinfo:
         await client.async_run("sixfold/stt", inputs, file_encoding_strategy="base64")
-    assert caught.value.status == 503
-    assert SPEECH in (caught.value.detail or "")
+    assert excinfo.value.status == 503
+    assert SPEECH in (excinfo.value.detail or "")
 
 
 async def test_mcp_run_with_an_upload_tells_the_remedy(bare: AppFixture) -> None:
@@ -232,9 +232,9 @@ async def test_openai_client_sends_one_request_where_no_retry_helps(bare: AppFix
         http_client=httpx2.AsyncClient(transport=transport),
         max_retries=2,
     )
-    with pytest.raises(openai.InternalServerError) as caught:
+    with pytest.raises(openai.InternalServerError) as excinfo:
         await client.audio.transcriptions.create(model="whisper-1", file=("a.wav", recording()))
-    assert (caught.value.status_code, caught.value.code) == (503, "engine_unavailable")
+    assert (excinfo.value.status_code, excinfo.value.code) == (503, "engine_unavailable")
     with pytest.raises(openai.InternalServerError):
         await client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "hi"}])
     assert transport.count == 2
@@ -245,9 +245,9 @@ async def test_anthropic_client_sends_one_request_where_no_retry_helps(bare: App
     client = anthropic.AsyncAnthropic(
         api_key=bare.key, base_url=ORIGIN, http_client=httpx2.AsyncClient(transport=transport), max_retries=2
     )
-    with pytest.raises(anthropic.InternalServerError) as caught:
+    with pytest.raises(anthropic.InternalServerError) as excinfo:
         await client.messages.create(
             model="claude", max_tokens=5, messages=[{"role": "user", "content": "hi"}]
         )
-    assert re.search(r"`sixfold engines add chat`", str(caught.value))
+    assert re.search(r"`sixfold engines add chat`", str(excinfo.value))
     assert transport.count == 1

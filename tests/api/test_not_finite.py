@@ -107,8 +107,8 @@ async def test_every_numeric_input_refuses_a_non_finite_number(app: AppFixture, 
             if descriptor.type not in ("number", "integer"):
                 continue
             for value in (float(text), *bodies.from_text(model.inputs, {descriptor.name: text}).values()):
-                with pytest.raises(errors.InvalidInput) as refused:
+                with pytest.raises(errors.InvalidInput) as excinfo:
                     inputs.check(model.inputs, {descriptor.name: value})
-                assert descriptor.name in {problem.input for problem in refused.value.problems}
+                assert descriptor.name in {problem.input for problem in excinfo.value.problems}
                 tried += 1
     assert tried > 100

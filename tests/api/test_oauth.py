@@ -86,9 +86,9 @@ async def tools(app: AppFixture, token: str) -> httpx.Response:
 
 
 async def test_401_of_mcp_links_to_the_oauth_metadata(app: AppFixture) -> None:
-    refused = await app.client.post("/mcp", json={})
-    assert refused.status_code == 401
-    result = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"])
+    response = await app.client.post("/mcp", json={})
+    assert response.status_code == 401
+    result = re.search(r'resource_metadata="([^"]+)"', response.headers["www-authenticate"])
     assert result is not None
     resource = (await app.client.get(result[1])).json()
     assert resource["resource"] == f"{ORIGIN}/mcp"

@@ -118,8 +118,8 @@ async def test_options_become_the_fields_of_the_server(gateway: Gateway) -> None
 
 async def test_a_prompt_is_completed(gateway: Gateway) -> None:
     official = client(gateway)
-    whole = await official.generate("both", "say 2 words", system="Be brief")
-    assert (whole.response, whole.eval_count) == ("word word", 2)
+    full_response = await official.generate("both", "say 2 words", system="Be brief")
+    assert (full_response.response, full_response.eval_count) == ("word word", 2)
     assert gateway.acme.seen[-1].document["messages"][0] == {"role": "system", "content": "Be brief"}
     parts = [part async for part in await official.generate("both:latest", "say 2 words", stream=True)]
     assert "".join(part.response or "" for part in parts) == "word word"
@@ -128,15 +128,15 @@ async def test_a_prompt_is_completed(gateway: Gateway) -> None:
 
 async def test_raw_prompts_and_gaps_are_text_completions(gateway: Gateway) -> None:
     official = client(gateway)
-    whole = await official.generate("acme/small", "say 3 words", raw=True, options={"num_predict": 2})
+    full_response = await official.generate("acme/small", "say 3 words", raw=True, options={"num_predict": 2})
     sent = gateway.acme.seen[-1]
     assert (sent.path, sent.document["prompt"], sent.document["max_tokens"]) == (
         "/v1/completions",
         "say 3 words",
         2,
     )
-    assert (whole.done, whole.model) == (True, "acme/small")
-    assert whole.response
+    assert (full_response.done, full_response.model) == (True, "acme/small")
+    assert full_response.response
     gap = await official.generate("acme/small", "def f():", suffix="return 1", stream=True)
     parts = [part async for part in gap]
     assert gateway.acme.seen[-1].document["suffix"] == "return 1"
@@ -144,9 +144,9 @@ async def test_raw_prompts_and_gaps_are_text_completions(gateway: Gateway) -> No
     assert parts[-1].eval_count
     calls = await gateway.settled(2)
     assert all(float(call["cost_usd"]) > 0 for call in calls)
-    with pytest.raises(ollama.ResponseError) as caught:
+    with pytest.raises(ollama.ResponseError) as excinfo:
         await official.generate("anth/small", "x", raw=True)
-    assert caught.value.status_code == 400
+    assert excinfo.value.status_code == 400
 
 
 async def test_a_request_without_a_prompt_loads_and_costs_nothing(gateway: Gateway) -> None:
@@ -161,16 +161,16 @@ async def test_a_request_without_a_prompt_loads_and_costs_nothing(gateway: Gatew
 
 async def test_errors_have_ollamas_shape_and_cost_nothing(gateway: Gateway) -> None:
     official = client(gateway)
-    with pytest.raises(ollama.ResponseError, match="was not found") as unknown:
+    with pytest.raises(ollama.ResponseError, match="was not found") as unknown_error:
         await official.chat("nothing-here", TURN)
-    assert unknown.value.status_code == 404
-    with pytest.raises(ollama.ResponseError) as wrong_key:
+    assert unknown_error.value.status_code == 404
+    with pytest.raises(ollama.ResponseError) as wrong_key_error:
         await client(gateway, "sf_wrong").chat("acme/small", TURN)
-    assert wrong_key.value.status_code == 401
+    assert wrong_key_error.value.status_code == 401
     gateway.acme.mode = "refuse"
-    with pytest.raises(ollama.ResponseError, match="It says so") as refused:
+    with pytest.raises(ollama.ResponseError, match="It says so") as excinfo:
         await official.chat("acme/small", TURN)
-    assert refused.value.status_code == 400
+    assert excinfo.value.status_code == 400
     assert {float(call["cost_usd"]) for call in await gateway.calls()} <= {0.0}
 
 
@@ -224,9 +224,9 @@ async def test_models_cannot_be_changed(gateway: Gateway) -> None:
         official.copy("both", "mine"),
         official.delete("both"),
     ):
-        with pytest.raises(ollama.ResponseError, match="operator adds them") as caught:
+        with pytest.raises(ollama.ResponseError, match="operator adds them") as excinfo:
             await changing
-        assert caught.value.status_code == 403
+        assert excinfo.value.status_code == 403
     blob = await gateway.app.client.head(f"{BASE}/blobs/sha256:0", headers=gateway.headers)
     assert blob.status_code == 403
 
@@ -239,13 +239,13 @@ async def test_every_model_is_listed_and_shown(gateway: Gateway) -> None:
     listed = [row.model for row in (await official.list()).models]
     assert {"both:latest", "small:latest", "large:latest", "embeddings:latest"} <= set(listed)
     assert len(listed) == len(set(listed))
-    visible = await official.show("both")
-    assert "completion" in (visible.capabilities or [])
-    assert (visible.modelinfo or {})["general.basename"] == "both"
+    response = await official.show("both")
+    assert "completion" in (response.capabilities or [])
+    assert (response.modelinfo or {})["general.basename"] == "both"
     assert (await official.ps()).models == []
-    with pytest.raises(ollama.ResponseError, match="not found") as caught:
+    with pytest.raises(ollama.ResponseError, match="not found") as excinfo:
         await official.show("nothing-here")
-    assert caught.value.status_code == 404
+    assert excinfo.value.status_code == 404
 
 
 async def test_programs_recognize_ollama_without_a_key(gateway: Gateway) -> None:
@@ -253,8 +253,8 @@ async def test_programs_recognize_ollama_without_a_key(gateway: Gateway) -> None
     assert (await visitor.get("/ollama/")).text == "Ollama is running"
     assert (await visitor.head("/ollama")).status_code == 200
     assert (await visitor.get(f"{BASE}/version")).json()["version"]
-    refused = await visitor.get(f"{BASE}/tags")
-    assert (refused.status_code, list(refused.json())) == (401, ["error"])
+    response = await visitor.get(f"{BASE}/tags")
+    assert (response.status_code, list(response.json())) == (401, ["error"])
     nothing = await visitor.get(f"{BASE}/nothing")
     assert (nothing.status_code, list(nothing.json())) == (404, ["error"])
 
@@ -271,9 +271,9 @@ async def test_texts_become_vectors_of_a_model_server(gateway: Gateway) -> None:
     calls = await gateway.settled(2)
     assert all(float(call["cost_usd"]) > 0 for call in calls)
     gateway.acme.mode = "garbage"
-    with pytest.raises(ollama.ResponseError) as caught:
+    with pytest.raises(ollama.ResponseError) as excinfo:
         await client(gateway).embed("acme/small", "a")
-    assert caught.value.status_code == 502
+    assert excinfo.value.status_code == 502
     failed, *_ = await gateway.settled(3)
     assert (failed["status"], failed["cost_usd"]) == ("failed", "0.00")
     assert await gateway.app.faults() == ()

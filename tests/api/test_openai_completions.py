@@ -40,9 +40,9 @@ async def test_completion_is_forwarded_unchanged_and_charged(gateway: Gateway) -
     )
     assert answer.object == "text_completion"
     assert answer.choices[0].text == "word word word word"
-    seen = gateway.acme.seen[0]
-    assert (seen.path, seen.document["model"]) == ("/v1/completions", "small")
-    assert {name: seen.document[name] for name in ("suffix", "echo", "logprobs")} == {
+    request = gateway.acme.seen[0]
+    assert (request.path, request.document["model"]) == ("/v1/completions", "small")
+    assert {name: request.document[name] for name in ("suffix", "echo", "logprobs")} == {
         "suffix": "}",
         "echo": True,
         "logprobs": 2,
@@ -116,18 +116,18 @@ async def test_invalid_request_is_400_and_names_its_field(gateway: Gateway, wron
 
 
 async def test_server_without_completions_is_refused(gateway: Gateway) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().completions.create(model="anth/small", prompt="x")
-    assert caught.value.param == "model"
-    assert "does not support completions" in cast("Any", caught.value.body)["message"]
+    assert excinfo.value.param == "model"
+    assert "does not support completions" in cast("Any", excinfo.value.body)["message"]
     assert not gateway.anth.seen
 
 
 @pytest.mark.parametrize("field", [{"echo": True}, {"n": 2}, {"best_of": 3}])
 async def test_field_that_the_server_ignores_is_refused(gateway: Gateway, field: Any) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().completions.create(model="ollama/small", prompt="x", **field)
-    assert caught.value.param == next(iter(field))
+    assert excinfo.value.param == next(iter(field))
     assert not gateway.acme.seen
     answer = await gateway.openai().completions.create(model="ollama/small", prompt="x", n=1, echo=False)
     assert answer.choices[0].text == "Hello there"
@@ -137,9 +137,9 @@ async def test_field_that_the_server_ignores_is_refused(gateway: Gateway, field:
 @pytest.mark.parametrize("mode", ["fail", "truncate"])
 async def test_failed_completion_is_free(gateway: Gateway, mode: str) -> None:
     gateway.acme.mode = mode
-    with pytest.raises(openai.APIStatusError) as caught:
+    with pytest.raises(openai.APIStatusError) as excinfo:
         await gateway.openai().completions.create(model="acme/small", prompt="say 4 words")
-    assert caught.value.status_code == 502
+    assert excinfo.value.status_code == 502
     assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 

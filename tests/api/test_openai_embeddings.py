@@ -120,19 +120,19 @@ async def test_wrong_token_array_is_400_and_names_the_limit(
     full: AppFixture, inputs: Any, message: str
 ) -> None:
     before = await full.balance()
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client(full).embeddings.create(model="embeddings", input=inputs)
-    assert caught.value.param == "input"
-    assert message in str(caught.value)
+    assert excinfo.value.param == "input"
+    assert message in str(excinfo.value)
     assert await full.balance() == before
 
 
 @pytest.mark.usefixtures("undecodable")
 async def test_token_array_without_the_ranks_is_400_with_both_remedies(full: AppFixture) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client(full).embeddings.create(model="embeddings", input=[[15339, 1917]])
-    assert "check_embedding_ctx_length=False" in str(caught.value)
-    assert "`pip install 'sixfold[embeddings]'`" in str(caught.value)
+    assert "check_embedding_ctx_length=False" in str(excinfo.value)
+    assert "`pip install 'sixfold[embeddings]'`" in str(excinfo.value)
 
 
 # -- dimensions ------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ async def test_non_native_dimensions_are_400_and_name_the_native(full: AppFixtur
     create = client(full).embeddings.create
     assert len((await create(model="embeddings", input="a", dimensions=384)).data[0].embedding) == 384
     for dimensions in (256, 1536):
-        with pytest.raises(openai.BadRequestError) as caught:
+        with pytest.raises(openai.BadRequestError) as excinfo:
             await create(model="text-embedding-3-small", input="a", dimensions=dimensions)
-        assert caught.value.param == "dimensions"
-        assert "384" in str(caught.value)
+        assert excinfo.value.param == "dimensions"
+        assert "384" in str(excinfo.value)
 
 
 # -- names of OpenAI's -----------------------------------------------------------------------------
@@ -156,11 +156,11 @@ BORROWED = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-
 @pytest.mark.parametrize("name", [*BORROWED, "all-minilm"])
 async def test_openai_name_with_only_a_preview_is_503_with_remedy(preview: AppFixture, name: str) -> None:
     before = await preview.balance()
-    with pytest.raises(openai.InternalServerError) as caught:
+    with pytest.raises(openai.InternalServerError) as excinfo:
         await client(preview).embeddings.create(model=name, input="a")
-    assert (caught.value.status_code, caught.value.code) == (503, "engine_unavailable")
-    assert "`sixfold engines add embeddings`" in str(caught.value)
-    assert "SIXFOLD_PREVIEWS" not in str(caught.value)  # it would change nothing
+    assert (excinfo.value.status_code, excinfo.value.code) == (503, "engine_unavailable")
+    assert "`sixfold engines add embeddings`" in str(excinfo.value)
+    assert "SIXFOLD_PREVIEWS" not in str(excinfo.value)  # it would change nothing
     assert await preview.balance() == before
 
 
@@ -214,11 +214,11 @@ async def test_many_vectors_are_decoded_outside_the_event_loop(preview: AppFixtu
     texts = [f"text {number}" for number in range(2048)]
     answer = await client(preview).embeddings.create(model="embeddings", input=texts)
     tenant = Tenant(preview.account.id)
-    async with loop_time.watched() as seen:
-        (listed,), _ = await preview.predictions.page(tenant, PredictionFilter(), 1, None)
-        shown = await preview.predictions.get(listed.id, tenant)
-        current = await preview.predictions.get_any(listed.id)
-    assert shown == listed == current
-    assert shown.output is not None
-    assert len(shown.output.data["embeddings"]) == len(answer.data) == len(texts)
-    assert seen.longest < 0.06
+    async with loop_time.watched() as loop:
+        (prediction,), _ = await preview.predictions.page(tenant, PredictionFilter(), 1, None)
+        shown_prediction = await preview.predictions.get(prediction.id, tenant)
+        current = await preview.predictions.get_any(prediction.id)
+    assert shown_prediction == prediction == current
+    assert shown_prediction.output is not None
+    assert len(shown_prediction.output.data["embeddings"]) == len(answer.data) == len(texts)
+    assert loop.longest < 0.06

@@ -139,10 +139,10 @@ async def test_unsupported_size_is_400_and_names_supported_sizes(
     app: AppFixture, name: str, size: Any, message: str
 ) -> None:
     before = await app.balance()
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client(app).images.generate(model=name, prompt="a lake", size=size)
-    assert caught.value.param == "size"
-    assert message in str(caught.value)
+    assert excinfo.value.param == "size"
+    assert message in str(excinfo.value)
     assert await app.balance() == before
 
 

@@ -201,15 +201,15 @@ async def test_transcription_formats_have_the_same_text(real: AppFixture) -> Non
     )
     file = ("hello.wav", spoken.content, "audio/wav")
     plain = await talk.audio.transcriptions.create(model="whisper-1", file=file)
-    whole = await talk.audio.transcriptions.create(
+    full_transcription = await talk.audio.transcriptions.create(
         model="stt", file=file, response_format="verbose_json", timestamp_granularities=["word", "segment"]
     )
     assert plain.text
-    assert whole.text == plain.text
-    assert whole.duration > 1
-    assert whole.segments
-    assert whole.words
-    assert whole.words[0].end > whole.words[0].start
+    assert full_transcription.text == plain.text
+    assert full_transcription.duration > 1
+    assert full_transcription.segments
+    assert full_transcription.words
+    assert full_transcription.words[0].end > full_transcription.words[0].start
     assert (
         plain.text.strip()
         == str(await talk.audio.transcriptions.create(model="stt", file=file, response_format="text")).strip()
@@ -337,8 +337,8 @@ async def test_image_whose_cut_out_is_late_is_charged(
     before = float((await real.balance())[0])
     with pytest.raises(openai.APIStatusError, match="SIXFOLD_INLINE_SECONDS"):
         await client(real).images.generate(prompt="a fox", size="256x256", background="transparent")
-    listed = await real.client.get("/api/containers/predictions?limit=2", headers=real.bearer)
-    _cutout, image = listed.json()["predictions"]
+    response = await real.client.get("/api/containers/predictions?limit=2", headers=real.bearer)
+    _cutout, image = response.json()["predictions"]
     assert (await real.client.get(image["output"]["url"])).status_code == 200
     assert await paid(real, before) == float(image["cost"]) > 0
 
@@ -350,9 +350,9 @@ async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> Non
             model="gpt-image-1", image=("a.png", b"nothing", "image/png"), prompt="x", stream=True
         )
     mask = png("RGBA", colour=(0, 0, 0, 255))
-    with pytest.raises(openai.BadRequestError) as several:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client(real).images.edit(model="gpt-image-1", image=[png(), png()], mask=mask, prompt="x")
-    assert several.value.param == "image"
+    assert excinfo.value.param == "image"
     assert await paid(real, before) == 0
 
 
@@ -375,15 +375,15 @@ async def test_transcript_deltas_add_up_to_the_text(real: AppFixture) -> None:
         model="tts-1", input="Hello. How are you today?", voice="ava", response_format="wav"
     )
     file = ("hello.wav", spoken.content, "audio/wav")
-    whole = await talk.transcriptions.create(model="stt", file=file)
+    full_transcription = await talk.transcriptions.create(model="stt", file=file)
     stream = await talk.transcriptions.create(model="stt", file=file, stream=True)
     events: list[Any] = [event async for event in stream]
-    assert "".join(event.delta for event in events[:-1]) == whole.text
-    assert (events[-1].type, events[-1].text) == ("transcript.text.done", whole.text)
+    assert "".join(event.delta for event in events[:-1]) == full_transcription.text
+    assert (events[-1].type, events[-1].text) == ("transcript.text.done", full_transcription.text)
     for refused in ({"response_format": "diarized_json"}, {"response_format": "srt", "stream": True}):
-        with pytest.raises(openai.BadRequestError) as caught:
+        with pytest.raises(openai.BadRequestError) as excinfo:
             await talk.transcriptions.create(model="stt", file=file, **cast("Any", refused))
-        assert caught.value.param == "response_format"
+        assert excinfo.value.param == "response_format"
 
 
 # -- what all of them share ------------------------------------------------------------------------
@@ -451,20 +451,20 @@ async def test_invalid_request_is_free_and_names_its_parameter(
 
 async def test_invalid_media_file_is_refused_and_names_its_parameter(real: AppFixture) -> None:
     for recording in (b"no sound at all", b"RIFF....WAVE"):
-        with pytest.raises(openai.BadRequestError) as caught:
+        with pytest.raises(openai.BadRequestError) as excinfo:
             await client(real).audio.transcriptions.create(model="stt", file=("a.wav", recording))
-        assert caught.value.param == "file"
-    with pytest.raises(openai.BadRequestError) as caught:
+        assert excinfo.value.param == "file"
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client(real).images.edit(model="ra2", image=("a.png", b"no picture"), prompt="x")
-    assert caught.value.param == "image"
+    assert excinfo.value.param == "image"
 
 
 async def test_openai_client_gets_its_errors_for_key_funds_and_scope(real: AppFixture) -> None:
     with pytest.raises(openai.AuthenticationError):
         await client(real, "sf_wrong").embeddings.create(model="embeddings", input="a")
-    with pytest.raises(openai.APIStatusError) as poor:
+    with pytest.raises(openai.APIStatusError) as excinfo:
         await client(real, real.poor).images.generate(prompt="x")
-    assert (poor.value.status_code, poor.value.code) == (402, "insufficient_credits")
+    assert (excinfo.value.status_code, excinfo.value.code) == (402, "insufficient_credits")
     limited = await real.limited_key(Scope(services=("embeddings",)))
     assert await client(real, limited).embeddings.create(model="embeddings", input="a")
     with pytest.raises(openai.PermissionDeniedError):
@@ -475,10 +475,10 @@ async def test_repeated_idempotency_key_returns_the_same_images(real: AppFixture
     before = float((await real.balance())[0])
     headers = {**real.bearer, "Idempotency-Key": "picture"}
     body = {"prompt": "a hill", "size": "64x64", "n": 2}
-    first, again = [
+    first, second = [
         await real.client.post("/v1/images/generations", json=body, headers=headers) for _ in range(2)
     ]
-    assert json.loads(first.content) == json.loads(again.content)
+    assert json.loads(first.content) == json.loads(second.content)
     assert await paid(real, before) == 0.08
 
 

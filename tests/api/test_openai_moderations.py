@@ -95,17 +95,17 @@ async def test_translation_is_forwarded_and_charged(gateway: Gateway, shape: Any
         model="acme/hear", file=RECORDING, response_format=shape, prompt="in short"
     )
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
-    seen = gateway.acme.seen[0]
-    assert (seen.path, seen.document["prompt"]) == ("/v1/audio/translations", "in short")
+    request = gateway.acme.seen[0]
+    assert (request.path, request.document["prompt"]) == ("/v1/audio/translations", "in short")
     call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("translations", "0.06" if shape == "text" else "0.03")
 
 
 async def test_translation_without_whisper_is_503_with_remedy(gateway: Gateway) -> None:
-    with pytest.raises(openai.InternalServerError) as caught:
+    with pytest.raises(openai.InternalServerError) as excinfo:
         await gateway.openai().audio.translations.create(model="whisper-1", file=RECORDING)
-    assert caught.value.status_code == 503
-    assert "engines add listening" in cast("Any", caught.value.body)["message"]
-    with pytest.raises(openai.BadRequestError) as unreadable:
+    assert excinfo.value.status_code == 503
+    assert "engines add listening" in cast("Any", excinfo.value.body)["message"]
+    with pytest.raises(openai.BadRequestError) as unreadable_error:
         await gateway.openai().audio.translations.create(model="whisper-1", file=("a.wav", b"nothing"))
-    assert unreadable.value.param == "file"
+    assert unreadable_error.value.param == "file"

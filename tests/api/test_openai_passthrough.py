@@ -97,9 +97,9 @@ async def test_failed_server_is_free_and_alias_falls_back(gateway: Gateway) -> N
     answer = await gateway.openai().embeddings.create(model="vectors", input="a", encoding_format="float")
     assert len(answer.data) == 1
     assert (await gateway.last_call())["target"] == "other/vec"
-    with pytest.raises(openai.InternalServerError) as caught:
+    with pytest.raises(openai.InternalServerError) as excinfo:
         await gateway.openai().embeddings.create(model="acme/vec", input="a")
-    assert caught.value.code == "generation_failed"
+    assert excinfo.value.code == "generation_failed"
     assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
@@ -111,9 +111,9 @@ async def test_alias_uses_only_servers_with_embeddings(gateway: Gateway) -> None
 
 async def test_rejected_embedding_has_the_message_of_the_server(gateway: Gateway) -> None:
     gateway.acme.mode = "refuse"
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().embeddings.create(model="acme/vec", input="a")
-    assert (cast("Any", caught.value.body)["message"], caught.value.param) == ("It says so", "temperature")
+    assert (cast("Any", excinfo.value.body)["message"], excinfo.value.param) == ("It says so", "temperature")
 
 
 async def test_malformed_response_of_the_server_is_an_error(gateway: Gateway) -> None:
@@ -123,12 +123,12 @@ async def test_malformed_response_of_the_server_is_an_error(gateway: Gateway) ->
 
 
 async def test_unpriced_model_is_refused_and_own_names_are_kept(gateway: Gateway) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().embeddings.create(model="acme/free", input="a")
-    assert caught.value.code == "unpriced_model"
-    with pytest.raises(openai.APIStatusError) as unknown:
+    assert excinfo.value.code == "unpriced_model"
+    with pytest.raises(openai.APIStatusError) as unknown_error:
         await gateway.openai().embeddings.create(model="anth/small", input="a")
-    assert unknown.value.status_code == 404
+    assert unknown_error.value.status_code == 404
     assert not gateway.acme.seen
 
 
@@ -337,8 +337,8 @@ async def test_streamed_transcription_is_charged_by_tokens(gateway: Gateway) -> 
 
 
 async def test_invalid_recording_is_refused_before_the_upstream_call(gateway: Gateway) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().audio.transcriptions.create(model="acme/hear", file=("a.wav", b"nothing"))
-    assert caught.value.param == "file"
+    assert excinfo.value.param == "file"
     assert not gateway.acme.seen
     assert await gateway.app.faults() == ()

@@ -99,9 +99,9 @@ async def test_still_images_show_frames_of_the_video(video_app: AppFixture) -> N
 async def test_part_of_a_video_is_served(video_app: AppFixture) -> None:
     result = await client(video_app).videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
     path = f"/v1/videos/{result.id}/content"
-    whole = await video_app.client.get(path, headers=video_app.bearer)
+    full_response = await video_app.client.get(path, headers=video_app.bearer)
     part = await video_app.client.get(path, headers={**video_app.bearer, "Range": "bytes=4-11"})
-    assert (part.status_code, part.content) == (206, whole.content[4:12])
+    assert (part.status_code, part.content) == (206, full_response.content[4:12])
     assert part.headers["Cache-Control"] == "private, no-cache"
     assert (await video_app.client.get(path)).status_code == 401
 

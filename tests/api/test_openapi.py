@@ -115,8 +115,8 @@ async def test_unknown_document_is_404(app: AppFixture, name: str) -> None:
 async def test_response_that_violates_its_schema_is_detected(app: AppFixture) -> None:
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}
-    whole = httpx.Response(404, json=error, request=request)
-    answers.check(app.server, cast("WebApp", app.asgi), whole)
+    full_response = httpx.Response(404, json=error, request=request)
+    answers.check(app.server, cast("WebApp", app.asgi), full_response)
     part = httpx.Response(404, json={**error, "status": "404"}, request=request)
     with pytest.raises(jsonschema_rs.ValidationError):
         answers.check(app.server, cast("WebApp", app.asgi), part)
@@ -126,10 +126,10 @@ async def test_every_api_has_an_openapi_document(app: AppFixture) -> None:
     for area in AREAS:
         answer = await app.client.get(f"/openapi/{area}.json")
         assert answer.json()["openapi"] == "3.1.0"
-        again = await app.client.get(
+        second_response = await app.client.get(
             f"/openapi/{area}.json", headers={"If-None-Match": answer.headers["ETag"]}
         )
-        assert again.status_code == 304
+        assert second_response.status_code == 304
     image = (await app.client.get("/openapi/image.json")).json()
     assert image["info"]["version"] == "0.1.0"
     operation_paths = {(method, path) for path, item in image["paths"].items() for method in item}

@@ -45,8 +45,8 @@ async def test_an_invited_person_signs_in_with_credit(any_database_app: AppFixtu
     account = await app.database.read(accounts.by_email("new@example.com"))
     assert account.posted == 2_500_000
     assert await log(app) == [("account.invite", "", '{"credit_usd":"2.50"}')]
-    again = await app.client.post("/admin/people/invite", data=form)
-    assert (again.status_code, "already exists" in again.text) == (400, True)
+    second_response = await app.client.post("/admin/people/invite", data=form)
+    assert (second_response.status_code, "already exists" in second_response.text) == (400, True)
     assert "new@example.com" in (await app.client.get("/admin/people?q=NEW")).text
     assert "ada@example.com" not in (await app.client.get("/admin/people?q=NEW")).text
 
@@ -75,8 +75,8 @@ async def test_a_suspended_account_runs_nothing_until_resumed(any_database_app: 
     await person.get("/signin", params={"token": await link(app)})
     csrf = await signed_in(app, app.operator)
     await app.client.post(path(app, "A/suspend"), data={"csrf": csrf, "reason": "spam"})
-    refused = await app.visitor().post(RUN, json=BODY, headers=app.bearer)
-    assert (refused.status_code, "is suspended" in refused.text) == (403, True)
+    response = await app.visitor().post(RUN, json=BODY, headers=app.bearer)
+    assert (response.status_code, "is suspended" in response.text) == (403, True)
     assert (await app.visitor().get("/api/pages", headers=app.bearer)).status_code == 403
     assert (await app.visitor().get("/api/account", headers=app.bearer)).status_code == 200
     assert "This account is suspended" in (await person.get("/account")).text
@@ -113,8 +113,8 @@ async def test_account_cannot_raise_the_budget_of_the_operator(any_database_app:
     limited = await app.client.patch(url, json={"budget_day_usd": "0.05"}, headers=operator)
     assert limited.json()["budget_day_usd"] == "0.05"
     for amount in (None, "9"):
-        changed = await app.client.patch(own, json={"budget_day_usd": amount}, headers=app.bearer)
-        assert changed.status_code == 200
+        changed_response = await app.client.patch(own, json={"budget_day_usd": amount}, headers=app.bearer)
+        assert changed_response.status_code == 200
     person = app.visitor()
     await person.get("/signin", params={"token": await link(app)})
     page = await person.get("/account/members")
@@ -128,8 +128,8 @@ async def test_account_cannot_raise_the_budget_of_the_operator(any_database_app:
     lowered = await app.client.patch(own, json={"budget_day_usd": "0.1"}, headers=app.bearer)
     assert lowered.status_code == 200
     assert (await app.client.post(RUN, json=BODY, headers=app.bearer)).status_code == 429
-    ended = await app.client.patch(url, json={"budget_day_usd": None}, headers=operator)
-    assert ended.json()["budget_day_usd"] is None
+    response = await app.client.patch(url, json={"budget_day_usd": None}, headers=operator)
+    assert response.json()["budget_day_usd"] is None
 
 
 @pytest.mark.parametrize("page", PAGES)

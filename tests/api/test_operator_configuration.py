@@ -232,8 +232,8 @@ async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> N
             csrf = await signed_in(app, app.operator)
             url = "/admin/providers/azure"
             fake.mode = "key"
-            refused = await app.client.post(f"{url}/set", data={"csrf": csrf, "key": "sk-wrong-0123456789"})
-            assert (refused.status_code, "refused this key" in refused.text) == (400, True)
+            response = await app.client.post(f"{url}/set", data={"csrf": csrf, "key": "sk-wrong-0123456789"})
+            assert (response.status_code, "refused this key" in response.text) == (400, True)
             fake.mode = "well"
             saved = await app.client.post(f"{url}/set", data={"csrf": csrf, "key": f" {KEY} "})
             assert saved.headers["location"] == "/admin/providers#azure"

@@ -125,8 +125,8 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
     path = f"{ORGANIZATION}/members/{listed[1]['id']}"
     assert (await app.client.patch(path, json=changed, headers=app.bearer)).status_code == 200
     form = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64}}
-    refused = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
-    assert (refused.status_code, refused.json()["error"].startswith("This member's budget")) == (429, True)
+    response = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
+    assert (response.status_code, response.json()["error"].startswith("This member's budget")) == (429, True)
     await app.client.patch(path, json={"budget_month_usd": None}, headers=app.bearer)
     ran = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
     body = await app.predictions.get_any(ran.json()["id"])
@@ -259,8 +259,8 @@ async def test_objects_of_an_admin_end_with_the_role(any_database_app: AppFixtur
     if end == "removed":
         assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
     else:
-        changed = await app.client.patch(path, json={"role": "member"}, headers=app.bearer)
-        assert changed.json()["role"] == "member"
+        changed_response = await app.client.patch(path, json={"role": "member"}, headers=app.bearer)
+        assert changed_response.json()["role"] == "member"
     for listed in (f"{ORGANIZATION}/invitations", "/api/account/alerts", "/api/shared-folders"):
         (rows, *_) = (await app.client.get(listed, headers=app.bearer)).json().values()
         assert len(rows) == 1, (listed, rows)
@@ -315,8 +315,8 @@ async def test_organization_is_transferred_with_its_objects(app: AppFixture) -> 
     database = app.database
     ben = await member(app, "ben@example.com")
     expected = {"member_id": ben.id, "handle": "acme"}
-    refused = await app.client.post(f"{ORGANIZATION}/transfer", json=expected, headers=app.bearer)
-    assert refused.status_code == 409, "without a password the owner would be locked out"
+    response = await app.client.post(f"{ORGANIZATION}/transfer", json=expected, headers=app.bearer)
+    assert response.status_code == 409, "without a password the owner would be locked out"
     await database.write(accounts.set_password_hash(app.account.id, "hash"))
     ada = await browser(app, "ada@example.com")
     moved = await app.client.post(f"{ORGANIZATION}/transfer", json=expected, headers=app.bearer)
@@ -412,8 +412,8 @@ async def test_closed_organization_cannot_be_selected(any_database_app: AppFixtu
     await member(app, "ben@example.com", "admin")
     result = await browser(app, "ben@example.com")
     await app.database.write(deletion.close(app.account, 7))
-    refused = await result.post("/account/switch", account_id=app.account.id)
-    assert refused.status_code == 404
+    response = await result.post("/account/switch", account_id=app.account.id)
+    assert response.status_code == 404
     page = await result.client.get("/account/members")
     assert "You act for this account as its owner" in page.text
 
@@ -428,8 +428,8 @@ async def test_page_version_names_its_key_and_team(any_database_app: AppFixture)
         page = {"body": f"by {number}"}
         answer = await app.client.put("/api/pages/shared", json=page, headers=bearer(sender))
         assert answer.status_code in {200, 201}, answer.text
-    listed = await app.client.get("/api/versions/shared", headers=app.bearer)
-    newest, first = listed.json()["versions"]
+    response = await app.client.get("/api/versions/shared", headers=app.bearer)
+    newest, first = response.json()["versions"]
     assert (newest["created_by"], newest["on_behalf_of"]) == (key.id, team)
     assert first["created_by"].startswith("key_")
     assert (first["created_by"] != key.id, first["on_behalf_of"]) == (True, None)

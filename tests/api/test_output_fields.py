@@ -32,9 +32,9 @@ async def test_limits_under_other_names_are_not_passed_on(tmp_path: Path, path: 
     async with running_gateway(tmp_path) as gateway:
         answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
-        (seen,) = gateway.acme.seen + gateway.anth.seen
-        assert seen.document.get(limit, seen.document.get("max_tokens")) == 5
-        assert not seen.document.keys() & HIDDEN.keys()
+        (request,) = gateway.acme.seen + gateway.anth.seen
+        assert request.document.get(limit, request.document.get("max_tokens")) == 5
+        assert not request.document.keys() & HIDDEN.keys()
 
 
 async def leave_at(gateway: Gateway, mark: str, *, go_on: bool) -> None:

@@ -71,8 +71,8 @@ async def test_provider_is_charged_when_own_hardware_is_free(tmp_path: Path) -> 
         assert response.json()["cost"] == "0.04"
         assert "list_price" not in response.json()
         assert await app.balance() == ("4.96", "0.00")
-        refused = await app.client.post("/api/ra1", json={"api_key": app.poor, **IMAGE_INPUTS})
-        assert refused.status_code == 402
+        refused_response = await app.client.post("/api/ra1", json={"api_key": app.poor, **IMAGE_INPUTS})
+        assert refused_response.status_code == 402
         assert await app.faults() == ()
 
 
@@ -93,8 +93,8 @@ async def test_quote_list_and_pages_show_both_prices(tmp_path: Path) -> None:
         )
         assert (service.json()["cost"], service.json()["list_price"]) == ("0.00", "0.04")
         await signed_in(app)
-        listed = await app.client.get("/predictions", headers={"Accept": "text/html"})
-        assert "list price 0.04 USD" in listed.text
+        response = await app.client.get("/predictions", headers={"Accept": "text/html"})
+        assert "list price 0.04 USD" in response.text
 
 
 async def test_time_on_own_hardware_is_free_and_shows_list_price(either: Path) -> None:
@@ -255,12 +255,12 @@ async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path
             paid = await gateway.chat(model="paid/small")
             assert float(paid.headers["x-sixfold-cost"]) > 0
             assert "x-sixfold-list-price" not in paid.headers
-            refused = await gateway.app.client.post(
+            response = await gateway.app.client.post(
                 "/v1/chat/completions",
                 json={"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]},
                 headers=bearer(gateway.app.poor),
             )
-            assert refused.status_code == 402, "the fallback is paid, so its price is held first"
+            assert response.status_code == 402, "the fallback is paid, so its price is held first"
 
 
 # -- the setting -------------------------------------------------------------------------------------
@@ -279,9 +279,9 @@ async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path
     ],
 )
 def test_invalid_price_is_refused_with_row_and_field(table: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(InvalidSetting) as refused:
+    with pytest.raises(InvalidSetting) as excinfo:
         app_catalog.price_table(Settings(tables={"prices": table}))
-    assert message in str(refused.value)
+    assert message in str(excinfo.value)
 
 
 def test_a_variants_price_leaves_the_other_variants() -> None:

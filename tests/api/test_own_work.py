@@ -260,8 +260,8 @@ async def test_replays_are_separate_for_each_key(any_database_app: AppFixture) -
     assert await run_model(app, first, **once) == results[0]
     elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
     headers = bearer((await app.database.write(elsewhere)).api_key)
-    refused = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
-    assert refused.status_code == 403
+    response = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
+    assert response.status_code == 403
 
 
 @pytest.mark.parametrize("scope", [Scope(budget_day=5_000_000), Scope(rpm=1000)])

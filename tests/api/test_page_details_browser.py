@@ -169,8 +169,8 @@ async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixtu
     app, url, chromium = browser_app
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
     body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
-    whole = await app.client.get(body["output"]["url"])
-    data = base64.b64encode(whole.content).decode()
+    full_response = await app.client.get(body["output"]["url"])
+    data = base64.b64encode(full_response.content).decode()
     post = {"api_key": app.key, "text": "A fox", "media_bytes": data}
     assert (await app.client.post("/api/create-post", json=post)).status_code == 200
     async with browser.tab(chromium, app, url) as tab:
@@ -179,12 +179,12 @@ async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixtu
             source = await tab.page.get_attribute(picture, "src")
             small = await app.client.get(source)
             assert small.headers["Content-Type"] == "image/webp", path
-            assert len(small.content) <= 40_000 < len(whole.content), path
+            assert len(small.content) <= 40_000 < len(full_response.content), path
             with Image.open(io.BytesIO(small.content)) as image:
                 assert image.width == int(source.partition("?w=")[2]), path
     path = source.partition("?")[0]
-    again = await app.client.get(source, headers={"If-None-Match": small.headers["ETag"]})
-    assert again.status_code == 304
+    second_response = await app.client.get(source, headers={"If-None-Match": small.headers["ETag"]})
+    assert second_response.status_code == 304
     for wrong in ("0", "481", "x", "99999999999"):
         assert (await app.client.get(f"{path}?w={wrong}")).status_code == 400
 

@@ -43,13 +43,13 @@ async def test_the_start_page_asks_for_a_first_password(app: AppFixture) -> None
     csrf = await signed_in(app)
     notice = "Set a password or add a passkey"
     assert notice in (await app.client.get("/", headers=HTML)).text
-    again = await app.client.get("/signin", params={"again": 1, "next": "/account/keys"})
-    assert "Ask the operator of this server for a new sign-in link" in again.text
+    second_response = await app.client.get("/signin", params={"again": 1, "next": "/account/keys"})
+    assert "Ask the operator of this server for a new sign-in link" in second_response.text
     form = {"csrf": csrf, "password": "correct horse battery"}
     assert (await app.client.post("/account/password", data=form)).status_code == 303
     assert notice not in (await app.client.get("/", headers=HTML)).text
-    again = await app.client.get("/signin", params={"again": 1, "next": "/account/keys"})
-    assert "and submit it again" in again.text
+    second_response = await app.client.get("/signin", params={"again": 1, "next": "/account/keys"})
+    assert "and submit it again" in second_response.text
 
 
 async def test_start_page_has_no_inline_or_external_scripts(app: AppFixture) -> None:
@@ -178,8 +178,8 @@ async def test_sign_in_link_works_once_and_cookie_is_http_only(app: AppFixture) 
     cookie = first.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
-    again = await app.visitor().get("/signin", params={"token": token})
-    assert again.status_code == 401
+    second_response = await app.visitor().get("/signin", params={"token": token})
+    assert second_response.status_code == 401
     account = await app.client.get("/account")
     assert "ada@example.com" in account.text
     assert "5.00" in account.text
@@ -191,8 +191,8 @@ async def test_signing_out_ends_the_session_on_the_server(app: AppFixture) -> No
     remaining = dict(app.client.cookies)
     wrong = await app.client.post("/signout", data={"csrf": "x"})
     assert wrong.status_code == 403
-    done = await app.client.post("/signout", data={"csrf": token})
-    assert done.headers["Location"] == "/signin"
+    response = await app.client.post("/signout", data={"csrf": token})
+    assert response.headers["Location"] == "/signin"
     old = app.visitor()
     old.cookies.update(remaining)
     assert (await old.get("/account")).status_code == 303

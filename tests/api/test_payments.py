@@ -307,5 +307,5 @@ async def test_deposits_without_chain_and_with_limited_key_are_refused(app: AppF
     answer = await app.client.post("/api/account/deposits", headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
     reader = await app.limited_key(Scope(read_only=True))
-    refused = await app.client.post("/api/account/deposits", headers=bearer(reader))
-    assert refused.status_code == 403
+    response = await app.client.post("/api/account/deposits", headers=bearer(reader))
+    assert response.status_code == 403

@@ -186,8 +186,8 @@ async def test_replay_returns_identical_bytes(app: AppFixture, model: str) -> No
     assert (await app.client.post(path, data={"csrf": "wrong"})).status_code == 403
     answer = await app.client.post(path, data={"csrf": token})
     again = answer.headers["location"].rpartition("/")[2]
-    ended = await app.predictions.wait(await app.predictions.get_any(again), 60)
-    assert str(ended.state) == "succeeded"
+    prediction = await app.predictions.wait(await app.predictions.get_any(again), 60)
+    assert str(prediction.state) == "succeeded"
     page = (await app.client.get(f"/predictions/{again}")).text
     assert "identical output" in page
     assert answer.status_code == 303

@@ -104,8 +104,8 @@ async def test_audio_belongs_to_the_account_that_created_it(gateway: Gateway, st
     assert result.status_code == 200
     assert "audio_1" in result.text
     messages: Any = [USER, {"role": "assistant", "audio": {"id": "audio_1"}}, USER]
-    again = await gateway.openai().chat.completions.create(model="acme/small", messages=messages)
-    assert again.choices[0].message.content == "word word"
+    second_completion = await gateway.openai().chat.completions.create(model="acme/small", messages=messages)
+    assert second_completion.choices[0].message.content == "word word"
     assert gateway.acme.seen[-1].document["messages"] == messages
     with pytest.raises(openai.NotFoundError, match="audio_1"):
         await gateway.openai(gateway.app.other).chat.completions.create(model="acme/small", messages=messages)

@@ -80,7 +80,7 @@ async def test_eight_images_are_two_calls_and_eight_charges(app: AppFixture, que
     assert answer.status_code == 200
     assert len(set(answer.json()["images"])) == 8
     assert answer.headers["X-Sixfold-Engine"] == "fal-image-fast"
-    assert [seen.path for seen in queue.faults.steps("submit")] == ["/fal-ai/flux/schnell"] * 2
+    assert [request.path for request in queue.faults.steps("submit")] == ["/fal-ai/flux/schnell"] * 2
     assert await app.balance() == ("4.944", "0.00")
 
 
@@ -143,7 +143,7 @@ async def test_own_server_needs_no_key_and_stored_key_applies_at_once(queue: fal
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
         keyed = await app.client.post("/api/ra1", json=body_with(app))
     assert (keyless.status_code, keyed.status_code) == (502, 200)  # this one does want a key
-    sent = [seen.headers.get("authorization") for seen in queue.faults.steps("submit")]
+    sent = [request.headers.get("authorization") for request in queue.faults.steps("submit")]
     assert sent == [None, f"Key {fal.KEY}"]
 
 
@@ -217,8 +217,8 @@ async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Pat
     ):
         body = {"model": "tts-1", "input": "Good morning.", "voice": "ava", "response_format": "wav"}
         server.faults.add("speak", fault_server.answer(400, {"error": {"message": "no", "param": "voice"}}))
-        refused = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
-        assert refused.status_code >= 400
+        refused_response = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
+        assert refused_response.status_code >= 400
         assert await app.balance() == ("5.00", "0.00")
         spoken = await app.client.post("/v1/audio/speech", json=body, headers=app.bearer)
         assert (spoken.status_code, spoken.headers["X-Sixfold-Engine"]) == (200, "openai-speech")

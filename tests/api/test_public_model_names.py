@@ -62,9 +62,9 @@ def test_a_ratio_becomes_a_size_of_a_megapixel(ratio: str, size: tuple[int, int]
     ],
 )
 def test_unsupported_input_is_rejected_by_its_name(inputs: dict[str, Any], name: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput) as excinfo:
         FLUX.translate(inputs)
-    (problem,) = caught.value.problems
+    (problem,) = excinfo.value.problems
     assert (problem.input, problem.message.startswith(name)) == (name, True)
 
 

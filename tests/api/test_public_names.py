@@ -85,8 +85,8 @@ async def test_old_upload_urls_are_for_their_owner_only(any_database_app: AppFix
     strangers = ({}, bearer(app.other), {"Authorization": "Bearer sf_x"})
     for owner, path in rows:
         assert (await app.client.get(UPLOAD, params=SMALL, headers=owner)).status_code == 200
-        seen = await app.client.get(path, headers=owner)
-        assert (seen.status_code, seen.headers["Cache-Control"]) == (200, "private, no-cache")
+        response = await app.client.get(path, headers=owner)
+        assert (response.status_code, response.headers["Cache-Control"]) == (200, "private, no-cache")
         for stranger in strangers:
             assert (await app.client.get(path, headers=stranger)).status_code == 404
     async with app.visitor() as nobody:
@@ -108,8 +108,8 @@ async def test_a_request_without_key_replaces_no_file_of_the_operator(app: AppFi
     key = bearer((await app.database.write(keys.create(app.operator.id))).api_key)
     mine = (await app.client.get(UPLOAD, params=SMALL, headers=key)).json()["path"]
     before = (await app.client.get(mine)).content
-    refused = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
-    assert (refused.status_code, "choose another path" in refused.json()["detail"]) == (409, True)
+    response = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
+    assert (response.status_code, "choose another path" in response.json()["detail"]) == (409, True)
     # A keyless file that an earlier version stored under the same name gives no right to the operator's.
     await app.server.uploads.put("_keyless/draft.png", before)
     assert (await app.client.get(UPLOAD, params=SMALL)).status_code == 409

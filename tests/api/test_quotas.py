@@ -61,9 +61,9 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
 async def test_file_beyond_the_quota_is_refused(tmp_path: Path, way: str) -> None:
     path, request = FILES[way]
     async with running_app(tmp_path, upload_quota_bytes=10_000) as app:
-        refused = await app.client.post(path, headers=app.bearer, **request)
+        refused_response = await app.client.post(path, headers=app.bearer, **request)
         rows = await app.database.read(stored_bytes(app))
-    assert (refused.status_code, rows) == (413, 0), refused.text
+    assert (refused_response.status_code, rows) == (413, 0), refused_response.text
     async with running_app(tmp_path / "large", upload_quota_bytes=10_000_000) as app:
         response = await app.client.post(path, headers=app.bearer, **request)
         assert response.status_code in (200, 201), response.text
@@ -102,9 +102,9 @@ async def test_page_beyond_the_memory_of_an_account_is_refused(tmp_path: Path, w
         small = {"slug": "small", "title": "small", "body": "small"}
         assert (await app.client.post("/api/pages", json=small, headers=app.bearer)).status_code == 201
         headers = {**app.bearer, **request.get("headers", {})}
-        refused = await app.client.request(method, path, **{**request, "headers": headers})
+        response = await app.client.request(method, path, **{**request, "headers": headers})
         tool = await app.client.post("/mcp", json=rpc("write", PAGE), headers=app.bearer)
         listed = (await app.client.get("/api/pages", headers=app.bearer)).json()["pages"]
-    assert refused.status_code == 413, refused.text
+    assert response.status_code == 413, response.text
     assert "limited to 20,000 bytes" in tool.text
     assert [page["slug"] for page in listed] == ["small"]

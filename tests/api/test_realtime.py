@@ -395,10 +395,10 @@ async def test_the_websocket_ends_with_its_key(server: RealtimeServer) -> None:
         await connection.response.create()
         await until(connection, "response.output_text.delta")
         await app.database.write(keys.revoke(key.id))
-        with pytest.raises(websockets.ConnectionClosed) as caught:
+        with pytest.raises(websockets.ConnectionClosed) as excinfo:
             await until(connection, "response.done")
-    assert caught.value.rcvd is not None
-    assert caught.value.rcvd.code == 4401
+    assert excinfo.value.rcvd is not None
+    assert excinfo.value.rcvd.code == 4401
     assert [row["status"] for row in await server.gateway.settled() if row["key"] == key.id] == ["left"]
 
 
@@ -444,10 +444,10 @@ async def test_an_open_websocket_ends_when_the_server_stops(tmp_path: Path) -> N
             server.gateway.app.predictions.drain()
             error = (await event(connection)).error
             assert error.code == "shutting_down"
-            with pytest.raises(websockets.ConnectionClosed) as caught:
+            with pytest.raises(websockets.ConnectionClosed) as excinfo:
                 await event(connection)
-        assert caught.value.rcvd is not None
-        assert caught.value.rcvd.code == 1001
+        assert excinfo.value.rcvd is not None
+        assert excinfo.value.rcvd.code == 1001
 
 
 async def test_websockets_of_an_account_are_limited(tmp_path: Path) -> None:

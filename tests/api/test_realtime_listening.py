@@ -209,9 +209,9 @@ async def test_an_event_has_at_most_1_mib(server: RealtimeServer) -> None:
         await connection.input_audio_buffer.clear()
         assert (await event(connection)).type == "input_audio_buffer.cleared"
         await connection.input_audio_buffer.append(audio=base64.b64encode(bytes(2**20)).decode())
-        with pytest.raises(websockets.ConnectionClosed) as caught:
+        with pytest.raises(websockets.ConnectionClosed) as excinfo:
             await event(connection)
-    closed = caught.value.rcvd or caught.value.sent
+    closed = excinfo.value.rcvd or excinfo.value.sent
     assert closed is not None
     assert closed.code == 1009
 

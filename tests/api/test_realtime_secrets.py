@@ -136,16 +136,16 @@ async def test_client_secret_has_the_rights_and_end_of_its_key(ground: str, tmp_
         app = server.gateway.app
         reading = keys.create(app.account.id, granted=rights.Rights.MEMORY_READ)
         reader = (await app.database.write(reading)).api_key
-        refused = await app.client.post(PATH, json={}, headers={"Authorization": f"Bearer {reader}"})
-        assert refused.status_code == 403
+        response = await app.client.post(PATH, json={}, headers={"Authorization": f"Bearer {reader}"})
+        assert response.status_code == 403
         limited = await app.database.write(keys.create(app.account.id, Scope(services=("tts",))))
         created = await secret_of(server, TEXT, limited.api_key)
         async with server.connect(TEXT, key=created.value) as connection:
             events = await say(connection, "say 1 words")
             assert [each.error.code for each in events if each.type == "error"] == ["forbidden"]
             await app.database.write(keys.revoke(limited.id))
-            with pytest.raises(websockets.ConnectionClosed) as caught:
+            with pytest.raises(websockets.ConnectionClosed) as excinfo:
                 await event(connection)
-            assert caught.value.rcvd is not None
-            assert caught.value.rcvd.code == 4401
+            assert excinfo.value.rcvd is not None
+            assert excinfo.value.rcvd.code == 4401
         assert await handshake(server, created.value) == 401

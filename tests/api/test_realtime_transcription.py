@@ -142,10 +142,10 @@ async def test_a_secret_opens_a_session_of_transcripts(server: RealtimeServer) -
 
 
 async def test_an_unknown_model_of_transcripts_gets_404(server: RealtimeServer) -> None:
-    with pytest.raises(websockets.InvalidStatus) as caught:
+    with pytest.raises(websockets.InvalidStatus) as excinfo:
         async with transcribing(server, model="nothing/here"):
             pass
-    assert caught.value.response.status_code == 404
+    assert excinfo.value.response.status_code == 404
 
 
 @pytest.mark.parametrize("ground", ON_ALL)

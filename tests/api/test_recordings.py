@@ -36,16 +36,16 @@ async def collect(app: AppFixture, session_id: str, token: str) -> httpx.Respons
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_recording_is_kept_when_its_run_is_refused(app: AppFixture, *, is_open: bool) -> None:
     path = "/api/containers/motion-model/sessions"
-    opened = await app.client.post(path, json={"input": {"prompt": "SLOW"}}, headers=app.bearer)
-    session_id = opened.json()["session_id"]
+    response = await app.client.post(path, json={"input": {"prompt": "SLOW"}}, headers=app.bearer)
+    session_id = response.json()["session_id"]
     token = await signed_in(app)
     await record(app, session_id)
     unfinished = (await collect(app, session_id, token)).json()["id"]
     await record(app, session_id)
     if not is_open:
         await app.server.sessions.close(session_id, Tenant(app.account.id))
-    refused = await collect(app, session_id, token)
-    assert refused.status_code == 429, refused.text
+    refused_response = await collect(app, session_id, token)
+    assert refused_response.status_code == 429, refused_response.text
     await app.predictions.cancel(unfinished, Tenant(app.account.id))
     async with asyncio.timeout(30):
         while (accepted := await collect(app, session_id, token)).status_code == 429:  # noqa: ASYNC110 - polled

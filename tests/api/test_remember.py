@@ -324,8 +324,8 @@ async def test_disconnect_from_a_hanging_model_is_free(limited_remembering: Reme
 
 async def test_the_limits_of_a_call_and_a_day_hold(limited_remembering: Remembering) -> None:
     limited_remembering.model.extract = [{"facts": []}]
-    refused = await limited_remembering.post("remember", text=TALK, max_usd="0.001")
-    assert (refused.status_code, refused.json()["code"]) == (429, "budget_exceeded")
+    response = await limited_remembering.post("remember", text=TALK, max_usd="0.001")
+    assert (response.status_code, response.json()["code"]) == (429, "budget_exceeded")
     assert (await limited_remembering.post("remember", text=TALK, max_usd="-1")).status_code == 400
     assert (await limited_remembering.post("remember", text=TALK, max_usd="x")).status_code == 400
     statuses = [(await limited_remembering.post("remember", text=TALK)).status_code for _ in range(22)]

@@ -69,17 +69,17 @@ async def test_render_is_always_a_job_and_returns_a_video(engine_app: AppFixture
             "cost": "0.005",
             "credits_charged": 1,
         }
-    seen = DecodedVideo((await engine_app.client.get(url)).content)
-    assert (seen.size, seen.rate, len(seen.frames)) == ((96, 64), 10.0, 5)
-    assert (seen.codecs, seen.pixels) == ({"video": "h264"}, "yuv420p")
+    video = DecodedVideo((await engine_app.client.get(url)).content)
+    assert (video.size, video.rate, len(video.frames)) == ((96, 64), 10.0, 5)
+    assert (video.codecs, video.pixels) == ({"video": "h264"}, "yuv420p")
     assert await engine_app.faults() == ()
 
 
 async def test_render_of_7_3_seconds_costs_the_contract_price(engine_app: AppFixture) -> None:
     still = {"type": "image", "clips": [{"url": image_uri(), "duration": 7.3}]}
-    result, seen = await render(engine_app, project(still, width=16, height=16, fps=24))
+    result, video = await render(engine_app, project(still, width=16, height=16, fps=24))
     assert (result["cost"], result["credits_charged"]) == ("0.073", 8)
-    assert len(seen.frames) == 176
+    assert len(video.frames) == 176
     assert await engine_app.balance() == ("4.927", "0.00")
 
 
@@ -95,16 +95,16 @@ async def test_render_supports_three_video_formats(
     engine_app: AppFixture, tmp_path: Path, format_: str
 ) -> None:
     url = await upload(engine_app, write_video(tmp_path / "a.mp4", tone=440))
-    result, seen = await render(
+    result, video = await render(
         engine_app, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
     )
     content_type, codecs = FORMATS[format_]
     assert result["video"]["content_type"] == content_type
     assert (result["video"]["duration"], result["video"]["fps"]) == (1.0, 10)
-    assert (seen.codecs, seen.size, len(seen.frames)) == (codecs, (96, 64), 10)
-    assert near(seen.colour(0.5, 48, 32), (200, 40, 40), 30)
+    assert (video.codecs, video.size, len(video.frames)) == (codecs, (96, 64), 10)
+    assert near(video.colour(0.5, 48, 32), (200, 40, 40), 30)
     if format_ != "gif":
-        assert abs(seen.pitch(0.2, 0.8) - 440) < 5
+        assert abs(video.pitch(0.2, 0.8) - 440) < 5
 
 
 async def test_tracks_are_composited_at_the_positions_of_their_clips(
@@ -117,16 +117,16 @@ async def test_tracks_are_composited_at_the_positions_of_their_clips(
         {"type": "image", "clips": [{"url": image_uri(), "x": 50, "y": 10, "width": 40, "height": 30}]},
         {"type": "audio", "clips": [{"url": music, "start": 0.5, "duration": 0.5, "volume": 0.5}]},
     )
-    result, seen = await render(engine_app, project(*tracks, background="#00ff00"))
+    result, video = await render(engine_app, project(*tracks, background="#00ff00"))
     assert result["video"]["duration"] == 5.0  # an image is shown for five seconds by default
-    assert near(seen.colour(0.1, 10, 10), (0, 255, 0))
-    assert near(seen.colour(0.5, 10, 10), (200, 40, 40))
-    assert near(seen.colour(0.1, 70, 25), (16, 64, 192), 20)
-    assert near(seen.colour(0.5, 10, 60), (200, 40, 40))
-    assert near(seen.colour(3.0, 70, 25), (16, 64, 192), 20)
-    assert seen.loudness(0.0, 0.45) < 0.001
-    assert seen.loudness(0.55, 0.95) == pytest.approx(0.5 * 0.5 / 2**0.5, rel=0.1)
-    assert abs(seen.pitch(0.55, 0.95) - 660) < 5
+    assert near(video.colour(0.1, 10, 10), (0, 255, 0))
+    assert near(video.colour(0.5, 10, 10), (200, 40, 40))
+    assert near(video.colour(0.1, 70, 25), (16, 64, 192), 20)
+    assert near(video.colour(0.5, 10, 60), (200, 40, 40))
+    assert near(video.colour(3.0, 70, 25), (16, 64, 192), 20)
+    assert video.loudness(0.0, 0.45) < 0.001
+    assert video.loudness(0.55, 0.95) == pytest.approx(0.5 * 0.5 / 2**0.5, rel=0.1)
+    assert abs(video.pitch(0.55, 0.95) - 660) < 5
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -206,8 +206,8 @@ async def test_chinese_is_drawn_with_an_installed_font(engine_app: AppFixture) -
         pytest.skip("no installed font has Chinese characters: install fonts-wqy-microhei or fonts-noto-cjk")
     style = {"font_size": 40, "background": "transparent"}
     track = {"type": "text", "clips": [{"text": "世界", "duration": 0.2, "style": style}]}
-    _, seen = await render(engine_app, project(track, width=160, height=96))
-    frame = seen.frames[0].max(2)
+    _, video = await render(engine_app, project(track, width=160, height=96))
+    frame = video.frames[0].max(2)
     for letter in "世界":
         sign = Image.new("L", (80, 80), 0)
         ImageDraw.Draw(sign).text((10, 10), letter, font=font.at(40), fill=255)
@@ -251,11 +251,11 @@ async def test_url_of_several_clips_is_fetched_once(tmp_path: Path) -> None:
         running_app(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as app,
     ):
         clips = [{"url": far.url("/a.mp4"), "start": at, "duration": 0.2} for at in (0, 0.2, 0.4)]
-        result, seen = await render(
+        result, video = await render(
             app, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
         )
         assert len(far.requests) == 1
-        assert (result["video"]["duration"], len(seen.frames)) == (0.6, 6)
+        assert (result["video"]["duration"], len(video.frames)) == (0.6, 6)
 
 
 async def test_hostile_video_files_open_no_other_file_or_host(tmp_path: Path) -> None:
@@ -276,8 +276,8 @@ async def test_hostile_video_files_open_no_other_file_or_host(tmp_path: Path) ->
                 else:
                     assert answer.status_code == 400, (name, kind, answer.text)
             cut = {"api_key": app.key, "video_url": url}
-            refused = await app.client.post("/api/remove-background-video", json=cut)
-            assert refused.status_code == 400, (name, refused.text)
+            response = await app.client.post("/api/remove-background-video", json=cut)
+            assert response.status_code == 400, (name, response.text)
         assert canary.connections == 0
         assert await app.balance() == ("5.00", "0.00")
 
@@ -285,8 +285,8 @@ async def test_hostile_video_files_open_no_other_file_or_host(tmp_path: Path) ->
 async def test_clip_without_duration_is_priced_by_its_file(engine_app: AppFixture, tmp_path: Path) -> None:
     url = await upload(engine_app, write_video(tmp_path / "a.mp4"))
     clip = {"url": url, "trim_start": 0.4, "speed": 0.5}
-    result, seen = await render(engine_app, project({"type": "video", "clips": [clip]}))
-    assert (result["video"]["duration"], result["cost"], len(seen.frames)) == (1.2, "0.012", 12)
+    result, video = await render(engine_app, project({"type": "video", "clips": [clip]}))
+    assert (result["video"]["duration"], result["cost"], len(video.frames)) == (1.2, "0.012", 12)
     beyond = await post_project(
         engine_app, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]})
     )

@@ -158,8 +158,8 @@ async def test_without_a_reranker_the_remedy_is_named(tmp_path: Path) -> None:
             assert answer.headers["x-should-retry"] == "false"
             assert "--reranking" in answer.json()["message"]
             assert "`embeddings`" in answer.json()["message"]
-        refused = await gateway.app.client.post("/v2/rerank", json={})
-        assert (refused.status_code, refused.json()["code"]) == (401, "invalid_api_key")
+        response = await gateway.app.client.post("/v2/rerank", json={})
+        assert (response.status_code, response.json()["code"]) == (401, "invalid_api_key")
 
 
 @pytest.mark.parametrize("mode", ["fail", "garbage"])

@@ -207,12 +207,12 @@ async def test_save_path_in_use_is_409_without_a_hold(
     any_database_app: AppFixture, first: str, second: str
 ) -> None:
     app = any_database_app
-    running = asyncio.create_task(put(app, first, "LATE"))
+    task = asyncio.create_task(put(app, first, "LATE"))
     await app.until("5.00", "0.04")
     answers = await asyncio.gather(*(put(app, second) for _ in range(4)))
     assert answers == [409] * 4
     assert await app.balance() == ("5.00", "0.04")
-    assert await running == 200
+    assert await task == 200
     listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert [each["cost"] for each in listed] == ["0.04"]
     assert await app.balance() == ("4.96", "0.00")
@@ -380,6 +380,6 @@ async def test_account_below_zero_cannot_import_or_open_a_session(any_database_a
         ("/api/containers/world-model/sessions", {}),
         (RUN, {"model": "ra1", "input": {"prompt": "a fox"}}),
     ):
-        refused = await app.client.post(path, json=body, headers=app.bearer)
-        document = refused.json()
-        assert (refused.status_code, document["error"]) == (402, "Insufficient credits"), path
+        response = await app.client.post(path, json=body, headers=app.bearer)
+        document = response.json()
+        assert (response.status_code, document["error"]) == (402, "Insufficient credits"), path

@@ -175,8 +175,8 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
         async with asyncio.timeout(8):
             while app.server.sessions.running:  # noqa: ASYNC110 - its end has no event
                 await asyncio.sleep(0.005)
-        ended = await app.server.sessions.find(body["session_id"], Tenant(app.account.id))
-        assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")
+        final_session = await app.server.sessions.find(body["session_id"], Tenant(app.account.id))
+        assert (final_session.state in TERMINAL, final_session.reason) == (True, "revoked")
         assert await app.faults() == ()
 
 
@@ -210,8 +210,8 @@ async def _the_button(app: AppFixture, _tokens: dict[str, Any]) -> None:
     assert result is not None
     assert "A helpful assistant" in page
     assert "Read and write the memory" in page
-    refused = await app.client.post(result[1], data={}, headers={"Origin": ORIGIN})
-    assert refused.status_code == 403
+    response = await app.client.post(result[1], data={}, headers={"Origin": ORIGIN})
+    assert response.status_code == 403
     answer = await app.client.post(result[1], data={"csrf": csrf}, headers={"Origin": ORIGIN})
     assert answer.status_code == 303
     assert "No program has access" in (await app.client.get("/account")).text

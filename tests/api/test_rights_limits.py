@@ -165,11 +165,11 @@ async def test_page_creates_a_key_with_the_selected_rights(app: AppFixture) -> N
     narrow = {**form, "budget_day": "5"}
     page = await app.client.post("/account/keys", data=narrow, headers={"Origin": ORIGIN})
     assert "<dd>run, memory.read</dd>" in page.text
-    refused = await app.client.post(
+    response = await app.client.post(
         "/account/keys", data={"csrf": csrf, "right.operate": "on"}, headers={"Origin": ORIGIN}
     )
-    assert refused.status_code == 400
-    assert "Only a key of the operator" in refused.text
+    assert response.status_code == 400
+    assert "Only a key of the operator" in response.text
 
 
 async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixture) -> None:
@@ -199,9 +199,12 @@ async def test_operator_key_without_operate_runs_no_local_program(app: AppFixtur
     result = keys.create(app.operator.id, granted=rights.STANDARD)
     headers = bearer((await app.database.write(result)).api_key)
     body = {"space": "evil/x", "run": "container"}
-    refused = await app.client.post("/api/containers/spaces/import", json=body, headers=headers)
+    response = await app.client.post("/api/containers/spaces/import", json=body, headers=headers)
     customer = await app.client.post("/api/containers/spaces/import", json=body, headers=app.bearer)
-    assert (refused.status_code, refused.json()["error"]) == (customer.status_code, customer.json()["error"])
+    assert (response.status_code, response.json()["error"]) == (
+        customer.status_code,
+        customer.json()["error"],
+    )
 
 
 async def test_only_a_customer_with_negative_balance_is_below_zero(app: AppFixture) -> None:

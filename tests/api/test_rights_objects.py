@@ -103,8 +103,8 @@ async def test_a_key_that_only_writes_sees_no_content_of_pages(any_database_app:
     ):
         answer = await app.client.request(method, path, json=body, headers=headers)
         assert (answer.status_code, "memory.read" in answer.text) == (403, True), (path, answer.text)
-    shown = await app.client.get("/api/pages/work/plan", headers=app.bearer)
-    assert (shown.json()["title"], "more" in shown.json()["body"]) == ("zeppelin", True)
+    response = await app.client.get("/api/pages/work/plan", headers=app.bearer)
+    assert (response.json()["title"], "more" in response.json()["body"]) == ("zeppelin", True)
 
 
 async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFixture) -> None:
@@ -118,8 +118,8 @@ async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFi
     write = app.database.write
     await write(customers.suspend(app.operator.owner, person.id, suspended=True))
     assert REVOKED in (await until_ended([stream]))[0]
-    refused = await app.client.get(PREDICTIONS, headers=headers)
-    assert (refused.status_code, "is suspended" in refused.text) == (403, True)
+    response = await app.client.get(PREDICTIONS, headers=headers)
+    assert (response.status_code, "is suspended" in response.text) == (403, True)
     assert (await app.client.get(PREDICTIONS, headers=app.bearer)).status_code == 200
     keys_path, team = (
         "/api/organization/keys",
@@ -133,8 +133,8 @@ async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFi
         ("POST", "/api/organization/accept", bearer(app.other), {"token": "x"}),
     ]
     for method, path, of_ben, body in grants:
-        refused = await app.client.request(method, path, json=body, headers=of_ben)
-        assert (refused.status_code, "is suspended" in refused.text) == (403, True), path
+        response = await app.client.request(method, path, json=body, headers=of_ben)
+        assert (response.status_code, "is suspended" in response.text) == (403, True), path
     assert (await app.client.get(keys_path, headers=headers)).status_code == 200
     await write(customers.suspend(app.operator.owner, person.id, suspended=False))
     assert (await app.client.get(PREDICTIONS, headers=headers)).status_code == 200
@@ -149,18 +149,18 @@ async def test_a_program_changes_no_workflow_of_the_account(app: AppFixture) -> 
         app.client.patch(f"{WORKFLOWS}/{own}", json={"name": "taken"}, headers=program),
         app.client.delete(f"{WORKFLOWS}/{own}", headers=program),
     ):
-        refused = await change
-        assert (refused.status_code, "account.read" in refused.text) == (403, True)
-    shown = await app.client.get(f"{WORKFLOWS}/{own}", headers=app.bearer)
-    assert shown.json()["name"] == "mine"
+        response = await change
+        assert (response.status_code, "account.read" in response.text) == (403, True)
+    shown_response = await app.client.get(f"{WORKFLOWS}/{own}", headers=app.bearer)
+    assert shown_response.json()["name"] == "mine"
 
 
 @pytest.mark.parametrize("path", ["_keys", "_keyless", "_keys/a.png", "_keyless/a.png"])
 async def test_a_save_path_cannot_be_a_reserved_folder(app: AppFixture, path: str) -> None:
     query = {"prompt": "x", "width": "64", "height": "64", "save_path": path}
     for headers in ({}, bearer(await app.operator_key())):
-        refused = await app.client.get("/create_and_upload_image", params=query, headers=headers)
-        assert (refused.status_code, "reserved" in refused.text) == (422, True)
+        response = await app.client.get("/create_and_upload_image", params=query, headers=headers)
+        assert (response.status_code, "reserved" in response.text) == (422, True)
 
 
 async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> None:
@@ -183,8 +183,8 @@ async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> 
         *(f"{WORKFLOWS}/{own}", f"{WORKFLOWS}/{own}/download", f"{WORKFLOWS}/{own}/graph.svg"),
         *(f"/api/containers/templates/space:{own}", f"/replicate/v1/models/sixfold/space:{own}"),
     ):
-        refused = await app.client.get(path, headers=headers)
-        assert (refused.status_code, "may use only ra1" in refused.text) == (403, True), path
+        response = await app.client.get(path, headers=headers)
+        assert (response.status_code, "may use only ra1" in response.text) == (403, True), path
         assert (await app.client.get(path, headers=app.bearer)).status_code == 200, path
     assert "space:" not in str(await names("/api/containers/templates", "templates", "name"))
     share = {"kind": "workflow", "id": own}
@@ -195,8 +195,8 @@ async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> 
     assert (await app.client.post(quote, json={"input": {}}, headers=app.bearer)).status_code == 200
     for tool, inputs in (("models", {}), ("quote", {"input": {}})):
         arguments = {"model": f"space:{own}", **inputs}
-        refused = await Agent(app, key).rpc("tools/call", {"name": tool, "arguments": arguments})
-        assert "may use only ra1" in str(refused), tool
+        response = await Agent(app, key).rpc("tools/call", {"name": tool, "arguments": arguments})
+        assert "may use only ra1" in str(response), tool
     tool = await Agent(app, key).call("models")
     assert [row["model"] for row in tool["models"]] == ["ra1"]
     everyone = (await app.visitor().get("/api/services")).json()["services"]
@@ -300,8 +300,8 @@ async def test_a_limited_key_changes_no_share_of_the_account(any_database_app: A
     app = any_database_app
     own = (await shared_with_ben(app, app.key)).json()["id"]
     limited = await app.limited_key(Scope(), Rights.RUN | rights.MEMORY)
-    refused = await shared_with_ben(app, limited, "write")
-    assert (refused.status_code, "this key cannot" in refused.json()["error"]) == (409, True)
+    response = await shared_with_ben(app, limited, "write")
+    assert (response.status_code, "this key cannot" in response.json()["error"]) == (409, True)
     headers = bearer(limited)
     assert (await app.client.delete(f"{FOLDERS}/{own}", headers=headers)).status_code == 404
     assert (await app.client.get(FOLDERS, headers=headers)).json()["folders"] == []
@@ -329,8 +329,8 @@ async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFix
     key = (await write(keys.create(ben.id))).api_key
     received = (await app.client.get(FOLDERS, headers=bearer(key))).json()["received"]
     assert received == []
-    again = await acting(app, "cleo@example.com", app.account.id)
-    assert (await again.client.get("/account/members")).status_code == 200
+    second_browser = await acting(app, "cleo@example.com", app.account.id)
+    assert (await second_browser.client.get("/account/members")).status_code == 200
 
 
 @pytest.mark.parametrize("closing", ["ada", "ben"])

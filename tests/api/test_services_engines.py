@@ -183,5 +183,5 @@ async def test_caption_describes_the_measured_color_and_size(real: AppFixture) -
 
 async def test_speech_of_another_account_is_not_found(real: AppFixture) -> None:
     body = (await run(real, "tts", prompt="A secret.")).json()
-    seen = await real.client.get(body["urls"]["get"], headers=bearer(real.other))
-    assert seen.status_code == 404
+    response = await real.client.get(body["urls"]["get"], headers=bearer(real.other))
+    assert response.status_code == 404

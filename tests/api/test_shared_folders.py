@@ -175,8 +175,8 @@ async def test_folder_is_404_for_others_and_after_the_share_ended(app: AppFixtur
     limited = keys.create((await ben(app)).id, Scope(collections=("folder:work/apollo",)))
     key = (await app.database.write(limited)).api_key
     assert (await send_route(app, route, "work/apollo", key, headers=chosen)).status_code == 404
-    ended = await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
-    assert ended.status_code == 204
+    response = await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
+    assert response.status_code == 204
     after = await send_route(app, route, "work/apollo", app.other, headers=chosen)
     assert (after.status_code, "Apollo" in after.text) == (404, False)
     assert (await get(app, "/api/pages/work/apollo"))["collections"] == []
@@ -221,10 +221,10 @@ async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
     )
     team = await write(teams.create(organization.id, "Flyers"))
     other = await write(teams.create(organization.id, "Others"))
-    refused = await app.client.post(
+    response = await app.client.post(
         PATH, json={"folder": "work/apollo", "team_id": team.id}, headers=app.bearer
     )
-    assert refused.status_code == 404
+    assert response.status_code == 404
     owner = await write(members.add(organization.id, app.account.id, "member", "operator"))
     answer = await app.client.post(
         PATH, json={"folder": "work/apollo", "team_id": team.id}, headers=app.bearer
@@ -256,9 +256,9 @@ async def test_pages_leave_a_share_that_ends_with_its_owner(any_database_app: Ap
     here = await write(members.add(organization.id, app.account.id, "member", "operator"))
     admin = await write(members.add(app.account.id, organization.id, "admin", "operator"))
     own = await write(keys.create(app.account.id, granted=rights.MEMORY))
-    held = await write(keys.create(app.account.id, holder=Holder(admin.id)))
+    held_key = await write(keys.create(app.account.id, holder=Holder(admin.id)))
     with_whom = {"team_id": team.id} if end == "team" else {"with": "cleo@example.com"}
-    sharer = {"member": held.api_key, "team": app.key, "key": own.api_key}[end]
+    sharer = {"member": held_key.api_key, "team": app.key, "key": own.api_key}[end]
     body = {"folder": "work/apollo", **with_whom}
     shared = await app.client.post(PATH, json=body, headers=bearer(sharer))
     assert shared.status_code == 201, shared.text

@@ -121,7 +121,7 @@ async def test_report_lists_loaded_models_and_waiting_calls(small_gpu: Shared) -
     hold = small_gpu.comfy.hold("KSampler")
     image = asyncio.create_task(small_gpu.image(2))
     await hold.reached.wait()
-    waiting = asyncio.create_task(small_gpu.chat())
+    pending_task = asyncio.create_task(small_gpu.chat())
     await small_gpu.until(lambda row: bool(row["waiting"]))
     row = await small_gpu.report()
     assert (row["note"], row["total_bytes"]) == ("", 24 * GIB)
@@ -139,7 +139,7 @@ async def test_report_lists_loaded_models_and_waiting_calls(small_gpu: Shared) -
     assert re.search(rf"<td>{CHECKPOINT}</td><td>in use</td>", page)
     assert re.search(rf"<td>{CHAT}</td><td>waiting, ", page)
     hold.go.set()
-    ok(await image, await waiting)
+    ok(await image, await pending_task)
     # The image would have to be loaded again, which takes as long as it did.
     engine = small_gpu.app.server.catalog.engines()["comfyui-image"]
     assert small_gpu.app.server.gpu.switch_seconds(engine) > 0
@@ -150,9 +150,9 @@ async def test_a_canceled_wait_leaves_the_queue_at_once(small_gpu: Shared) -> No
     hold = small_gpu.comfy.hold("KSampler")
     image = asyncio.create_task(small_gpu.image(2))
     await hold.reached.wait()
-    waiting = asyncio.create_task(small_gpu.chat())
+    pending_task = asyncio.create_task(small_gpu.chat())
     await small_gpu.until(lambda row: bool(row["waiting"]))
-    waiting.cancel()
+    pending_task.cancel()
     await small_gpu.until(lambda row: not row["waiting"])
     hold.go.set()
     ok(await image)
@@ -167,11 +167,11 @@ async def test_a_call_fails_at_its_deadline_in_a_clear_sentence(
         hold = two.comfy.hold("KSampler")
         image = asyncio.create_task(two.image(2))
         await hold.reached.wait()
-        refused = await two.chat()
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gpu_busy")
-        message = refused.json()["error"]["message"]
+        response = await two.chat()
+        assert (response.status_code, response.json()["error"]["code"]) == (503, "gpu_busy")
+        message = response.json()["error"]["message"]
         assert re.search(r"The GPU was in use by ComfyUI .*sd_xl_base.* for the 1.5 seconds", message)
-        assert int(refused.headers["retry-after"]) > 0
+        assert int(response.headers["retry-after"]) > 0
         hold.go.set()
         ok(await image)
         # The wait is no failure of the server.

@@ -45,12 +45,12 @@ async def test_busy_host_is_passed_over_for_a_free_one(
 ) -> None:
     app, (first, second, third) = hosts
     first.slow = second.slow = True
-    held = [asyncio.create_task(chat(app, name)) for _ in range(2)]
+    held_tasks = [asyncio.create_task(chat(app, name)) for _ in range(2)]
     await asyncio.gather(first.waiting.wait(), second.waiting.wait())
     assert (calls(first), calls(second), calls(third)) == (1, 1, 0)
-    for task in held:
+    for task in held_tasks:
         task.cancel()
-    await asyncio.gather(*held, return_exceptions=True)
+    await asyncio.gather(*held_tasks, return_exceptions=True)
 
 
 async def test_one_host_can_still_be_named(hosts: tuple[AppFixture, list[Ollama]]) -> None:
@@ -75,8 +75,8 @@ async def test_calls_in_progress_return_to_zero(hosts: tuple[AppFixture, list[Ol
         )
         # The fake does not stream: a stream that breaks off ends as a call, too.
         assert answer.status_code == (502 if stream else 200), answer.text
-    refused = await chat(app, "ollama/missing")
-    assert refused.status_code >= 400
+    response = await chat(app, "ollama/missing")
+    assert response.status_code >= 400
     servers = app.server.gateway_runtime.gateway.router.servers()
     assert [each.in_flight for each in servers] == [0, 0, 0]
     assert calls(first) + calls(second) >= 3

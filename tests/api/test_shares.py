@@ -80,9 +80,9 @@ async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixt
     async def readable() -> list[Any]:
         answers = [await visitor.get(path) for path in (link, file, post)]
         answers.append(await app.client.get("/api/pages/work/plan", headers=in_folder))
-        listed = await app.client.get("/api/shares/received", headers=bearer(key))
+        response = await app.client.get("/api/shares/received", headers=bearer(key))
         posts = [(await visitor.get(f"/api/posts{query}")).json()["posts"] for query in ("", "?tag=sea")]
-        rows = [listed.json()["shares"], *posts]
+        rows = [response.json()["shares"], *posts]
         return [answer.status_code for answer in answers] + [len(row) for row in rows]
 
     async def suspend(account_id: str, *, suspended: bool) -> None:
@@ -276,12 +276,12 @@ async def test_a_key_shares_only_what_it_reads(app: AppFixture) -> None:
         body = {"kind": "page", "id": "harbour"}
         assert (await app.client.post(PATH, json=body, headers=bearer(key.api_key))).status_code == 403
     own = {"kind": "run", "id": (await run(app))["id"]}
-    refused = await app.client.post(PATH, json=own, headers=bearer(run_only.api_key))
-    assert refused.status_code == 404, "a key without account.read sees its own runs only"
+    response = await app.client.post(PATH, json=own, headers=bearer(run_only.api_key))
+    assert response.status_code == 404, "a key without account.read sees its own runs only"
     result = await share(app, "run", own["id"])
     assert (await app.client.get(PATH, headers=bearer(run_only.api_key))).json()["shares"] == []
-    ended = await app.client.delete(f"{PATH}/{result['id']}", headers=bearer(run_only.api_key))
-    assert ended.status_code == 404
+    final_response = await app.client.delete(f"{PATH}/{result['id']}", headers=bearer(run_only.api_key))
+    assert final_response.status_code == 404
 
 
 async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: AppFixture) -> None:
@@ -294,8 +294,8 @@ async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: A
     key = await app.database.write(keys.create(app.account.id, granted=granted))
     list_shares = (await app.client.get(PATH, headers=bearer(key.api_key))).json()["shares"]
     assert [each["id"] for each in list_shares] == [own["id"]]
-    ended = await app.client.delete(f"{PATH}/{page['id']}", headers=bearer(key.api_key))
-    assert ended.status_code == 404
+    response = await app.client.delete(f"{PATH}/{page['id']}", headers=bearer(key.api_key))
+    assert response.status_code == 404
     list_shares = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
     assert {each["id"] for each in list_shares} == {own["id"], page["id"]}
 
@@ -390,9 +390,9 @@ async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None
     assert "1</td>" in own
     assert link[1].rpartition("/")[2] not in own
     end = {"csrf": csrf, "next": where}
-    refused = await app.client.post(f"/shares/{row['id']}/end", data={"csrf": "x"})
-    assert refused.status_code == 403
-    ended = await app.client.post(f"/shares/{row['id']}/end", data=end)
-    assert (ended.status_code, ended.headers["location"]) == (303, where)
+    response = await app.client.post(f"/shares/{row['id']}/end", data={"csrf": "x"})
+    assert response.status_code == 403
+    final_response = await app.client.post(f"/shares/{row['id']}/end", data=end)
+    assert (final_response.status_code, final_response.headers["location"]) == (303, where)
     assert (await visitor.get(link[1])).status_code == 404
     assert (await app.client.get("/shares/new?kind=run&id=pred_none")).status_code == 404

@@ -158,7 +158,7 @@ async def test_conversation_continues_with_another_model_and_branches(gateway: G
         for text in ("say 3 words", "say 4 words")
     ]
     assert [way.output_text for way in ways] == [" ".join(["word"] * count) for count in (3, 4)]
-    assert [len(seen.document["messages"]) for seen in gateway.anth.seen] == [3, 3]
+    assert [len(request.document["messages"]) for request in gateway.anth.seen] == [3, 3]
 
 
 async def test_images_of_earlier_turns_are_sent_again(gateway: Gateway) -> None:
@@ -254,9 +254,9 @@ async def test_store_false_stores_no_response(gateway: Gateway, stream: bool) ->
     if stream:
         *_, answer = [event.response async for event in answer if event.type == "response.completed"]
     assert answer.store is False
-    with pytest.raises(openai.NotFoundError) as unknown:
+    with pytest.raises(openai.NotFoundError) as excinfo:
         await client.responses.retrieve(answer.id)
-    assert f"Response with id '{answer.id}' not found." in str(unknown.value)
+    assert f"Response with id '{answer.id}' not found." in str(excinfo.value)
     assert await rows(gateway) == []
 
 
@@ -329,9 +329,9 @@ async def test_a_deleted_response_is_gone_and_its_conversation_ends(gateway: Gat
     with pytest.raises(openai.NotFoundError):
         await client.responses.delete(first.id)
     assert (await client.responses.retrieve(second.id)).id == second.id
-    with pytest.raises(openai.BadRequestError) as broken:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await client.responses.create(model="acme/small", input="Hello", previous_response_id=second.id)
-    assert first.id in str(broken.value)
+    assert first.id in str(excinfo.value)
 
 
 async def test_ended_response_cannot_be_canceled_or_streamed(gateway: Gateway) -> None:
@@ -345,11 +345,11 @@ async def test_ended_response_cannot_be_canceled_or_streamed(gateway: Gateway) -
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_unknown_previous_response_is_400_as_at_openai(gateway: Gateway, stream: bool) -> None:
-    with pytest.raises(openai.BadRequestError) as unknown:
+    with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().responses.create(
             model="acme/small", input="Hello", previous_response_id="resp_none", stream=stream
         )
-    assert unknown.value.body == {
+    assert excinfo.value.body == {
         "message": "Previous response with id 'resp_none' not found.",
         "type": "invalid_request_error",
         "param": "previous_response_id",

@@ -79,9 +79,9 @@ async def test_a_batch_waits_for_the_end_of_a_suspension(
     assert len(gateway.acme.seen) < 60
     await suspend(gateway.app, suspended=False)
     await until_status(gateway, batch.id, 200)
-    done = await finished_batch(gateway, batch)
-    assert (done.status, done.error_file_id) == ("completed", None)
-    answered = await content(gateway, done.output_file_id)
+    final_batch = await finished_batch(gateway, batch)
+    assert (final_batch.status, final_batch.error_file_id) == ("completed", None)
+    answered = await content(gateway, final_batch.output_file_id)
     assert {line["response"]["status_code"] for line in answered} == {200}
     assert (len(answered), len(gateway.acme.seen)) == (60, 60)
     assert await gateway.app.faults() == ()
@@ -103,9 +103,11 @@ async def test_a_workflow_that_was_accepted_before_ends_as_usual(
         await app.client.post(f"{SPACES}/{slug}/run", json={}, headers=app.bearer)
     ).json()
     assert (result["status"], result["cost"]) == ("succeeded", "0.04")
-    refused = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=app.bearer)
-    assert refused.status_code == 403
+    response = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=app.bearer)
+    assert response.status_code == 403
     await suspend(app, suspended=False)
-    shown = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=bearer(app.key))
-    assert shown.json()["status"] == "succeeded"
+    shown_response = await app.client.get(
+        f"/api/containers/predictions/{result['id']}", headers=bearer(app.key)
+    )
+    assert shown_response.json()["status"] == "succeeded"
     assert await app.faults() == ()

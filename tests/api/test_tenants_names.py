@@ -122,8 +122,8 @@ async def test_files_of_one_name_are_each_tenants_own(any_database_app: AppFixtu
         assert response.json() == {"name": "x.png", "subfolder": "", "type": "input"}
     request = {"filename": "x.png", "type": "input"}
     for number, headers in enumerate(who):
-        seen = await app.client.get("/view", params=request, headers=headers)
-        assert seen.content == PNG + bytes([number])
+        observed_response = await app.client.get("/view", params=request, headers=headers)
+        assert observed_response.content == PNG + bytes([number])
     there = {"filename": "x.png", "subfolder": "/keyless", "type": "input"}
     assert (await app.client.get("/view", params=there, headers=who[2])).status_code != 200
 

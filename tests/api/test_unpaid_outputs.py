@@ -170,8 +170,8 @@ async def test_outputs_of_nodes_are_withheld_until_the_charge(dot_app: AppFixtur
         await nothing_is_readable(dot_app, parent, result)
         assert await dot_app.balance() == ("5.00", "0.08")
         await dot_app.client.post("/interrupt", json={}, headers=dot_app.bearer)
-        ended = await dot_app.predictions.wait(parent, 60)
-        assert ended.state is PredictionState.CANCELED
+        prediction = await dot_app.predictions.wait(parent, 60)
+        assert prediction.state is PredictionState.CANCELED
         assert await dot_app.balance() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await received_events(client)))
     assert dot_app.server.workflows.hub.withheld_bytes == 0
@@ -183,8 +183,8 @@ async def test_outputs_of_nodes_are_withheld_until_the_charge(dot_app: AppFixtur
 async def test_paid_results_are_readable_and_ordered(dot_app: AppFixture) -> None:
     with listening(dot_app) as client:
         parent = await prompted(dot_app, saved_and_restyled("ink"))
-        ended = await dot_app.predictions.wait(parent, 60)
-        assert (ended.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
+        prediction = await dot_app.predictions.wait(parent, 60)
+        assert (prediction.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await received_events(client)
     response = kinds(messages)
     at = response.index("image")
@@ -204,7 +204,7 @@ async def test_paid_results_are_readable_and_ordered(dot_app: AppFixture) -> Non
     for part in await parts(dot_app, parent):
         with pytest.raises(Conflict):
             await dot_app.predictions.refund(part, "a test")
-    await dot_app.predictions.refund(ended, "a test")
+    await dot_app.predictions.refund(prediction, "a test")
     await nothing_after_refund(dot_app, listed)
     assert await dot_app.balance() == ("5.00", "0.00")
 
@@ -213,11 +213,13 @@ async def test_a_part_is_not_refunded_without_its_workflow(dot_app: AppFixture) 
     watch = StepRecorder(dot_app)
     parent = await prompted(dot_app, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
-    done = next(part for part in await parts(dot_app, parent) if part.state is PredictionState.SUCCEEDED)
+    prediction = next(
+        part for part in await parts(dot_app, parent) if part.state is PredictionState.SUCCEEDED
+    )
     service = dot_app.predictions
     with pytest.raises(Conflict, match=f"part of {parent.id}, which pays for it: refund that run"):
-        await service.refund(done, "a test")
-    assert (await service.get_any(done.id)).state is PredictionState.SUCCEEDED
+        await service.refund(prediction, "a test")
+    assert (await service.get_any(prediction.id)).state is PredictionState.SUCCEEDED
     await service.cancel(parent.id, Tenant.of(parent))
     assert (await service.wait(parent, 60)).state is PredictionState.CANCELED
     assert (await dot_app.balance(), await dot_app.faults()) == (("5.00", "0.00"), ())
@@ -282,8 +284,8 @@ async def test_result_paid_but_unreleased_by_an_old_server_is_released(
     real = refunds.settle
     monkeypatch.setattr(refunds, "settle", settle)
     parent = await prompted(dot_app, FOX)
-    ended = await dot_app.predictions.wait(parent, 60)
-    assert (ended.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
+    prediction = await dot_app.predictions.wait(parent, 60)
+    assert (prediction.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
     assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 404
     assert await dot_app.database.write(refunds.sweep()) == 1
     assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 200
@@ -304,8 +306,8 @@ async def test_interrupted_capture_pays_and_releases_all_or_nothing(
     real = predictions.succeed_with_children
     monkeypatch.setattr(predictions, "succeed_with_children", succeed)
     parent = await prompted(dot_app, FOX)
-    ended = await dot_app.predictions.wait(parent, 60)
-    assert (ended.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
+    prediction = await dot_app.predictions.wait(parent, 60)
+    assert (prediction.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
     assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 200
     assert all(part.state is PredictionState.SUCCEEDED for part in await parts(dot_app, parent))
     assert await dot_app.faults() == ()
@@ -407,9 +409,9 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
 ) -> None:
     monkeypatch.setattr(websocket_hub, "MAX_WITHHELD_BYTES", 10)
     parent = await prompted(dot_app, FOX)
-    ended = await dot_app.predictions.wait(parent, 60)
-    assert ended.state is PredictionState.FAILED
-    assert "images that it does not save" in str(ended.error)
+    prediction = await dot_app.predictions.wait(parent, 60)
+    assert prediction.state is PredictionState.FAILED
+    assert "images that it does not save" in str(prediction.error)
     assert dot_app.server.workflows.hub.withheld_bytes == 0
     assert await dot_app.balance() == ("5.00", "0.00")
 

@@ -44,26 +44,26 @@ CALLS: dict[str, Any] = {
 @pytest.mark.parametrize("name", list(CALLS))
 async def test_openai_resource_is_501_in_one_sentence(gateway: Gateway, name: str) -> None:
     # With its default of two retries, the library must not repeat the request.
-    with pytest.raises(openai.InternalServerError) as caught:
+    with pytest.raises(openai.InternalServerError) as excinfo:
         await CALLS[name](gateway.openai(max_retries=2))
-    assert caught.value.status_code == 501
-    assert caught.value.code == "not_supported"
-    assert caught.value.response.headers["x-should-retry"] == "false"
-    assert "not supported by this server" in cast("Any", caught.value.body)["message"]
+    assert excinfo.value.status_code == 501
+    assert excinfo.value.code == "not_supported"
+    assert excinfo.value.response.headers["x-should-retry"] == "false"
+    assert "not supported by this server" in cast("Any", excinfo.value.body)["message"]
 
 
 async def test_anthropic_resource_is_501_in_its_own_format(gateway: Gateway) -> None:
     client = gateway.anthropic()
-    with pytest.raises(anthropic.InternalServerError) as caught:
+    with pytest.raises(anthropic.InternalServerError) as excinfo:
         await client.beta.skills.list()
-    assert caught.value.status_code == 501
-    error = cast("Any", caught.value.body)
+    assert excinfo.value.status_code == 501
+    error = cast("Any", excinfo.value.body)
     assert (error["type"], error["error"]["code"]) == ("error", "not_supported")
     assert error["error"]["message"].startswith("The skills API is not supported")
-    with pytest.raises(anthropic.APIStatusError) as missing:
+    with pytest.raises(anthropic.APIStatusError) as missing_error:
         await client.post("/v1/nothing", cast_to=object)
-    assert missing.value.status_code == 404
-    assert cast("Any", missing.value.body)["error"]["type"] == "not_found_error"
+    assert missing_error.value.status_code == 404
+    assert cast("Any", missing_error.value.body)["error"]["type"] == "not_found_error"
 
 
 async def test_unknown_path_names_the_list_of_paths(gateway: Gateway) -> None:
@@ -78,11 +78,11 @@ async def test_unknown_path_names_the_list_of_paths(gateway: Gateway) -> None:
 
 
 async def test_missing_method_of_a_path_is_405(gateway: Gateway) -> None:
-    with pytest.raises(openai.APIStatusError) as caught:
+    with pytest.raises(openai.APIStatusError) as excinfo:
         await gateway.openai(max_retries=2).chat.completions.list()
-    assert (caught.value.status_code, caught.value.code) == (405, "method_not_allowed")
-    assert caught.value.response.headers["Allow"] == "POST"
-    assert "GET /v1/responses/{id}" in cast("Any", caught.value.body)["message"]
+    assert (excinfo.value.status_code, excinfo.value.code) == (405, "method_not_allowed")
+    assert excinfo.value.response.headers["Allow"] == "POST"
+    assert "GET /v1/responses/{id}" in cast("Any", excinfo.value.body)["message"]
 
 
 async def test_no_unsupported_path_has_a_route(gateway: Gateway) -> None:

@@ -88,15 +88,15 @@ async def test_unreferenced_files_are_deleted_in_a_day(either: Path) -> None:
         store = FileStore(either / "store")
         limits = MediaLimits(SIZE, SIZE, 1, 10 * SIZE, DAY_US)
         media = MediaService(database, store, cast("Any", None), cast("Any", None), limits)
-        refused = await media.store_unnamed(b"refused", "image/png", account.id)
+        refused_source = await media.store_unnamed(b"refused", "image/png", account.id)
         named = await media.store_unnamed(b"named", "image/png", account.id)
         await database.write(media.name_blob(account.id, named))
-        for source in (refused, named):
+        for source in (refused_source, named):
             os.utime(await store.local_path(source.blob), (1, 1))
         await media.sweep()
-        assert await store.stat(refused.blob) is not None
+        assert await store.stat(refused_source.blob) is not None
         at[0] += DAY_US + 1
         await media.sweep()
-        assert await store.stat(refused.blob) is None
+        assert await store.stat(refused_source.blob) is None
         assert await store.stat(named.blob) is not None
         store.close()

@@ -184,11 +184,14 @@ async def test_stores_are_paged_and_changed(gateway: Gateway) -> None:
     results = sorted(created)  # two that are created in one millisecond are in no order
     assert [store.id async for store in client.vector_stores.list(limit=2, order="asc")] == results
     assert [store.id async for store in client.vector_stores.list(limit=2)] == results[::-1]
-    changed = await client.vector_stores.update(
+    changed_store = await client.vector_stores.update(
         results[0], name="new", expires_after={"anchor": "last_active_at", "days": 2}
     )
-    assert (changed.name, changed.expires_after.days if changed.expires_after else 0) == ("new", 2)
-    assert changed.expires_at == (changed.last_active_at or 0) + 2 * 86_400
+    assert (changed_store.name, changed_store.expires_after.days if changed_store.expires_after else 0) == (
+        "new",
+        2,
+    )
+    assert changed_store.expires_at == (changed_store.last_active_at or 0) + 2 * 86_400
 
 
 async def test_unused_store_expires(gateway: Gateway) -> None:

@@ -72,9 +72,9 @@ async def test_video_background_is_removed_for_fifty_cents(
     assert 0 <= body["confidence"] <= 1
     assert answer.headers["X-Sixfold-Quality"] == "preview"
     data = (await engine_app.client.get(url)).content
-    seen = DecodedVideo(data)
-    assert seen.codecs == {"video": "vp9", "audio": "opus"}
-    assert abs(seen.pitch(0.1, 0.9) - 440) < 5
+    video = DecodedVideo(data)
+    assert video.codecs == {"video": "vp9", "audio": "opus"}
+    assert abs(video.pitch(0.1, 0.9) - 440) < 5
     result = tmp_path / "made.webm"
     result.write_bytes(data)
     reel = VideoReader(result)
@@ -92,9 +92,9 @@ async def test_video_without_background_can_be_mov_or_png_sequence(
     url = await upload(engine_app, source)
     mov = (await cut(engine_app, url, format="mov")).json()["video"]
     assert mov["content_type"] == "video/quicktime"
-    seen = DecodedVideo((await engine_app.client.get(mov["url"])).content)
-    assert (seen.codecs, len(seen.frames)) == ({"video": "prores", "audio": "aac"}, FRAMES)
-    assert seen.pixels.startswith("yuva444p")
+    video = DecodedVideo((await engine_app.client.get(mov["url"])).content)
+    assert (video.codecs, len(video.frames)) == ({"video": "prores", "audio": "aac"}, FRAMES)
+    assert video.pixels.startswith("yuva444p")
     pictures = (await cut(engine_app, url, format="png_sequence")).json()["video"]
     assert (pictures["content_type"], pictures["fps"]) == ("application/zip", 8)
     with zipfile.ZipFile(io.BytesIO((await engine_app.client.get(pictures["url"])).content)) as packed:

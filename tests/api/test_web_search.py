@@ -178,10 +178,10 @@ async def test_search_fault_is_503_and_free(
 ) -> None:
     searxng.faults.add("search", fault)
     before = await gateway.app.balance()
-    with pytest.raises(openai.APIStatusError) as caught:
+    with pytest.raises(openai.APIStatusError) as excinfo:
         await gateway.openai().responses.create(model="acme/small", input=ASK, tools=[{"type": "web_search"}])
-    assert caught.value.status_code == 503
-    assert words in caught.value.message
+    assert excinfo.value.status_code == 503
+    assert words in excinfo.value.message
     assert (gateway.acme.seen, await gateway.app.balance()) == ([], before)
 
 

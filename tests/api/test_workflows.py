@@ -128,9 +128,9 @@ async def test_inputs_reach_their_nodes_and_invalid_ones_are_named(flows: AppFix
 @pytest.mark.parametrize("image", ["gone.png", "/media/gone.png", "blob_gone", "data:image/png;base64,AAAA"])
 async def test_an_invalid_file_is_reported_once_by_its_input(flows: AppFixture, image: str) -> None:
     body = {"input": {"image": image, "prompt": "winter"}}
-    refused = await flows.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=flows.bearer)
-    assert refused.status_code == 400
-    [problem] = refused.json()["errors"]
+    response = await flows.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=flows.bearer)
+    assert response.status_code == 400
+    [problem] = response.json()["errors"]
     assert problem["input"] == "image"
     assert problem["message"].startswith("image: ")
     assert problem["message"].count("image:") - image.count("image:") == 1
@@ -186,12 +186,12 @@ async def test_canceled_graph_is_free_with_all_its_children(tmp_path: Path) -> N
         body = {"workflow": FIVE, "name": "five"}
         assert (await app.client.post(SPACES, json=body, headers=app.bearer)).status_code == 201
         answer = await app.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=app.bearer)
-        whole = await pipeline.get_any(answer.json()["id"])
-        async for event in pipeline.events(whole):
+        parent = await pipeline.get_any(answer.json()["id"])
+        async for event in pipeline.events(parent):
             if isinstance(event, NodeStateChanged) and (event.node, event.state) == ("5", "started"):
                 break
         await app.client.post(answer.json()["urls"]["cancel"], headers=app.bearer)
-        response = await pipeline.wait(whole, 60)
+        response = await pipeline.wait(parent, 60)
         assert (str(response.state), response.cost) == ("canceled", 0)
         page = await app.client.get("/api/containers/predictions?limit=50", headers=app.bearer)
         for child in page.json()["predictions"]:
@@ -248,9 +248,9 @@ async def test_workflow_is_accepted_as_json_or_raw_and_validated(flows: AppFixtu
     twice = await flows.client.post(SPACES, json=body, headers=flows.bearer)
     assert twice.json()["slug"] == "echo-2"
     for content in (b"{}", b"[1]", b"nothing", png()):
-        refused = await flows.client.post(SPACES, content=content, headers=flows.bearer)
-        assert (refused.status_code, refused.json()["code"]) == (400, "not_a_workflow")
-        assert "Raised" not in refused.text
+        response = await flows.client.post(SPACES, content=content, headers=flows.bearer)
+        assert (response.status_code, response.json()["code"]) == (400, "not_a_workflow")
+        assert "Raised" not in response.text
     unknown = {"9": {"class_type": "MadeUpNode", "inputs": {}}, **json.loads(graph)}
     space = (await flows.client.post(SPACES, json={"workflow": unknown}, headers=flows.bearer)).json()
     assert space["verification"]["status"] == "unverified"
@@ -262,8 +262,8 @@ async def test_slugs_and_input_names_have_no_accents(flows: AppFixture) -> None:
     body = {"workflow": graph, "name": "Café Müller"}
     space = (await flows.client.post(SPACES, json=body, headers=flows.bearer)).json()
     assert (space["slug"], space["apiInputs"][0]["name"]) == ("cafe-muller", "grusse")
-    refused = await flows.client.post(SPACES, json=body | {"name": 5}, headers=flows.bearer)
-    assert (refused.status_code, refused.json()["error"]) == (400, "name must be a string")
+    response = await flows.client.post(SPACES, json=body | {"name": 5}, headers=flows.bearer)
+    assert (response.status_code, response.json()["error"]) == (400, "name must be a string")
 
 
 async def test_validation_reports_every_error_at_once(flows: AppFixture) -> None:
@@ -352,8 +352,8 @@ async def test_graph_has_its_own_time_limit(tmp_path: Path) -> None:
         assert "longer than 0.5 seconds" in body["error"]
         page = await app.client.get("/api/containers/predictions?model=graph-image", headers=app.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
-            ended = await app.predictions.wait(await app.predictions.get_any(child["id"]), 60)
-            assert str(ended.state) == "canceled"
+            prediction = await app.predictions.wait(await app.predictions.get_any(child["id"]), 60)
+            assert str(prediction.state) == "canceled"
         assert await app.balance() == ("5.00", "0.00")
 
 

@@ -55,8 +55,8 @@ async def run_and_hold(app: AppFixture, graph: Any) -> Any:
     space = f"{SPACES}/{answer.json()['slug']}/run"
     document = (await app.client.post(space, json={}, headers=app.bearer)).json()
     assert "id" in document, document
-    whole = await app.predictions.get_any(document["id"])
-    return {**document, "held": whole.price}
+    parent = await app.predictions.get_any(document["id"])
+    return {**document, "held": parent.price}
 
 
 @pytest.mark.parametrize(
@@ -163,19 +163,19 @@ async def test_model_of_a_node_must_be_known_before_the_run(dot_app: AppFixture)
     sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
     sentence += " another node."
     assert response["estimate"]["unavailable"] == sentence
-    refused = await dot_app.client.post("/prompt", json={"prompt": graph}, headers=dot_app.bearer)
-    assert (refused.status_code, refused.json()["error"]["message"]) == (400, sentence)
+    refused_response = await dot_app.client.post("/prompt", json={"prompt": graph}, headers=dot_app.bearer)
+    assert (refused_response.status_code, refused_response.json()["error"]["message"]) == (400, sentence)
     broken = {"3": node("SixfoldTemplate", template="template:ra1", input="{")}
-    refused = await dot_app.client.post("/prompt", json={"prompt": broken}, headers=dot_app.bearer)
-    assert (refused.status_code, "valid JSON" in refused.text) == (400, True)
+    refused_response = await dot_app.client.post("/prompt", json={"prompt": broken}, headers=dot_app.bearer)
+    assert (refused_response.status_code, "valid JSON" in refused_response.text) == (400, True)
 
 
 async def test_a_graph_that_runs_a_graph_is_refused(dot_app: AppFixture) -> None:
     graph = {"1": node("SixfoldTemplate", template="template:space:round", input="{}")}
     body = {"workflow": graph, "name": "round"}
     assert (await dot_app.client.post(SPACES, json=body, headers=dot_app.bearer)).status_code == 201
-    refused = await dot_app.client.post(f"{SPACES}/round/run", json={}, headers=dot_app.bearer)
-    assert (refused.status_code, refused.json()["code"]) == (400, "bad_request"), refused.text
+    response = await dot_app.client.post(f"{SPACES}/round/run", json={}, headers=dot_app.bearer)
+    assert (response.status_code, response.json()["code"]) == (400, "bad_request"), response.text
 
 
 async def test_estimate_groups_nodes_with_equal_predictions(dot_app: AppFixture) -> None:
@@ -193,9 +193,9 @@ async def test_estimate_groups_nodes_with_equal_predictions(dot_app: AppFixture)
 async def test_type_and_range_errors_are_reported_together(dot_app: AppFixture) -> None:
     inputs = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
     space = f"{SPACES}/stylized-text-to-image/run"
-    refused = await dot_app.client.post(space, json={"input": inputs}, headers=dot_app.bearer)
-    named = [each["input"] for each in refused.json()["errors"]]
-    assert (refused.status_code, sorted(named)) == (400, ["cfg", "seed", "steps", "width"])
+    response = await dot_app.client.post(space, json={"input": inputs}, headers=dot_app.bearer)
+    named = [each["input"] for each in response.json()["errors"]]
+    assert (response.status_code, sorted(named)) == (400, ["cfg", "seed", "steps", "width"])
     body = {"service": "space:stylized-text-to-image", "steps": 0, "cfg": "much"}
-    refused = await dot_app.client.post("/api/service", json=body, headers=dot_app.bearer)
-    assert {each["input"] for each in refused.json()["errors"]} == {"prompt", "cfg", "steps"}
+    response = await dot_app.client.post("/api/service", json=body, headers=dot_app.bearer)
+    assert {each["input"] for each in response.json()["errors"]} == {"prompt", "cfg", "steps"}

@@ -145,12 +145,12 @@ async def test_comfyui_client_gets_the_messages_of_a_remote_run(comfy_app: Comfy
     assert Image.open(io.BytesIO(pictures[-1][8:])).size == (96, 64)
     entry = (await client.get(f"/history/{prompt_id}")).json()[prompt_id]
     [image] = entry["outputs"]["9"]["images"]
-    seen = await client.get("/view", params=image)
-    assert Image.open(io.BytesIO(seen.content)).size == (96, 64)
-    refused = await client.post(
+    observed_response = await client.get("/view", params=image)
+    assert Image.open(io.BytesIO(observed_response.content)).size == (96, 64)
+    refused_response = await client.post(
         "/prompt", json={"prompt": {**PAINT_AND_TINT, "10": node("CustomTint", image=["8", 0], strength=3)}}
     )
-    assert refused.json()["node_errors"]["10"]["errors"][0]["type"] == "value_bigger_than_max"
+    assert refused_response.json()["node_errors"]["10"]["errors"][0]["type"] == "value_bigger_than_max"
 
 
 async def test_canceled_remote_run_is_interrupted_and_free(comfy_app: ComfySetup) -> None:
@@ -163,8 +163,8 @@ async def test_canceled_remote_run_is_interrupted_and_free(comfy_app: ComfySetup
         while not comfy_app.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await comfy_app.app.predictions.wait(await comfy_app.app.predictions.get_any(body["id"]), 60)
-    assert (str(ended.state), ended.cost) == ("canceled", 0)
+    prediction = await comfy_app.app.predictions.wait(await comfy_app.app.predictions.get_any(body["id"]), 60)
+    assert (str(prediction.state), prediction.cost) == ("canceled", 0)
     assert await comfy_app.app.balance() == ("5.00", "0.00")
 
 
@@ -236,10 +236,10 @@ async def test_missing_classes_are_listed_with_their_remedy(tmp_path: Path) -> N
         body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
         space = await app.client.post(SPACES, json=body, headers=app.bearer)
         assert space.json()["verification"]["status"] == "unverified"
-        refused = await app.client.post(f"{SPACES}/tint/run", json={}, headers=app.bearer)
-        assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
-        assert "CustomTint" in refused.json()["error"]
-        assert "SIXFOLD_COMFYUI_URL" in refused.json()["error"]
+        response = await app.client.post(f"{SPACES}/tint/run", json={}, headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (503, "engine_unavailable")
+        assert "CustomTint" in response.json()["error"]
+        assert "SIXFOLD_COMFYUI_URL" in response.json()["error"]
 
 
 async def test_public_graphs_reach_comfyui_only_when_allowed(tmp_path: Path) -> None:

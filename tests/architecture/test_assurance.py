@@ -69,8 +69,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "--rootdir=.",
         "--junitxml=report.xml",
     ]
-    done = subprocess.run([*words, *request.param], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
+    result = subprocess.run([*words, *request.param], cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stdout + result.stderr
     return assurance.read_report(folder / "report.xml")
 
 

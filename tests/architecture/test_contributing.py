@@ -115,7 +115,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(copy: Path, folder: Path, *arguments: str) -> None:
     """Run Python in a folder, with the copy of the source in place of the source."""
     environment = {"PYTHONPATH": os.pathsep.join([str(copy / "src"), str(source.ROOT)]), "LANG": "C.UTF-8"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
         env={"PATH": os.defpath, "HOME": str(folder), **environment},
@@ -124,7 +124,7 @@ def run(copy: Path, folder: Path, *arguments: str) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("title", CHECKS)

@@ -165,8 +165,8 @@ def test_nginx_accepts_the_proxy_configuration(tmp_path: Path) -> None:
         text = text.replace(f"{name}:8600", "127.0.0.1:8600")
     (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\nerror_log stderr;\n{text}")
     command = ["nginx", "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     assert "non_idempotent;" not in text, "a call that is sent twice may be paid twice"
 
 
@@ -238,10 +238,10 @@ def test_units_are_valid_for_systemd(unit: str, tmp_path: Path) -> None:
     shutil.copy("/bin/true", tmp_path / "sixfold")
     (tmp_path / unit).write_text(text.replace("/opt/sixfold/bin/sixfold", str(tmp_path / "sixfold")))
     command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / unit)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if "Failed to initialize" in done.stderr or "Operation not permitted" in done.stderr:
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if "Failed to initialize" in result.stderr or "Operation not permitted" in result.stderr:
         pytest.skip("systemd-analyze cannot run here")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def read_exposed() -> set[str]:

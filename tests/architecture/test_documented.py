@@ -204,7 +204,7 @@ def test_code_of_the_docs_marked_run_succeeds(info: str, body: str, tmp_path: Pa
     commands = {"python": [sys.executable, "-W", "error", "-"], "sh": ["bash", "-euo", "pipefail", "-s"]}
     folder = str(Path(sys.executable).parent)
     environment = {"PATH": os.pathsep.join([folder, os.defpath]), "HOME": str(tmp_path)}
-    done = subprocess.run(
+    result = subprocess.run(
         commands[info.split(" ")[0]],
         input=body,
         cwd=tmp_path,
@@ -214,4 +214,4 @@ def test_code_of_the_docs_marked_run_succeeds(info: str, body: str, tmp_path: Pa
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -107,7 +107,7 @@ def test_checksums_cover_every_file_and_are_signed_with_a_key(
     signers.write_text(f"release {key.with_suffix('.pub').read_text()}")
     verify = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "release", "-n", artifacts.NAMESPACE]
     for content, status in ((sums.read_bytes(), 0), (sums.read_bytes() + b"x", 255)):
-        done = subprocess.run(
+        result = subprocess.run(
             [*verify, "-s", str(signature)], input=content, check=False, capture_output=True
         )
-        assert done.returncode == status, done.stderr
+        assert result.returncode == status, result.stderr

@@ -120,11 +120,11 @@ def test_backup_during_writes_restores_without_drift(tmp_path: Path) -> None:
             written = asyncio.run(write_backup(source, path))
             assert written.missing == []
             target = snapshot_at(tmp_path / f"target-{round_number}")
-            done = restore.restore(path, target, verify=True)
-            assert done.verified
-            assert (done.drift, done.missing_blobs, done.faults, done.damaged) == (0, 0, (), [])
-            assert done.tables == written.tables
-            assert done.files == written.files
+            report = restore.restore(path, target, verify=True)
+            assert report.verified
+            assert (report.drift, report.missing_blobs, report.faults, report.damaged) == (0, 0, (), [])
+            assert report.tables == written.tables
+            assert report.files == written.files
     finally:
         stop.set()
         for writer in writers:
@@ -184,9 +184,9 @@ def test_missing_file_is_reported_and_others_are_restored(tmp_path: Path) -> Non
     lost.unlink()
     written = asyncio.run(write_backup(source, path))
     assert len(written.missing) == 1
-    done = restore.restore(path, snapshot_at(tmp_path / "target"), verify=True)
-    assert done.missing == written.missing
-    assert (done.drift, done.missing_blobs) == (0, 1)
+    report = restore.restore(path, snapshot_at(tmp_path / "target"), verify=True)
+    assert report.missing == written.missing
+    assert (report.drift, report.missing_blobs) == (0, 1)
 
 
 def test_missing_file_without_a_valid_name_is_not_reported(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_damaged_file_is_named_by_the_restore(tmp_path: Path) -> None:
     rotten = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
     rotten.write_bytes(b"rot")
     asyncio.run(write_backup(source, path))
-    done = restore.restore(path, snapshot_at(tmp_path / "target"), verify=False)
-    assert [key.rpartition("/")[2] for key in done.damaged] == [rotten.name]
+    report = restore.restore(path, snapshot_at(tmp_path / "target"), verify=False)
+    assert [key.rpartition("/")[2] for key in report.damaged] == [rotten.name]
 
 
 def test_restored_database_has_the_latest_schema(tmp_path: Path) -> None:
@@ -237,12 +237,12 @@ def valid_backup(tmp_path: Path) -> Path:
 def failed_restore(path: Path, target: Path) -> str:
     """Check that a restore fails without leaving anything; return the error message."""
     before = sorted(target.rglob("*")) if target.exists() else None
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError) as excinfo:
         restore.restore(path, snapshot_at(target), verify=False)
     after = sorted(item for item in target.rglob("*") if item.name != "server.lock") if before else None
     assert after == before
     assert target.exists() == (before is not None)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 @pytest.mark.parametrize("name", ["sixfold.db", "store", "uploads"])
@@ -279,15 +279,15 @@ def test_every_truncation_is_detected(tmp_path: Path, valid_backup: Path) -> Non
 @pytest.mark.nightly
 def test_every_changed_byte_is_detected(tmp_path: Path, valid_backup: Path) -> None:
     data = bytearray(valid_backup.read_bytes())
-    changed = tmp_path / "changed.tar"
+    changed_path = tmp_path / "changed.tar"
     contents = [range(info.offset_data, info.offset_data + info.size) for info in members(valid_backup)]
     places = [place for content in contents for place in content[:: max(1, len(content) // 5)]]
     assert len(places) > 20
     for place in places:
         original = data[place]
         data[place] ^= 1
-        changed.write_bytes(data)
-        assert restored_otherwise(changed, tmp_path / "target") is False, place
+        changed_path.write_bytes(data)
+        assert restored_otherwise(changed_path, tmp_path / "target") is False, place
         data[place] = original
 
 

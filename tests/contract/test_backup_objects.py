@@ -53,8 +53,8 @@ def test_backup_is_restored_between_folders_and_buckets(
     path = tmp_path / "all.tar"
     written = asyncio.run(write_backup(old, path))
     assert (written.files, written.missing) == (13, [])
-    done = restore.restore(path, new, verify=True)
-    assert (done.drift, done.missing_blobs, done.damaged, done.faults) == (0, 0, [], ())
+    report = restore.restore(path, new, verify=True)
+    assert (report.drift, report.missing_blobs, report.damaged, report.faults) == (0, 0, [], ())
     assert asyncio.run(content(new)) == asyncio.run(content(old))
     assert not (tmp_path / "new" / ".restoring").exists()
     assert (tmp_path / "new" / "store").exists() == (not new.blob_url)

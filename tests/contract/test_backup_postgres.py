@@ -44,10 +44,10 @@ def content(configured: Settings) -> dict[str, Any]:
         }
 
 
-def is_valid(done: restore.RestoreReport) -> bool:
+def is_valid(report: restore.RestoreReport) -> bool:
     """Return whether `--verify` finds no fault."""
-    results = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
-    return done.verified and results == (0, 0, (), [], [])
+    results = (report.drift, report.missing_blobs, report.faults, report.damaged, report.missing)
+    return report.verified and results == (0, 0, (), [], [])
 
 
 def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
@@ -55,14 +55,18 @@ def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))
     target = data_folder(tmp_path / "target", empty=True)
-    done = restore.restore(path, target, verify=True, end_access=True)
-    assert (is_valid(done), done.ended["keys"]) == (True, 1)
+    report = restore.restore(path, target, verify=True, end_access=True)
+    assert (is_valid(report), report.ended["keys"]) == (True, 1)
     assert "('revoked_at', None)" not in "".join(content(target)["api_key"])
     assert "('revoked_at', None)" in "".join(content(source)["api_key"])
 
 
 def test_round_trip_through_postgresql_changes_nothing(tmp_path: Path) -> None:
-    source, path, again = plain.snapshot_at(tmp_path / "source"), tmp_path / "one.tar", tmp_path / "two.tar"
+    source, path, second_path = (
+        plain.snapshot_at(tmp_path / "source"),
+        tmp_path / "one.tar",
+        tmp_path / "two.tar",
+    )
     account_id = asyncio.run(plain.fill(source))
     asyncio.run(plain.history(source, account_id))
     first = asyncio.run(plain.write_backup(source, path))
@@ -71,10 +75,10 @@ def test_round_trip_through_postgresql_changes_nothing(tmp_path: Path) -> None:
     assert is_valid(there)
     assert there.tables == first.tables
     assert content(middle) == content(source)
-    second = asyncio.run(plain.write_backup(middle, again))
+    second = asyncio.run(plain.write_backup(middle, second_path))
     assert (second.tables, second.files) == (first.tables, first.files)
     target = plain.snapshot_at(tmp_path / "target")
-    assert is_valid(restore.restore(again, target, verify=True))
+    assert is_valid(restore.restore(second_path, target, verify=True))
     assert plain.dump(target) == plain.dump(source)
     assert plain.tree(target.data_dir / "store") == plain.tree(source.data_dir / "store")
 
@@ -94,9 +98,9 @@ def test_backup_of_a_busy_postgresql_is_consistent(tmp_path: Path) -> None:
             written = asyncio.run(plain.write_backup(source, path))
             folder = tmp_path / backend
             target = plain.snapshot_at(folder) if backend == "sqlite" else data_folder(folder, empty=True)
-            done = restore.restore(path, target, verify=True)
-            assert is_valid(done)
-            assert done.tables == written.tables
+            report = restore.restore(path, target, verify=True)
+            assert is_valid(report)
+            assert report.tables == written.tables
     finally:
         stop.set()
         writer.join()

@@ -153,11 +153,11 @@ async def test_readers_see_complete_objects_during_writes(store: BlobStore) -> N
     versions = [bytes([number]) * (PIECE * 2 + number) for number in range(8)]
     await store.put("k", versions[0])
     torn: list[int] = []
-    done = asyncio.Event()
+    done_event = asyncio.Event()
 
     async def read() -> int:
         reads = 0
-        while not done.is_set():
+        while not done_event.is_set():
             for data in (await store.get("k"), b"".join(await pieces(store, "k"))):
                 reads += 1
                 if data not in versions:
@@ -170,7 +170,7 @@ async def test_readers_see_complete_objects_during_writes(store: BlobStore) -> N
 
     readers = [asyncio.create_task(read()) for _ in range(3)]
     await asyncio.gather(*(write(seed) for seed in (1, 3, 5)))
-    done.set()
+    done_event.set()
     assert sum(await asyncio.gather(*readers)) > 0
     assert torn == []
 

@@ -69,9 +69,9 @@ async def test_every_failure_is_store_failed_and_leaves_no_object(
     async with faulty_proxy(s3.server().port, lambda _number, _line: fault) as front:
         store = behind(front, tmp_path, name, seconds=0.3)
         for work in await everything(store, blob_key(b"new")):
-            with pytest.raises(errors.StoreFailed) as caught:
+            with pytest.raises(errors.StoreFailed) as excinfo:
                 await work()
-            assert caught.value.message == FAULTS[fault]
+            assert excinfo.value.message == FAULTS[fault]
     assert [info.key async for info in buckets.content_store(tmp_path, f"s3://{name}").list()] == []
     assert list_cache(tmp_path) == []
     assert "secret-of-the-store" not in caplog.text
@@ -126,12 +126,12 @@ async def test_interrupted_upload_leaves_no_partial_object(tmp_path: Path, size:
         store = behind(front, tmp_path, name, seconds=0.3)
         with pytest.raises(errors.StoreFailed):
             await store.put_file(key, staged)
-    whole = buckets.content_store(tmp_path, f"s3://{name}")
-    assert await whole.stat(key) is None
+    full_store = buckets.content_store(tmp_path, f"s3://{name}")
+    assert await full_store.stat(key) is None
     assert staged.read_bytes() == data, "it can be tried again"
     assert list_cache(tmp_path) == []
-    await whole.put_file(key, staged)
-    assert await whole.get(key) == data
+    await full_store.put_file(key, staged)
+    assert await full_store.get(key) == data
 
 
 @pytest.mark.parametrize("fault", ["cut", "lie"])
@@ -266,7 +266,7 @@ async def test_replaced_object_is_fetched_again(tmp_path: Path) -> None:
 
 async def test_hundred_megabyte_file_takes_little_memory(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
-    done = await asyncio.to_thread(
+    result = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "tests.contract.large_child", str(tmp_path), str(s3.server().port), name],
         env=settings.worker_environment(),
@@ -274,8 +274,8 @@ async def test_hundred_megabyte_file_takes_little_memory(tmp_path: Path) -> None
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    size, same, risen = done.stdout.split()
+    assert result.returncode == 0, result.stderr
+    size, same, risen = result.stdout.split()
     assert (size, same) == (str(100 * MIB), "True")
     assert int(risen) < 80, "MiB: four parts of five on their way, and what comes back in pieces"
 
@@ -406,10 +406,10 @@ async def test_google_and_azure_links_are_signed_offline(tmp_path: Path) -> None
     ],
 )
 def test_invalid_bucket_url_is_refused_without_secrets(url: str) -> None:
-    with pytest.raises(InvalidUrl) as caught:
+    with pytest.raises(InvalidUrl) as excinfo:
         open_bucket(url, BucketAccess())
-    assert "secret" not in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "secret" not in str(excinfo.value)
+    assert "\n" not in str(excinfo.value)
 
 
 def test_unknown_bucket_option_is_refused() -> None:

@@ -22,8 +22,8 @@ def opener(request: pytest.FixtureRequest) -> databases.Opener:
 
 @pytest.fixture
 async def database(opener: databases.Opener, tmp_path: Path) -> AsyncIterator[Database]:
-    async with opener(tmp_path, None) as opened:
-        yield opened
+    async with opener(tmp_path, None) as opened_database:
+        yield opened_database
 
 
 def _audit(number: int) -> Query:

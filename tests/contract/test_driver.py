@@ -195,8 +195,8 @@ async def test_a_crash_loses_the_run_and_a_new_worker_serves(driver: Driver, scr
     assert isinstance(outcome, WorkerLost)
     assert not worker.alive
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), WorkerLost)
-    again = await driver.start(spec("Echo", scratch))
-    assert isinstance(await again.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
+    second_worker = await driver.start(spec("Echo", scratch))
+    assert isinstance(await second_worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
 async def test_failpoints_fail_and_hang_a_run(driver: Driver, scratch: Path) -> None:

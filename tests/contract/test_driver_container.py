@@ -166,30 +166,30 @@ async def test_media_are_copied_in_and_mounts_are_visible(
 
 async def test_failure_has_the_message_of_the_model(worker: Worker) -> None:
     failed, _ = await run(worker, do="fail")
-    refused, _ = await run(worker, do="refuse")
+    outcome, _ = await run(worker, do="refuse")
     assert failed == RunFailed("The prompt has no verb.", public=True)
-    assert refused == RunFailed(
+    assert outcome == RunFailed(
         "The model does not accept these inputs: prompt field required.", public=True, unusable=True
     )
     assert worker.alive
 
 
 async def test_canceled_run_is_canceled_in_the_container(containers: FakeContainers, worker: Worker) -> None:
-    waiting = asyncio.create_task(run(worker, "a", do="wait"))
+    pending_task = asyncio.create_task(run(worker, "a", do="wait"))
     await containers.cog.began.wait()
     worker.cancel("a")
-    assert (await waiting)[0] == RunStopped()
+    assert (await pending_task)[0] == RunStopped()
     assert containers.cog.canceled == ["a"]
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
 
 
 async def test_run_waits_for_an_occupied_slot(containers: FakeContainers, worker: Worker) -> None:
     slot = containers.cog.running["somebody"] = asyncio.Event()
-    waiting = asyncio.create_task(run(worker))
+    pending_task = asyncio.create_task(run(worker))
     await asyncio.sleep(0)
     assert not slot.is_set()
     del containers.cog.running["somebody"]
-    assert isinstance((await waiting)[0], RunCompleted)
+    assert isinstance((await pending_task)[0], RunCompleted)
 
 
 async def test_time_of_an_occupied_slot_is_not_part_of_the_run(
@@ -199,9 +199,9 @@ async def test_time_of_an_occupied_slot_is_not_part_of_the_run(
     async with asyncio.timeout(60) as limit:
         clock = RunClock(limit)
         run_clock.current.set(clock)
-        waiting = asyncio.create_task(run(worker))
+        pending_task = asyncio.create_task(run(worker))
         asyncio.get_running_loop().call_later(1.0, containers.cog.running.pop, "somebody")
-        outcome, _ = await waiting
+        outcome, _ = await pending_task
     assert isinstance(outcome, RunCompleted)
     assert clock.waited > 0
 
@@ -209,10 +209,10 @@ async def test_time_of_an_occupied_slot_is_not_part_of_the_run(
 async def test_a_killed_container_loses_its_run_and_its_worker(
     containers: FakeContainers, worker: Worker
 ) -> None:
-    waiting = asyncio.create_task(run(worker, do="wait"))
+    pending_task = asyncio.create_task(run(worker, do="wait"))
     await containers.cog.began.wait()
     containers.started[0].gone.set()
-    assert (await waiting)[0] == WorkerLost("the worker went away: its container exited with status 137")
+    assert (await pending_task)[0] == WorkerLost("the worker went away: its container exited with status 137")
     assert not worker.alive
     assert isinstance((await run(worker))[0], WorkerLost)
 
@@ -329,14 +329,14 @@ def podman() -> Iterator[Podman]:
 
 def test_real_container_is_isolated_runs_and_is_killed(podman: Podman, tmp_path: Path) -> None:
     (tmp_path / "score").write_bytes(b"MThd")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(podman.socket), str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    models, data, text, lost, alive = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    models, data, text, lost, alive = json.loads(result.stdout)
     assert models == ["sixfold-probe"]
     assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
     assert text == ["hi"]

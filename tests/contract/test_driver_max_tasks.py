@@ -78,7 +78,7 @@ async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: TaskRuns) -
         runs.send(name, shape="square")
     outcomes = await runs.release()
     assert [together(outcomes[name]) for name in ("holder", "a", "b", "c")] == [1, 3, 3, 3]
-    songs = {name: ended.files[0].path.read_text() for name, ended in outcomes.items()}  # pyright: ignore[reportAttributeAccessIssue] - Completed, as asserted
+    songs = {name: outcome.files[0].path.read_text() for name, outcome in outcomes.items()}  # pyright: ignore[reportAttributeAccessIssue] - Completed, as asserted
     assert songs == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
 
 
@@ -121,7 +121,7 @@ async def test_a_killed_worker_loses_all_its_runs(runs: TaskRuns) -> None:
     await asyncio.sleep(0)
     await runs.worker.kill()
     outcomes = await runs.release()
-    assert {type(ended) for ended in outcomes.values()} == {WorkerLost}
+    assert {type(outcome) for outcome in outcomes.values()} == {WorkerLost}
 
 
 async def test_a_task_above_max_tasks_is_refused(runs: TaskRuns) -> None:
@@ -134,6 +134,6 @@ async def test_a_task_above_max_tasks_is_refused(runs: TaskRuns) -> None:
 
 
 async def test_options_reach_the_engine(runs: TaskRuns) -> None:
-    ended = (await runs.release())["holder"]
-    assert isinstance(ended, RunCompleted)
-    assert ended.data["key"] == "c minor"
+    outcome = (await runs.release())["holder"]
+    assert isinstance(outcome, RunCompleted)
+    assert outcome.data["key"] == "c minor"

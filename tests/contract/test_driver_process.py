@@ -129,8 +129,8 @@ async def test_exceeded_memory_limit_fails_the_run_only(driver: ProcessDriver, t
     worker = await driver.start(spec("Greedy", tmp_path, 128 * MIB))
     outcome, _ = await run(worker, {"bytes": 1024 * MIB})
     assert outcome == RunFailed("The model ran out of memory.", public=True)
-    again, lines = await run(worker, {"bytes": 16 * MIB})
-    assert isinstance(again, RunCompleted)
+    second_outcome, lines = await run(worker, {"bytes": 16 * MIB})
+    assert isinstance(second_outcome, RunCompleted)
     assert lines == ["took 16 MiB"]
 
 
@@ -176,16 +176,16 @@ async def test_killed_zygote_loses_only_its_workers(driver: ProcessDriver, tmp_p
     assert driver.zygote_pid
     assert worker.pid
     handles = pidfd(worker.pid), pidfd(driver.zygote_pid)
-    running = asyncio.Event()
+    start_event = asyncio.Event()
     task = asyncio.create_task(
-        worker.run(Task("t", "m", {}), RunReports(lambda _: running.set(), lambda _: None))
+        worker.run(Task("t", "m", {}), RunReports(lambda _: start_event.set(), lambda _: None))
     )
-    await running.wait()
+    await start_event.wait()
     os.kill(driver.zygote_pid, signal.SIGKILL)
     assert isinstance(await task, WorkerLost)
     await wait_for_exit(*handles)
-    again = await driver.start(spec("Echo", tmp_path))
-    assert isinstance((await run(again, {}))[0], RunCompleted)
+    second_worker = await driver.start(spec("Echo", tmp_path))
+    assert isinstance((await run(second_worker, {}))[0], RunCompleted)
 
 
 async def test_worker_starts_after_the_zygote_was_killed(driver: ProcessDriver, tmp_path: Path) -> None:

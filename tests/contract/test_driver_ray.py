@@ -105,14 +105,14 @@ def test_cluster_runs_finish_and_a_killed_node_loses_its_runs(
         f"TMPDIR={temp_root}",
         f"RAY_TMPDIR={tempfile.gettempdir()}",
     ]  # Ray's own sockets need a short path
-    done = subprocess.run(
+    result = subprocess.run(
         [*quiet, sys.executable, "-c", SCRIPT, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
         timeout=220,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert result.returncode == 0, result.stderr[-3000:]
     response = json.loads((tmp_path / "told.json").read_text())
     assert response["files"] == [[10, 0o600], [0, 0o600]]
     assert response["seen"] == {"image": 77}

@@ -63,9 +63,9 @@ async def run(
 
 async def start_runs(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], RecordedReports]:
     reports = RecordedReports()
-    waiting = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), reports.reports()))
+    pending_task = asyncio.create_task(worker.run(Task(name, "m", {"seconds": 600}), reports.reports()))
     await reports.running.wait()
-    return waiting, reports
+    return pending_task, reports
 
 
 async def test_run_returns_its_file_and_provider_cost(worker: Worker, tmp_path: Path) -> None:
@@ -90,18 +90,18 @@ async def test_canceled_run_does_not_affect_others_of_the_worker(worker: Worker)
 
 
 async def test_canceled_wait_cancels_the_remote_run(worker: Worker) -> None:
-    waiting, response = await start_runs(worker, "a")
-    waiting.cancel()
+    pending_task, response = await start_runs(worker, "a")
+    pending_task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await waiting
+        await pending_task
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
     assert response.lines == ["sent a", "canceled a"]
 
 
 async def test_killed_worker_loses_its_runs_and_accepts_none(worker: Worker) -> None:
-    waiting, _ = await start_runs(worker, "a")
+    pending_task, _ = await start_runs(worker, "a")
     await worker.kill()
-    assert isinstance(await waiting, WorkerLost)
+    assert isinstance(await pending_task, WorkerLost)
     assert isinstance((await run(worker))[0], WorkerLost)
 
 
@@ -142,7 +142,7 @@ async def test_tasks_beyond_the_worker_slots_are_refused(worker: Worker) -> None
     with pytest.raises(RuntimeError, match="3"):
         await run(worker, "d")
     await worker.kill()
-    await asyncio.gather(*(waiting for waiting, _ in held))
+    await asyncio.gather(*(pending_task for pending_task, _ in held))
 
 
 @pytest.mark.parametrize("factory", ["sixfold.no_such_module:Engine", "sixfold.engines.testing:Nothing"])

@@ -159,11 +159,11 @@ async def test_truncated_response_is_an_upstream_failure(transport: Transport, *
 
 
 async def _ask(transport: Transport, url: str, *, stream: bool) -> bytes:
-    opened = await transport.post(url, {}, b"{}", stream=stream)
+    response = await transport.post(url, {}, b"{}", stream=stream)
     try:
-        return await read_all(opened)
+        return await read_all(response)
     finally:
-        await opened.aclose()
+        await response.aclose()
 
 
 async def test_silent_server_is_an_upstream_failure(transport: Transport) -> None:
@@ -171,8 +171,8 @@ async def test_silent_server_is_an_upstream_failure(transport: Transport) -> Non
         with pytest.raises(UpstreamFailure, match="did not respond in time"):
             await transport.post(server.url, {}, b"{}", stream=False)
     async with listening(_says(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
-        opened = await transport.post(server.url, {}, b"{}", stream=True)
-        assert await opened.read() == b"half"
+        response = await transport.post(server.url, {}, b"{}", stream=True)
+        assert await response.read() == b"half"
         with pytest.raises(UpstreamFailure, match="stopped responding"):
-            await opened.read()
-        await opened.aclose()
+            await response.read()
+        await response.aclose()

@@ -149,18 +149,18 @@ def test_text_that_postgresql_cannot_store_is_moved(old: Installation, tmp_path:
     with storage.open_snapshot(old.target) as reader:
         columns = dict(reader.tables())["audit"]
         assert {row[columns.index("detail")] for row in reader.rows("audit")} == {"a\ufffdb"}
-    path, again = tmp_path / "all.tar", plain.snapshot_at(tmp_path / "again")
+    path, second_settings = tmp_path / "all.tar", plain.snapshot_at(tmp_path / "again")
     asyncio.run(plain.write_backup(old.source, path))
     databases.keeper(old.url, tmp_path).migrate(0)
     postgres.forget_schema(old.url)
-    assert restore.restore(path, again.replace(database_url=old.url), verify=True).drift == 0
+    assert restore.restore(path, second_settings.replace(database_url=old.url), verify=True).drift == 0
 
 
 def test_a_missing_file_is_reported(old: Installation) -> None:
     lost = asyncio.run(lose_one(storage.open_blobs(old.source)))
-    done = old.sixfold("move", "--json")
-    assert (done.status, done.json["missing"]) == (1, [lost])
-    assert lost in done.err
+    result = old.sixfold("move", "--json")
+    assert (result.status, result.json["missing"]) == (1, [lost])
+    assert lost in result.err
     assert content(old.target) == content(old.source)
 
 

@@ -75,10 +75,10 @@ async def check_memory(app: AppFixture) -> None:
     async with asyncio.timeout(60):
         while not await _is_found(app):  # noqa: ASYNC110 - the renewal of the index has no event
             await asyncio.sleep(0.02)
-    changed = await app.client.put(
+    changed_response = await app.client.put(
         f"/api/pages/{old_data.SLUG}", json={"body": "Ann has retired."}, headers=headers
     )
-    assert (changed.status_code, changed.json()["version"]) == (200, 2)
+    assert (changed_response.status_code, changed_response.json()["version"]) == (200, 2)
 
 
 async def _is_found(app: AppFixture) -> bool:
@@ -104,13 +104,13 @@ async def _session(app: AppFixture) -> dict[str, object]:
 
 async def check_predictions(app: AppFixture) -> None:
     """One that was done has its receipt; one that was queued runs, and is charged once."""
-    done = await app.database.read(repository.get_any(old_data.DONE))
-    assert (done.state, done.cost) == (PredictionState.SUCCEEDED, old_data.PRICE)
+    prediction = await app.database.read(repository.get_any(old_data.DONE))
+    assert (prediction.state, prediction.cost) == (PredictionState.SUCCEEDED, old_data.PRICE)
     async with asyncio.timeout(60):
         while (  # noqa: ASYNC110 - the test server's run has no event here
-            ended := await app.database.read(repository.get_any(old_data.QUEUED))
+            final_prediction := await app.database.read(repository.get_any(old_data.QUEUED))
         ).state not in TERMINAL:
             await asyncio.sleep(0.02)
-    assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, old_data.PRICE)
+    assert (final_prediction.state, final_prediction.cost) == (PredictionState.SUCCEEDED, old_data.PRICE)
     account = (await app.client.get("/api/account", headers=bearer(KEY))).json()
     assert (account["balance_usd"], account["held_usd"]) == ("4.92", "0.00")

@@ -73,8 +73,8 @@ def _charge(account_id: str, hold_id: str) -> Transaction[None]:
 
 async def test_ledger_and_notifications_work_in_session_mode(pooled: str, tmp_path: Path) -> None:
     (tmp_path / "database.url").write_text(pooled)
-    async with databases.running_database(None, tmp_path) as opened:
-        database: Any = opened
+    async with databases.running_database(None, tmp_path) as opened_database:
+        database: Any = opened_database
         await database.join("boot_a", lambda *_: None)
         account = await database.write(accounts.create("a@example.com", credit=100))
         await asyncio.gather(*(database.write(_charge(account.id, f"h{n}")) for n in range(9)))

@@ -26,8 +26,8 @@ ENTRY = ledger.LedgerEntry("charge", "test")
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Any]:
-    async with databases.running_database("postgres", tmp_path) as opened:
-        yield opened
+    async with databases.running_database("postgres", tmp_path) as opened_database:
+        yield opened_database
 
 
 async def _sessions_end(folder: Path) -> None:
@@ -272,9 +272,9 @@ async def test_unreachable_server_error_hides_the_password(tmp_path: Path) -> No
         for attempt in (nowhere.write(one("clock")), nowhere.read(one("clock"))):
             with pytest.raises(
                 errors.StoreFailed, match=r"postgresql://127\.0\.0\.1:9/shop cannot be"
-            ) as response:
+            ) as excinfo:
                 await attempt
-            assert "geheim" not in str(response.value)
+            assert "geheim" not in str(excinfo.value)
 
 
 async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Path) -> None:
@@ -282,9 +282,9 @@ async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Pa
     database._url = database._readers._url = "postgresql://127.0.0.1:9/shop"
     await _sessions_end(tmp_path)
     for attempt in (database.write(one("clock")), database.read(one("clock"))):
-        with pytest.raises(errors.StoreFailed) as response:
+        with pytest.raises(errors.StoreFailed) as excinfo:
             await attempt
-        assert "127.0.0.1" not in response.value.message
+        assert "127.0.0.1" not in excinfo.value.message
 
 
 # -- several servers -------------------------------------------------------------------------------

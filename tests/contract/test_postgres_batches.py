@@ -32,8 +32,8 @@ _LOCKS = "SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_bac
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Any]:
-    async with databases.running_database("postgres", tmp_path) as opened:
-        yield opened
+    async with databases.running_database("postgres", tmp_path) as opened_database:
+        yield opened_database
 
 
 async def _accounts(database: Any, count: int, credit: int) -> list[str]:

@@ -59,8 +59,8 @@ def running_server() -> Any:
 
 def run_tool(name: str, *words: str) -> None:
     """Run a program of the installation of that server, so that the versions agree."""
-    done = processes.run([running_server().bin_path / name, *words], processes.STORY_SECONDS)
-    assert done.returncode == 0, done.stderr
+    result = processes.run([running_server().bin_path / name, *words], processes.STORY_SECONDS)
+    assert result.returncode == 0, result.stderr
 
 
 async def change_databases(url: str, statement: str) -> None:

@@ -73,8 +73,8 @@ async def test_server_lives_while_its_process_does(tmp_path: Path, name: str) ->
         async with open_database(tmp_path, "second"):
             boots = {row["boot"] for row in await first.read(living)}
             assert (name in boots) is (name != "unknown")
-        ended = await first.read(many("servers_living", boots='["second"]', own="first"))
-        assert list(ended) == []
+        rows = await first.read(many("servers_living", boots='["second"]', own="first"))
+        assert list(rows) == []
 
 
 async def test_write_fails_when_the_lock_file_cannot_be_locked(
@@ -103,7 +103,7 @@ async def test_write_waits_for_another_process_within_a_limit(
                 writes = [database.write(accounts.create(f"{name}@example.com")) for name in "ab"]
                 ends = await asyncio.gather(*writes, return_exceptions=True)
             assert [type(end) for end in ends] == [errors.StoreFailed] * 2
-            waiting = asyncio.create_task(database.write(accounts.create("a@example.com")))
+            pending_task = asyncio.create_task(database.write(accounts.create("a@example.com")))
             fcntl.flock(other, fcntl.LOCK_UN)
-            assert (await waiting).email == "a@example.com"
+            assert (await pending_task).email == "a@example.com"
         assert (await database.write(accounts.create("b@example.com"))).email == "b@example.com"

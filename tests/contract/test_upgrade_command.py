@@ -44,9 +44,9 @@ def expected_rows(folder: Path) -> int:
 
 def test_an_unknown_setting_blocks_the_check(sixfold: Commands) -> None:
     (sixfold.folder / "sixfold.toml").write_text("setting_of_another_version = 3\n")
-    done = sixfold("upgrade", "--check")
-    assert done.status == 1
-    assert "unknown setting 'setting_of_another_version'" in done.err
+    result = sixfold("upgrade", "--check")
+    assert result.status == 1
+    assert "unknown setting 'setting_of_another_version'" in result.err
 
 
 def test_check_describes_an_upgrade_and_changes_nothing(sixfold: Commands) -> None:
@@ -79,9 +79,9 @@ def test_an_upgrade_migrates_once(sixfold: Commands) -> None:
 @pytest.mark.parametrize("words", [("upgrade", "--check"), ("upgrade",)], ids=" ".join)
 def test_a_running_server_blocks_it(sixfold: Commands, words: tuple[str, ...]) -> None:
     with server_lock.hold(sixfold.folder):
-        done = sixfold(*words)
-    assert done.status == 1
-    assert "stop it before the upgrade" in done.err
+        result = sixfold(*words)
+    assert result.status == 1
+    assert "stop it before the upgrade" in result.err
     assert databases.keeper("", sixfold.folder).schema() == OLD
 
 
@@ -97,10 +97,10 @@ def test_damage_and_a_newer_schema_block_it(sixfold: Commands, statement: str, b
     with connection:
         connection.execute(statement)
     connection.close()
-    done = sixfold("upgrade", "--json")
-    assert done.status == 1
-    assert blocker in done.json["blockers"][0]
-    assert blocker in done.err
+    result = sixfold("upgrade", "--json")
+    assert result.status == 1
+    assert blocker in result.json["blockers"][0]
+    assert blocker in result.err
 
 
 def test_every_migration_has_a_description() -> None:

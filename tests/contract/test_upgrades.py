@@ -96,7 +96,9 @@ class TestPostgres:
         backends.database_url(tmp_path, "postgres")
         async with running_pipeline(tmp_path, Options(slots=2)) as serving:
             before = [serving.run(extras={"n": number}) for number in range(10)]
-            assert {ended.state for ended in await asyncio.gather(*before)} == {PredictionState.SUCCEEDED}
+            assert {prediction.state for prediction in await asyncio.gather(*before)} == {
+                PredictionState.SUCCEEDED
+            }
             real = sql.migrations("postgres")
             following = (*real, Migration(real[-1].number + 1, "next", NEXT, ""))
             with monkeypatch.context() as patch:
@@ -108,7 +110,7 @@ class TestPostgres:
                 finally:
                     await link.close(connection)
             assert after == real[-1].number + 1
-            assert {ended.state for ended in await during} == {PredictionState.SUCCEEDED}
+            assert {prediction.state for prediction in await during} == {PredictionState.SUCCEEDED}
             assert (await serving.run()).state is PredictionState.SUCCEEDED
             assert await serving.faults() == ()
 

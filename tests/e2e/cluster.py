@@ -147,18 +147,18 @@ async def cluster(folder: Path, relay_url: str, more: Mapping[str, str]) -> Asyn
     for home in homes:
         home.mkdir()
         (home / "sixfold.toml").write_text(_RELAY.format(url=relay_url))
-    whole = Cluster(database, [], [])
+    full_cluster = Cluster(database, [], [])
     try:
-        whole.servers.append(await servers.start(homes[0], environ=environ))
+        full_cluster.servers.append(await servers.start(homes[0], environ=environ))
         for home in homes[1:]:
             shutil.copy(homes[0] / "server.key", home)
         async with asyncio.TaskGroup() as starting:
-            starting.create_task(_join(whole.servers, servers.start(homes[1], environ=environ)))
+            starting.create_task(_join(full_cluster.servers, servers.start(homes[1], environ=environ)))
             for home in homes[2:]:
-                starting.create_task(_join(whole.workers, work(home, environ)))
-        yield whole
+                starting.create_task(_join(full_cluster.workers, work(home, environ)))
+        yield full_cluster
     finally:
-        for member in (*whole.servers, *whole.workers):
+        for member in (*full_cluster.servers, *full_cluster.workers):
             if member.process.returncode is None:
                 await member.kill()
 

@@ -39,14 +39,16 @@ async def submit_all(built: PipelineFixture) -> list[Prediction]:
 
 
 async def final_state(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
-    ended = [await built.database.read(predictions.get_any(order.id)) for order in orders]
-    files = [file for prediction in ended if prediction.output for file in prediction.output.files]
+    final_predictions = [await built.database.read(predictions.get_any(order.id)) for order in orders]
+    files = [
+        file for prediction in final_predictions if prediction.output for file in prediction.output.files
+    ]
     stored = [await built.blobs.stat(file.blob) for file in files]
     account = await built.account()
     return {
-        "states": Counter(prediction.state for prediction in ended),
-        "again": sum(prediction.attempt > 1 for prediction in ended),
-        "charged": sum(prediction.cost for prediction in ended),
+        "states": Counter(prediction.state for prediction in final_predictions),
+        "again": sum(prediction.attempt > 1 for prediction in final_predictions),
+        "charged": sum(prediction.cost for prediction in final_predictions),
         "posted": account.posted,
         "held": account.held,
         "files": len([info for info in stored if info is not None]),

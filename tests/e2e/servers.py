@@ -103,8 +103,12 @@ class Server:
 
     async def restart(self) -> None:
         """Start again on the same folder and port, after `kill` or `terminate`."""
-        again = await start(self.folder, self.port, self.environ)
-        self.process, self.banner, self.reader = again.process, again.banner, again.reader
+        second_server = await start(self.folder, self.port, self.environ)
+        self.process, self.banner, self.reader = (
+            second_server.process,
+            second_server.banner,
+            second_server.reader,
+        )
 
 
 PROGRAM = (sys.executable, "-m", "sixfold.cli.main")

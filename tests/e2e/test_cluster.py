@@ -44,14 +44,14 @@ async def test_random_kills_lose_nothing_and_charge_once(tmp_path: Path, workers
             rays = await stack.enter_async_context(running_cluster(tmp_path, 4, kinds))
             settings = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET}
             blows.append(lambda: _crash_machine(rays))
-        whole = await stack.enter_async_context(cluster(tmp_path, acme.url, settings))
+        servers = await stack.enter_async_context(cluster(tmp_path, acme.url, settings))
         blows += [
-            lambda: whole.crash_one(whole.servers, chance),
-            lambda: whole.crash_one(whole.workers, chance),
-            whole.crash_database,
+            lambda: servers.crash_one(servers.servers, chance),
+            lambda: servers.crash_one(servers.workers, chance),
+            servers.crash_database,
         ]
         chance.shuffle(blows)
-        work, over = Work(whole), asyncio.Event()
+        work, over = Work(servers), asyncio.Event()
         session = asyncio.create_task(work.live(over))
         people = asyncio.gather(
             *(work.job(number) for number in range(RUNS)),

@@ -54,23 +54,23 @@ def _accepted_ids(output: bytes) -> set[str]:
 async def _settle(built: PipelineFixture) -> list[predictions.Prediction]:
     """Return the end of every stored prediction, after the client has repeated all requests."""
     await pipeline_child.submit_all(built)
-    listed, _ = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
-    return [await built.service.wait(prediction, 60) for prediction in listed]
+    listed_predictions, _ = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
+    return [await built.service.wait(prediction, 60) for prediction in listed_predictions]
 
 
 async def _check(folder: Path, accepted: set[str]) -> None:
-    async with running_pipeline(folder) as again:
-        ended = await _settle(again)
-        assert accepted <= {prediction.id for prediction in ended}
-        assert [prediction.state for prediction in ended] == [
+    async with running_pipeline(folder) as second_pipeline:
+        predictions = await _settle(second_pipeline)
+        assert accepted <= {prediction.id for prediction in predictions}
+        assert [prediction.state for prediction in predictions] == [
             PredictionState.SUCCEEDED
         ] * pipeline_child.ORDERS
-        account = await again.account()
+        account = await second_pipeline.account()
         assert (account.posted, account.held) == (CREDIT - pipeline_child.ORDERS * PRICE, 0)
-        assert await again.faults() == ()
-        for prediction in ended:
+        assert await second_pipeline.faults() == ()
+        for prediction in predictions:
             assert prediction.output is not None
-            assert await again.blobs.stat(prediction.output.files[0].blob) is not None
+            assert await second_pipeline.blobs.stat(prediction.output.files[0].blob) is not None
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,20 @@ async def test_kill_at_a_refund_returns_all_or_nothing(either: Path, point: str)
     output, errors = await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
     refunds = int(point == "refund.after")
-    async with running_pipeline(either) as again:
-        listed, _ = await again.service.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
-        assert {prediction.id for prediction in listed} == _accepted_ids(output)
-        states = Counter(prediction.state for prediction in listed)
+    async with running_pipeline(either) as second_pipeline:
+        predictions, _ = await second_pipeline.service.page(
+            Tenant(second_pipeline.payer.id), PredictionFilter(), 1000, None
+        )
+        assert {prediction.id for prediction in predictions} == _accepted_ids(output)
+        states = Counter(prediction.state for prediction in predictions)
         assert states[PredictionState.SUCCEEDED] == pipeline_child.ORDERS - refunds
-        assert sum(prediction.output is not None for prediction in listed) == pipeline_child.ORDERS - refunds
-        account = await again.account()
+        assert (
+            sum(prediction.output is not None for prediction in predictions)
+            == pipeline_child.ORDERS - refunds
+        )
+        account = await second_pipeline.account()
         assert (account.posted, account.held) == (CREDIT - (pipeline_child.ORDERS - refunds) * PRICE, 0)
-        assert await again.faults() == ()
+        assert await second_pipeline.faults() == ()
 
 
 @pytest.mark.parametrize("seed", nightly_after(1, range(4)))
@@ -124,18 +129,20 @@ async def test_error_at_a_failpoint_leaves_no_hold(either: Path, point: str) -> 
     child = await _child(either, f"{point}=fail")
     output, _ = await _wait_for_end(child)
     assert child.returncode == 0
-    async with running_pipeline(either) as again:
-        account = await again.account()
-        listed, _ = await again.service.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
-        won = [prediction for prediction in listed if prediction.state is PredictionState.SUCCEEDED]
-        assert _accepted_ids(output) == {prediction.id for prediction in listed}
+    async with running_pipeline(either) as second_pipeline:
+        account = await second_pipeline.account()
+        predictions, _ = await second_pipeline.service.page(
+            Tenant(second_pipeline.payer.id), PredictionFilter(), 1000, None
+        )
+        won = [prediction for prediction in predictions if prediction.state is PredictionState.SUCCEEDED]
+        assert _accepted_ids(output) == {prediction.id for prediction in predictions}
         assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)
-        assert await again.faults() == ()
+        assert await second_pipeline.faults() == ()
 
 
 async def test_mutant_that_captures_apart_from_success_is_detected(either: Path) -> None:
     child = await _child(either, "capture.after=crash", "capture-apart")
     await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL
-    async with running_pipeline(either) as again:
-        assert await again.faults() != ()
+    async with running_pipeline(either) as second_pipeline:
+        assert await second_pipeline.faults() != ()

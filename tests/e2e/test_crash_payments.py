@@ -95,7 +95,7 @@ async def test_saved_file_is_charged_once_after_a_kill_at(either: Path, point: s
         after = (await server.call("GET", "/api/account", **bearer)).json
         spent = float(before["balance_usd"]) - float(after["balance_usd"])
         assert (round(spent, 6), float(after["held_usd"])) == (float(listed[0]["cost"]), 0)
-        again = await server.call("GET", f"{path}two.png", **bearer)
-        assert again.status == 200, again.body
+        second_response = await server.call("GET", f"{path}two.png", **bearer)
+        assert second_response.status == 200, second_response.body
         status, text = await server.command("ledger", "verify")
         assert status == 0, text

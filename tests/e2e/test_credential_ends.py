@@ -168,20 +168,20 @@ ENDS: dict[str, tuple[str, Ending]] = {
 @asynccontextmanager
 async def connect(servers: TwoServers, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
     """Open an event stream and, for a token, a websocket on the second server."""
-    opened = asyncio.Event()
+    open_event = asyncio.Event()
 
     async def stream() -> str:
         async with access.second.stream("GET", access.events) as answer:
             assert answer.status_code == 200
             text = ""
             async for block in answer.aiter_text():
-                opened.set()
+                open_event.set()
                 text += block
             return text
 
     async with asyncio.timeout(60):
         ending: list[asyncio.Task[Any]] = [asyncio.create_task(stream())]
-        await opened.wait()
+        await open_event.wait()
         if not access.token:
             yield ending
             return
@@ -212,8 +212,8 @@ async def test_revocation_on_one_server_ends_requests_on_the_other(
         first, *_ = await asyncio.gather(*ending)
         record_property("seconds", round(asyncio.get_running_loop().time() - ended_at, 2))
     assert "revoked" in first
-    refused = await access.second.get("/account" if kind == "session" else path)
-    assert refused.status_code == (303 if kind == "session" else 401)
+    response = await access.second.get("/account" if kind == "session" else path)
+    assert response.status_code == (303 if kind == "session" else 401)
     if access.refresh:
         assert (
             await servers.visitor(servers.second).post("/oauth/token", data=access.refresh)

@@ -28,8 +28,8 @@ async def money(server: Server) -> tuple[str, str]:
 
 
 async def states(server: Server) -> list[str]:
-    listed = await server.call("GET", "/api/containers/predictions", Authorization=f"Bearer {server.key}")
-    return [row["status"] for row in listed.json["predictions"]]
+    response = await server.call("GET", "/api/containers/predictions", Authorization=f"Bearer {server.key}")
+    return [row["status"] for row in response.json["predictions"]]
 
 
 async def wait_for_worker(server: Server) -> list[int]:
@@ -47,7 +47,7 @@ async def until_it_runs(server: Server) -> None:
 
 async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
-        waiting = asyncio.create_task(send(server))
+        pending_task = asyncio.create_task(send(server))
         workers = await wait_for_worker(server)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
@@ -55,10 +55,10 @@ async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> Non
         async with asyncio.timeout(60):
             while (await server.call("GET", "/readyz")).status != 503:
                 pass
-        assert not waiting.done()
+        assert not pending_task.done()
         for pid in workers:
             os.kill(pid, signal.SIGCONT)
-        answer = await waiting
+        answer = await pending_task
         assert (answer.status, await ending) == (200, 0)
         assert Image.open(io.BytesIO(answer.body)).size == (256, 256)
 
@@ -66,10 +66,10 @@ async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> Non
 async def test_request_beyond_the_drain_time_is_503_and_free(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **HANGING) as server:
         before = await money(server)
-        waiting = asyncio.create_task(send(server))
+        pending_task = asyncio.create_task(send(server))
         await until_it_runs(server)
         assert await server.terminate() == 0
-        answer = await waiting
+        answer = await pending_task
         assert (answer.status, "try again in a moment" in answer.json["detail"]) == (503, True)
         await server.restart()
         assert await money(server) == before
@@ -93,10 +93,10 @@ async def test_idempotent_request_resumes_after_restart_charged_once(tmp_path: P
             return await server.call("POST", "/api/style-transfer", body, Idempotency_Key="once", **own)
 
         balance, _ = await money(server)
-        waiting = asyncio.create_task(wanted())
+        pending_task = asyncio.create_task(wanted())
         await until_it_runs(server)
         assert await server.terminate() == 0
-        answer = await waiting
+        answer = await pending_task
         assert (answer.status, "with the same Idempotency-Key" in answer.json["detail"]) == (503, True)
         for name in hanging:
             del server.environ[name]

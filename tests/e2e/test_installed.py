@@ -38,10 +38,10 @@ def interpreter(version: str) -> str | None:
     results = shutil.which(f"python{version}")
     versions = Path.home() / ".pyenv" / "versions"
     for path in filter(None, [results, *map(str, sorted(versions.glob(f"{version}.*/bin/python3")))]):
-        done = subprocess.run(
+        result = subprocess.run(
             [path, "-c", "import sys; print(sys.version)"], check=False, capture_output=True, text=True
         )
-        if done.stdout.startswith(f"{version}."):
+        if result.stdout.startswith(f"{version}."):
             return path
     return None
 

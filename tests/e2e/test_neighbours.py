@@ -55,10 +55,10 @@ ASKS, WORKS = Options(slots=0), Options(slots=2)  # who only accepts, and who wo
 
 async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
-        ended = await asks.run(extras={"bytes": [300]})
-        assert ended.state is PredictionState.SUCCEEDED
-        assert ended.output is not None
-        assert await asks.blobs.stat(ended.output.files[0].blob) is not None
+        prediction = await asks.run(extras={"bytes": [300]})
+        assert prediction.state is PredictionState.SUCCEEDED
+        assert prediction.output is not None
+        assert await asks.blobs.stat(prediction.output.files[0].blob) is not None
         account = await asks.account()
         assert (account.posted, account.held) == (CREDIT - PRICE, 0)
         assert await works.faults() == ()
@@ -67,9 +67,9 @@ async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Pa
 async def test_requests_of_two_servers_run_and_are_charged_once(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (first, second):
         orders = [pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (first, second)]
-        ended = await asyncio.gather(*orders)
-        assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
-        assert {prediction.attempt for prediction in ended} == {1}
+        predictions = await asyncio.gather(*orders)
+        assert {prediction.state for prediction in predictions} == {PredictionState.SUCCEEDED}
+        assert {prediction.attempt for prediction in predictions} == {1}
         account = await first.account()
         assert (account.posted, account.held) == (CREDIT - 80 * PRICE, 0)
         assert await second.faults() == ()
@@ -93,8 +93,8 @@ async def test_run_on_another_server_is_canceled(tmp_path: Path) -> None:
             if isinstance(event, ProgressEvent):
                 break
         await asks.service.cancel(prediction.id, Tenant.of(prediction))
-        ended = await asks.service.wait(prediction, 60)
-        assert ended.state is PredictionState.CANCELED
+        final_prediction = await asks.service.wait(prediction, 60)
+        assert final_prediction.state is PredictionState.CANCELED
         assert (await asks.account()).posted == CREDIT
         assert await works.faults() == ()
 
@@ -120,8 +120,8 @@ async def test_starting_server_keeps_runs_of_a_live_server(tmp_path: Path) -> No
             if isinstance(event, ProgressEvent):
                 break
         await late.start()
-        ended = await works.service.wait(prediction, 60)
-        assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
+        final_prediction = await works.service.wait(prediction, 60)
+        assert (final_prediction.state, final_prediction.attempt) == (PredictionState.SUCCEEDED, 1)
 
 
 async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) ->
         (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
-        ended = await late.service.wait(prediction, 60)  # its lease has an hour to go
-        assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
+        final_prediction = await late.service.wait(prediction, 60)  # its lease has an hour to go
+        assert (final_prediction.state, final_prediction.attempt) == (PredictionState.SUCCEEDED, 2)
 
 
 async def test_request_is_adopted_only_from_a_dead_server(tmp_path: Path) -> None:

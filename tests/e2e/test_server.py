@@ -30,8 +30,10 @@ async def _balance(server: Server) -> dict[str, str]:
 async def test_printed_command_returns_an_image_for_four_cents(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         (line,) = [line for line in server.banner.splitlines() if line.strip().startswith("curl ")]
-        done = await asyncio.to_thread(subprocess.run, ["bash", "-c", line], capture_output=True, check=True)
-        answer = json.loads(done.stdout)
+        result = await asyncio.to_thread(
+            subprocess.run, ["bash", "-c", line], capture_output=True, check=True
+        )
+        answer = json.loads(result.stdout)
         assert answer["cost"] == "0.04"
         picture = await server.call("GET", answer["image_url"].partition(str(server.port))[2])
         decoded = cv2.imdecode(np.frombuffer(picture.body, np.uint8), cv2.IMREAD_COLOR)
@@ -149,7 +151,7 @@ async def test_undecodable_source_is_a_client_error_and_free(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("module", ["sixfold", "sixfold.cli.main"])
 def test_version_is_printed(module: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith("sixfold 0.")
+    assert result.stdout.startswith("sixfold 0.")

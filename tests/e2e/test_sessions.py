@@ -26,8 +26,8 @@ from tests.harness.cases import nightly_after
 @pytest.fixture
 async def session_server(tmp_path: Path) -> AsyncIterator[SessionServer]:
     """A server whose workers are threads."""
-    async with running_session_server(tmp_path) as opened:
-        yield opened
+    async with running_session_server(tmp_path) as server:
+        yield server
 
 
 async def test_session_is_created_shown_and_closed(session_server: SessionServer) -> None:
@@ -49,8 +49,8 @@ async def test_session_is_created_shown_and_closed(session_server: SessionServer
     keyless = await session_server.app.client.delete(path)
     assert (stranger.status_code, keyless.status_code) == (404, 401)
     for _ in range(2):
-        ended = await session_server.app.client.delete(path, headers=session_server.app.bearer)
-        assert (ended.status_code, ended.json()["status"], ended.json()["reason"]) == (
+        response = await session_server.app.client.delete(path, headers=session_server.app.bearer)
+        assert (response.status_code, response.json()["status"], response.json()["reason"]) == (
             200,
             "closed",
             "closed",
@@ -143,9 +143,9 @@ async def test_invalid_token_and_foreign_origin_are_refused(session_server: Sess
         websockets.connect(begun["ws_url"], additional_headers={"Sec-Fetch-Site": "cross-site"}),
         websockets.connect(f"ws://127.0.0.1:{session_server.port}/ws/nothing"),
     ):
-        with pytest.raises(websockets.InvalidStatus) as refusal:
+        with pytest.raises(websockets.InvalidStatus) as excinfo:
             await refused
-        assert refusal.value.response.status_code == 403
+        assert excinfo.value.response.status_code == 403
 
 
 async def test_frames_are_images_and_wait_for_flow_credit(session_server: SessionServer) -> None:
@@ -199,21 +199,21 @@ async def test_motion_reaches_its_waypoint(session_server: SessionServer) -> Non
 
 
 async def test_idle_timeout_ignores_pings(tmp_path: Path) -> None:
-    async with running_session_server(tmp_path, idle_seconds=1.0) as opened:
-        begun = await opened.begin()
+    async with running_session_server(tmp_path, idle_seconds=1.0) as server:
+        begun = await server.begin()
         assert begun["idle_seconds"] == 1
-        async with opened.inside(begun) as guest:
+        async with server.inside(begun) as guest:
             for _ in range(3):
                 await guest.say("ping", t=1)
             assert await guest.closed() == 4000
         assert [state["status"] for state in guest.of("state")][-3:] == ["idle", "closing", "closed"]
-        assert (await opened.told(begun))["reason"] == "idle"
+        assert (await server.told(begun))["reason"] == "idle"
 
 
 async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path) -> None:
-    async with running_session_server(tmp_path, idle_seconds=600.0, session_pause_seconds=0.5) as opened:
-        begun = await opened.begin()
-        async with opened.inside(begun) as guest:
+    async with running_session_server(tmp_path, idle_seconds=600.0, session_pause_seconds=0.5) as server:
+        begun = await server.begin()
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("state", status="idle", reason="paused")
             charged = (await guest.until("stats"))["cost"]
@@ -224,7 +224,7 @@ async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path)
                 await guest.say("ping", t=1)
                 assert (await guest.until("stats"))["cost"] == charged
             assert guest.of("pose") == []
-            assert (await opened.told(begun))["status"] == "idle"
+            assert (await server.told(begun))["status"] == "idle"
             await guest.say("input", seq=1, prompt="run")
             await guest.until("state", status="active")
             resumed = await guest.until("pose")
@@ -233,20 +233,20 @@ async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path)
             assert float(stats["cost"]) > float(charged)
             await guest.say("close")
             assert await guest.closed() == 1000
-        assert guest.of("stats")[-1]["cost"] == (await opened.told(begun))["cost"]
-        assert await opened.app.faults() == ()
+        assert guest.of("stats")[-1]["cost"] == (await server.told(begun))["cost"]
+        assert await server.app.faults() == ()
 
 
 async def test_lost_worker_is_replaced_without_a_gap(tmp_path: Path) -> None:
-    async with running_session_server(tmp_path, driver="process") as opened:
-        begun = await opened.begin(input={"prompt": "walk"})
-        async with opened.inside(begun) as guest:
+    async with running_session_server(tmp_path, driver="process") as server:
+        begun = await server.begin(input={"prompt": "walk"})
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
-            (running,) = opened.app.server.sessions.running
-            assert running.slot is not None
-            assert running.slot.shared_worker.worker is not None
-            await running.slot.shared_worker.worker.kill()
+            (runner,) = server.app.server.sessions.running
+            assert runner.slot is not None
+            assert runner.slot.shared_worker.worker is not None
+            await runner.slot.shared_worker.worker.kill()
             after = await guest.several("pose", 8)
             assert [pose["seq"] for pose in after] == list(range(before["seq"] + 1, before["seq"] + 9))
             step = np.subtract(after[0]["root"]["position"], before["root"]["position"])
@@ -268,15 +268,15 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
         return await acquire(self, spec, max_sessions, count)
 
     monkeypatch.setattr(SessionWorkerPool, "acquire", acquire_late)
-    async with running_session_server(either) as opened:
-        begun = await opened.begin(input={"prompt": "walk"})
-        async with opened.inside(begun) as guest:
+    async with running_session_server(either) as server:
+        begun = await server.begin(input={"prompt": "walk"})
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             last = (await guest.several("pose", 5))[-1]["seq"]
-            (running,) = opened.app.server.sessions.running
-            assert running.slot is not None
-            assert running.slot.shared_worker.worker is not None
-            await running.slot.shared_worker.worker.kill()
+            (current_runner,) = server.app.server.sessions.running
+            assert current_runner.slot is not None
+            assert current_runner.slot.shared_worker.worker is not None
+            await current_runner.slot.shared_worker.worker.kill()
             await lost.wait()
             # Longer than any clock of this session catches up with.
             await asyncio.sleep(3)
@@ -286,35 +286,35 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
             assert following[0]["seq"] - last < 10, "the poses of the interruption are skipped"
             await guest.say("close")
             assert await guest.closed() == 1000
-        row = await opened.app.database.read(sessions.get(begun["session_id"]))
+        row = await server.app.database.read(sessions.get(begun["session_id"]))
         assert row.slice_at is not None
         assert row.ready_at is not None
         assert row.slice_at - row.ready_at >= 3_000_000
         assert row.cost == sessions.usage_micros(row.rate, row.slice_used_us(0))
-        assert await opened.app.faults() == ()
+        assert await server.app.faults() == ()
 
 
 async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> None:
-    async with running_session_server(tmp_path) as opened:
-        begun = await opened.begin()
-        async with opened.inside(begun) as guest:
+    async with running_session_server(tmp_path) as server:
+        begun = await server.begin()
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            await opened.app.server.sessions.drain()
+            await server.app.server.sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
-        assert (await opened.told(begun))["reason"] == (None if left else "drained")
-        assert await opened.app.faults() == ()
+        assert (await server.told(begun))["reason"] == (None if left else "drained")
+        assert await server.app.faults() == ()
 
 
 async def test_minutes_are_charged_until_the_balance_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
-    async with running_session_server(tmp_path) as opened:
-        app = opened.app
-        begun = await opened.begin()
-        async with opened.inside(begun) as guest:
+    async with running_session_server(tmp_path) as server:
+        app = server.app
+        begun = await server.begin()
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             await guest.several("pose", 12)
             await guest.say("close")
@@ -322,14 +322,14 @@ async def test_minutes_are_charged_until_the_balance_is_spent(
         entries = await app.client.get("/api/account/ledger", headers=app.bearer)
         paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
         assert len(paid) >= 3
-        assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await opened.told(begun))["cost"])
+        assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await server.told(begun))["cost"])
         account = await app.database.read(accounts.by_id(app.account.id))
         rest = ledger.LedgerEntry("test", "all but two slices")
         await app.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
-        poor = await opened.begin()
-        async with opened.inside(poor) as guest:
+        poor = await server.begin()
+        async with server.inside(poor) as guest:
             assert await guest.closed() == 1000
-        assert (await opened.told(poor))["reason"] == "no credit"
+        assert (await server.told(poor))["reason"] == "no credit"
         assert await app.faults() == ()
 
 

@@ -16,9 +16,9 @@ from sixfold.core.sessions import service as session_service
 from tests.e2e.session_server import SessionServer, running_session_server
 
 
-def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def _out_of_reach(server: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Make writes of session states fail; return a function that ends this."""
-    database = opened.app.database
+    database = server.app.database
     write, gone = database.write, True
 
     async def refuse(transaction: Transaction[Any], **more: Any) -> Any:
@@ -35,74 +35,74 @@ def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Cal
     return back
 
 
-async def _is_over(opened: SessionServer) -> None:
+async def _is_over(server: SessionServer) -> None:
     """Check that nothing runs, every slot is free, and every sum is correct."""
-    live = opened.app.server.sessions
+    live = server.app.server.sessions
     for _ in range(200):
         if not live.running:
             break
         await asyncio.sleep(0.05)
     assert live.running == ()
     assert all(each.is_empty for each in live._worker_pool._shared_workers)
-    assert await opened.app.faults() == ()
+    assert await server.app.faults() == ()
 
 
 async def test_session_ending_during_an_outage_is_settled_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_session_server(tmp_path) as opened:
-        begun = await opened.begin(input={"prompt": "walk"})
-        async with opened.inside(begun) as guest:
+    async with running_session_server(tmp_path) as server:
+        begun = await server.begin(input={"prompt": "walk"})
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            back = _out_of_reach(opened, monkeypatch)
+            back = _out_of_reach(server, monkeypatch)
             await guest.say("close")
             await asyncio.sleep(1)
-            assert (await opened.told(begun))["status"] in {"ready", "active", "idle"}
+            assert (await server.told(begun))["status"] in {"ready", "active", "idle"}
             back()
             assert await guest.closed() == 1000
-        response = await opened.told(begun)
+        response = await server.told(begun)
         assert (response["status"], response["reason"]) == ("closed", "closed")
         assert float(response["cost"]) > 0
-        assert (await opened.app.balance())[1] == "0.00"
-        await _is_over(opened)
+        assert (await server.app.balance())[1] == "0.00"
+        await _is_over(server)
 
 
 async def test_close_during_an_outage_returns_soon_and_ends_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_session_server(tmp_path) as opened:
-        begun = await opened.begin(input={"prompt": "walk"})
+    async with running_session_server(tmp_path) as server:
+        begun = await server.begin(input={"prompt": "walk"})
         path = f"/api/containers/sessions/{begun['session_id']}"
-        async with opened.inside(begun) as guest:
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
             monkeypatch.setattr(session_service, "_CLOSE_SECONDS", 0.1)
-            back = _out_of_reach(opened, monkeypatch)
-            refused = await opened.app.client.delete(path, headers=opened.app.bearer)
-            assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
-            assert refused.headers["retry-after"] == "1"
-            assert "repeat the request" in refused.json()["error"]
+            back = _out_of_reach(server, monkeypatch)
+            response = await server.app.client.delete(path, headers=server.app.bearer)
+            assert (response.status_code, response.json()["code"]) == (503, "storage_unavailable")
+            assert response.headers["retry-after"] == "1"
+            assert "repeat the request" in response.json()["error"]
             back()
             assert await guest.closed() == 1000
         monkeypatch.undo()
-        ended = await opened.app.client.delete(path, headers=opened.app.bearer)
-        assert (ended.status_code, ended.json()["status"]) == (200, "closed")
-        assert (await opened.app.balance())[1] == "0.00"
-        await _is_over(opened)
+        final_response = await server.app.client.delete(path, headers=server.app.bearer)
+        assert (final_response.status_code, final_response.json()["status"]) == (200, "closed")
+        assert (await server.app.balance())[1] == "0.00"
+        await _is_over(server)
 
 
 async def test_session_opened_during_an_outage_starts_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_session_server(tmp_path) as opened:
-        back = _out_of_reach(opened, monkeypatch)
-        begun = await opened.begin(input={"prompt": "walk"})
-        async with opened.inside(begun) as guest:
+    async with running_session_server(tmp_path) as server:
+        back = _out_of_reach(server, monkeypatch)
+        begun = await server.begin(input={"prompt": "walk"})
+        async with server.inside(begun) as guest:
             await guest.say("hello")
             await asyncio.sleep(1)
             back()
             await guest.until("pose")
             await guest.say("close")
             assert await guest.closed() == 1000
-        await _is_over(opened)
+        await _is_over(server)

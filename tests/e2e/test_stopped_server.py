@@ -26,13 +26,13 @@ async def test_server_stopped_beyond_its_lease_writes_nothing(either: Path) -> N
         child.send_signal(signal.SIGSTOP)
         async with running_pipeline(either, Options(lease_seconds=0.6)) as other:
             (prediction,), _ = await other.service.page(Tenant(other.payer.id), PredictionFilter(), 10, None)
-            ended = await other.service.wait(prediction, 60)
-            assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
+            final_prediction = await other.service.wait(prediction, 60)
+            assert (final_prediction.state, final_prediction.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
             text, _ = await processes.read_output(child)  # it hears of the end that another brought about
             assert text == b"succeeded 2\n"
-            after = await other.service.get(ended.id, Tenant.of(ended))
-            assert after == ended
+            after = await other.service.get(final_prediction.id, Tenant.of(final_prediction))
+            assert after == final_prediction
             account = await other.account()
             assert (account.posted, account.held) == (1_000_000 - PRICE, 0)
             assert await other.faults() == ()

@@ -41,8 +41,8 @@ async def test_full_disk_refuses_requests_and_recovers(tmp_path: Path) -> None:
         await built.scheduler.start()
         last = await built.run(extras={"n": 61})
         assert last.state is PredictionState.SUCCEEDED
-        ended = [await built.service.wait(prediction, 60) for prediction in accepted]
-        assert {prediction.state for prediction in ended} <= {PredictionState.SUCCEEDED}
+        predictions = [await built.service.wait(prediction, 60) for prediction in accepted]
+        assert {prediction.state for prediction in predictions} <= {PredictionState.SUCCEEDED}
         assert await built.faults() == ()
 
 

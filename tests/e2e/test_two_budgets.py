@@ -131,9 +131,9 @@ async def test_two_servers_share_daily_budget_and_rate_limit(budget_servers: Bud
     key = await budget_servers.limited(Scope(budget_day=8 * IMAGE_PRICE - 1))
     answers = await budget_servers.ask(key, [image_call(seed) for seed in range(24)])
     sold = [answer for answer in answers if answer.status == 202]
-    refused = [answer for answer in answers if answer.status != 202]
+    responses = [answer for answer in answers if answer.status != 202]
     assert len(sold) == 7
-    assert {(answer.status, answer.json["code"]) for answer in refused} == {(429, "budget_exceeded")}
+    assert {(answer.status, answer.json["code"]) for answer in responses} == {(429, "budget_exceeded")}
     assert sum([await budget_servers.cost(answer) for answer in sold]) == 7 * IMAGE_PRICE
     await budget_servers.settled(key, 7 * IMAGE_PRICE)
     for answer in await budget_servers.ask(key, [image_call(30), image_call(31)]):
@@ -187,14 +187,14 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_serv
 async def test_budget_of_failed_runs_elsewhere_is_returned(budget_servers: BudgetServers) -> None:
     key = await budget_servers.limited(Scope(budget_day=8 * IMAGE_PRICE))
     budget_servers.acme.mode = "hang"
-    begun = [
+    responses = [
         answer for answer in await budget_servers.ask(key, [queued_chat_call(3)] * 8) if answer.status == 202
     ]
-    assert begun
+    assert responses
     assert sum(await budget_servers.spent(key)) > 0
-    for answer in begun:
+    for answer in responses:
         await budget_servers.look(answer, "DELETE")
-    assert [await budget_servers.cost(answer) for answer in begun] == [0] * len(begun)
+    assert [await budget_servers.cost(answer) for answer in responses] == [0] * len(responses)
     await budget_servers.settled(key, 0)
     budget_servers.acme.mode = "fail"
     failed = await budget_servers.ask(

@@ -67,8 +67,8 @@ async def test_request_is_served_by_installed_weights(app: AppFixture) -> None:
     assert answer.headers["X-Sixfold-Quality"] == "full"
     first = await fetch_image(app, answer.json()["image_url"])
     assert first.shape == (768, 1360, 3)
-    again = await app.client.post("/api/ra1", json=body)
-    assert (await fetch_image(app, again.json()["image_url"]) == first).all()
+    second_response = await app.client.post("/api/ra1", json=body)
+    assert (await fetch_image(app, second_response.json()["image_url"]) == first).all()
     await app.until("4.92", "0.00")
     assert await app.faults() == ()
 
@@ -76,10 +76,10 @@ async def test_request_is_served_by_installed_weights(app: AppFixture) -> None:
 async def test_concurrent_requests_of_equal_shape_share_a_batch(app: AppFixture) -> None:
     pipeline = app.predictions
     size = {"width": 64, "height": 64}
-    running = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]
-    ended = await asyncio.gather(*(pipeline.wait(each, 60) for each in running))
-    assert {each.state for each in ended} == {PredictionState.SUCCEEDED}
-    assert [each for each in ended if "batched with" in each.logs]
+    predictions = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]
+    final_predictions = await asyncio.gather(*(pipeline.wait(each, 60) for each in predictions))
+    assert {each.state for each in final_predictions} == {PredictionState.SUCCEEDED}
+    assert [each for each in final_predictions if "batched with" in each.logs]
     assert await app.faults() == ()
 
 
@@ -90,7 +90,7 @@ async def test_broken_weights_are_reported_and_free(app: AppFixture, tmp_path: P
     record = {"added": "2027-01-01T00:00:00+00:00", "serves": ["ra1"]}
     (broken / "sixfold.json").write_text(json.dumps(record))
     pipeline = app.predictions
-    ended = await pipeline.wait(await pipeline.submit(order(app, "ra1", seed=1)), 60)
-    assert ended.state is PredictionState.FAILED
-    assert "only safetensors are supported" in str(ended.error)
+    prediction = await pipeline.wait(await pipeline.submit(order(app, "ra1", seed=1)), 60)
+    assert prediction.state is PredictionState.FAILED
+    assert "only safetensors are supported" in str(prediction.error)
     await app.until("5.00", "0.00")

@@ -68,9 +68,9 @@ class FakeCog:
 
     async def _answer(self, name: str, inputs: dict[str, Any]) -> Response:
         if inputs.get("do") == "wait":
-            ended = self.running[name] = asyncio.Event()
+            end_event = self.running[name] = asyncio.Event()
             self.began.set()
-            await ended.wait()
+            await end_event.wait()
             del self.running[name]
             return JSONResponse({"id": name, "status": "canceled", "logs": ""})
         if inputs.get("do") == "fail":

@@ -324,10 +324,10 @@ async def _decode(_run: Running, samples: Latent | Floats, vae: str) -> tuple[An
 async def _load(run: Running, image: str) -> tuple[Any, ...]:
     frames: list[Floats] = []
     masks: list[Floats] = []
-    with Image.open(io.BytesIO(run.file(image))) as opened:
-        for number in range(getattr(opened, "n_frames", 1)):
-            opened.seek(number)
-            upright = ImageOps.exif_transpose(opened)
+    with Image.open(io.BytesIO(run.file(image))) as opened_image:
+        for number in range(getattr(opened_image, "n_frames", 1)):
+            opened_image.seek(number)
+            upright = ImageOps.exif_transpose(opened_image)
             frames.append(np.asarray(upright.convert("RGB"), np.float32) / 255)
             clear = upright.mode in {"RGBA", "LA"} or "transparency" in upright.info
             alpha = np.asarray(upright.convert("RGBA"), np.float32)[..., 3] / 255
@@ -336,8 +336,8 @@ async def _load(run: Running, image: str) -> tuple[Any, ...]:
 
 
 async def _load_mask(run: Running, image: str, channel: str) -> tuple[Any, ...]:
-    with Image.open(io.BytesIO(run.file(image))) as opened:
-        band = opened.convert("RGBA").getchannel({"alpha": "A"}.get(channel, channel[0].upper()))
+    with Image.open(io.BytesIO(run.file(image))) as opened_image:
+        band = opened_image.convert("RGBA").getchannel({"alpha": "A"}.get(channel, channel[0].upper()))
     mask = np.asarray(band, np.float32) / 255
     return ((1 - mask if channel == "alpha" else mask)[None],)
 

@@ -143,8 +143,8 @@ class Fal:
         document = json.loads(await request.body())
         if fault := await self.faults.take("submit", request, document):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         model = request.path_params["model"]
         if model not in MODELS:
             return JSONResponse({"detail": f"Application '{model}' not found"}, 404)
@@ -170,8 +170,8 @@ class Fal:
     async def status(self, request: Request) -> Response:
         if fault := await self.faults.take("status", request):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         job = self.jobs[request.path_params["id"]]
         job.looks += 1
         logs = [
@@ -193,8 +193,8 @@ class Fal:
     async def result(self, request: Request) -> Response:
         if fault := await self.faults.take("result", request):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         if self.failure:
             return JSONResponse(self.failure[1], self.failure[0])
         job = self.jobs[request.path_params["id"]]
@@ -251,8 +251,8 @@ class Fal:
     async def cancel(self, request: Request) -> Response:
         if fault := await self.faults.take("cancel", request):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         job = self.jobs[request.path_params["id"]]
         job.canceled = True
         return JSONResponse({"status": "CANCELLATION_REQUESTED"}, 202)

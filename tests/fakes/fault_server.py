@@ -60,7 +60,7 @@ class Faults:
         return await waiting.pop(0)(request) if waiting else None
 
     def steps(self, step: str) -> list[ReceivedRequest]:
-        return [seen for seen in self.seen if seen.step == step]
+        return [request for request in self.seen if request.step == step]
 
 
 def answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Fault:

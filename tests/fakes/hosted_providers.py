@@ -208,8 +208,8 @@ class HostedProvider(ModelServer):
         return [*super().routes(), *lists, azure]
 
     async def models(self, request: Request) -> Response:
-        refused = self._refusal(request, "well")
-        return refused or JSONResponse(self.profile.models)
+        response = self._refusal(request, "well")
+        return response or JSONResponse(self.profile.models)
 
     async def take(
         self, request: Request, document: dict[str, Any]

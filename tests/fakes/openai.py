@@ -219,8 +219,8 @@ def _check(inputs: dict[str, Any]) -> tuple[int, int, int]:
 
 def pixels(image: bytes) -> tuple[int, int]:
     """Return the size of an uploaded image."""
-    with Image.open(io.BytesIO(image)) as opened:
-        return opened.size
+    with Image.open(io.BytesIO(image)) as opened_image:
+        return opened_image.size
 
 
 @asynccontextmanager

@@ -147,8 +147,8 @@ class Replicate:
         document = json.loads(await request.body())
         if fault := await self.faults.take("create", request, document):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         named = request.path_params
         model = f"{named['owner']}/{named['name']}" if named else document.get("version", "")
         if model not in MODELS:
@@ -178,8 +178,8 @@ class Replicate:
     async def look(self, request: Request) -> Response:
         if fault := await self.faults.take("look", request):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         job = self.jobs[request.path_params["id"]]
         job.looks += 1
         if job.status in {"starting", "processing"}:
@@ -191,8 +191,8 @@ class Replicate:
     async def cancel(self, request: Request) -> Response:
         if fault := await self.faults.take("cancel", request):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         job = self.jobs[request.path_params["id"]]
         job.status = "canceled"
         return JSONResponse(self._shown(job))
@@ -200,8 +200,8 @@ class Replicate:
     async def store(self, request: Request) -> Response:
         if fault := await self.faults.take("store", request):
             return fault
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         async with request.form() as form:
             upload: Any = form["content"]
             content = await upload.read()
@@ -223,8 +223,8 @@ class Replicate:
 
     async def remove(self, request: Request) -> Response:
         await self.faults.take("remove", request)
-        if refused := self._refusal(request):
-            return refused
+        if response := self._refusal(request):
+            return response
         del self.stored[request.path_params["id"]]
         return Response(status_code=204)
 

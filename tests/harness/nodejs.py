@@ -30,7 +30,7 @@ def installed(folder: Path, *packages: str) -> Path:
     else:
         pytest.skip(f"{packages[0]} comes with npm, which is not here")
     command = (*npm, "install", "--no-fund", "--no-audit", "--prefix", str(folder), *packages)
-    done = processes.run(command, _SECONDS, folder=folder)
-    if done.returncode or not node.exists():
-        pytest.skip(f"npm could not install {packages[-1]}: {done.stderr[-300:]}")
+    process = processes.run(command, _SECONDS, folder=folder)
+    if process.returncode or not node.exists():
+        pytest.skip(f"npm could not install {packages[-1]}: {process.stderr[-300:]}")
     return node

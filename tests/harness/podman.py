@@ -42,10 +42,10 @@ class Podman:
 
     def said(self, *words: str) -> str:
         """Run a command and return its output; skip the test if this machine cannot run it."""
-        done = processes.run([*self.command, *words], _SECONDS)
-        if done.returncode:
-            pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
-        return done.stdout
+        result = processes.run([*self.command, *words], _SECONDS)
+        if result.returncode:
+            pytest.skip(f"podman {words[0]} cannot run here: {result.stderr.strip()[-300:]}")
+        return result.stdout
 
     @property
     def command(self) -> list[str]:
@@ -64,8 +64,8 @@ class Podman:
     def make(self) -> None:
         """Import the image with the probe as its only file; `podman build` may hang."""
         source, compiled = Path(__file__).parents[1] / "fakes" / "cog.c", self._folder / "cog"
-        done = processes.run(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
-        assert done.returncode == 0, done.stderr
+        result = processes.run(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
+        assert result.returncode == 0, result.stderr
         packed = self._folder / "image.tar"
         with tarfile.open(packed, "w") as archive:
             archive.add(compiled, "cog")

@@ -13,11 +13,11 @@ import time
 INTERVAL_SECONDS = 0.01
 
 
-def probe(port: int, path: str, ended: threading.Event) -> float:
+def probe(port: int, path: str, end_event: threading.Event) -> float:
     """Return the longest response time in seconds."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     longest = 0.0
-    while not ended.wait(INTERVAL_SECONDS):
+    while not end_event.wait(INTERVAL_SECONDS):
         begun = time.monotonic()
         connection.request("GET", path)
         connection.getresponse().read()
@@ -27,10 +27,10 @@ def probe(port: int, path: str, ended: threading.Event) -> float:
 
 def main() -> None:
     """Probe until the standard input ends."""
-    ended = threading.Event()
-    reading = threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True)
+    end_event = threading.Event()
+    reading = threading.Thread(target=lambda: (sys.stdin.read(), end_event.set()), daemon=True)
     reading.start()
-    sys.stdout.write(f"{1000 * probe(int(sys.argv[1]), sys.argv[2], ended):.1f}\n")
+    sys.stdout.write(f"{1000 * probe(int(sys.argv[1]), sys.argv[2], end_event):.1f}\n")
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ async def test_official_client_calls_tools_and_reads_resources(
         )
         result = await call(client, "search", query="who works at Acme?")
         assert result["results"][0]["slug"] == "people/ann"
-        refused = await client.call_tool("read", {"slug": "no/such"})
-        assert refused.is_error
+        refused_result = await client.call_tool("read", {"slug": "no/such"})
+        assert refused_result.is_error
         output = await client.call_tool("run", {"model": "ra1", "input": {"prompt": "ein Bär"}})
         assert output.content[0].type == "image"
         uris = [str(row.uri) for row in (await client.list_resources()).resources]
@@ -120,9 +120,9 @@ async def test_proxy_survives_a_restart_of_its_server(tmp_path: Path) -> None:
         async with over_stdio(origin, server.key, "auto") as client:
             await call(client, "write", slug="a", body="Before.")
             await server.terminate()
-            waiting = asyncio.create_task(call(client, "read", slug="a"))
+            pending_task = asyncio.create_task(call(client, "read", slug="a"))
             await server.restart()
-            assert (await waiting)["body"] == "Before."
+            assert (await pending_task)["body"] == "Before."
             assert (await call(client, "edit", slug="a", operation="append", content="After."))[
                 "version"
             ] == 2

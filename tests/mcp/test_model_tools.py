@@ -66,8 +66,8 @@ async def test_repeated_call_after_a_kill_finds_its_run(app: AppFixture, agent: 
     first = await agent.post(ONCE, Idempotency_Key="k")
     scope = idempotency.scope_id(app.account.id, "POST", "/mcp", "k")
     await app.database.write(many("idempotency_forget", id=scope))
-    again = await agent.post(ONCE, Idempotency_Key="k")
-    assert again.json() == first.json()
+    second_response = await agent.post(ONCE, Idempotency_Key="k")
+    assert second_response.json() == first.json()
     assert await app.balance() == ("4.96", "0.00")
 
 

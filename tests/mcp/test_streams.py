@@ -119,16 +119,16 @@ async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture)
 
 
 async def test_disconnect_cancels_the_call(app: AppFixture) -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
+    start_event, end_event = asyncio.Event(), asyncio.Event()
 
     async def wait(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
         del inputs
         call.notify("notifications/message", {"level": "info", "data": "begun"})
-        begun.set()
+        start_event.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            end_event.set()
         return ToolOutcome({})
 
     async with serving(app, [tool("wait", wait)], 0.01) as url:
@@ -136,7 +136,7 @@ async def test_disconnect_cancels_the_call(app: AppFixture) -> None:
             httpx.AsyncClient(headers=app.bearer | BOTH) as client,
             client.stream("POST", url, json=asking("wait")),
         ):
-            await begun.wait()
+            await start_event.wait()
         async with asyncio.timeout(60):
-            await ended.wait()
-    assert ended.is_set()
+            await end_event.wait()
+    assert end_event.is_set()

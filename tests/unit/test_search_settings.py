@@ -32,9 +32,9 @@ def load(folder: Path, text: str) -> settings.Settings:
 )
 def test_invalid_search_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     configured = load(tmp_path, text)
-    with pytest.raises(InvalidSetting, match=words) as caught:
+    with pytest.raises(InvalidSetting, match=words) as excinfo:
         search.engine(configured, HttpClients(media.open_fetcher(configured)))
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(excinfo.value)
 
 
 def test_table_of_sign_in_is_read_from_the_file(tmp_path: Path) -> None:

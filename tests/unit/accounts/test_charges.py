@@ -37,9 +37,9 @@ def test_charge_is_the_line_sum_rounded_up_once_and_capped(lines: list[LineItem]
     charge = charges.calculate(lines, most)
     assert charge.amount == min(math.ceil(exact), math.inf if most is None else most)
     assert charges.decode(charges.encode(charge)) == charge
-    visible = charges.to_json(charge)
-    assert visible is not None
-    assert recomputed(visible) == micros(visible["amount_usd"]) == charge.amount
+    visible_charge = charges.to_json(charge)
+    assert visible_charge is not None
+    assert recomputed(visible_charge) == micros(visible_charge["amount_usd"]) == charge.amount
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ SCOPE = idempotency.scope_id("acct", "POST", "/api/ra1", "key")
 
 @pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    async with databases.OPENERS[request.param](tmp_path, None) as opened:
-        yield opened
+    async with databases.OPENERS[request.param](tmp_path, None) as opened_database:
+        yield opened_database
 
 
 async def _race(database: Database) -> list[object]:
@@ -66,14 +66,14 @@ async def test_claim_of_a_dead_server_is_reassigned_once(database: Database) -> 
 async def test_store_that_ignores_key_conflicts_is_detected(
     backend: str, tmp_path: Path, claimed: str
 ) -> None:
-    async with databases.running_database(backend, tmp_path) as opened:
-        mutant: Any = opened
+    async with databases.running_database(backend, tmp_path) as database:
+        mutant: Any = database
         queries = dict(mutant._queries)
         claim = queries["idempotency_insert"]
         sql = claim.sql.replace("ON CONFLICT DO NOTHING", f"ON CONFLICT (id) DO UPDATE SET {claimed}")
         assert sql != claim.sql
         mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
-        verdicts = await _race(opened)
+        verdicts = await _race(database)
         assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) != 1
 
 

@@ -247,11 +247,11 @@ class RefundMachine(LedgerMachine):
     def refund(self, name: str) -> None:
         if not name:
             return
-        ended = self.write(refunds.refund(name, "test"))
+        prediction = self.write(refunds.refund(name, "test"))
         owner, amount = self.paid.pop(name, ("", 0))
         if owner:
             self.posted[owner] += amount
-        assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
+        assert (prediction.state, prediction.output, prediction.cost) == (PredictionState.FAILED, None, 0)
         assert self.loop.run_until_complete(self.database.read(places(name))) == set()
 
     @invariant()

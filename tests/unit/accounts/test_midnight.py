@@ -24,8 +24,8 @@ ENTRY = ledger.LedgerEntry("chat", "x")
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """Its clock is a microsecond before midnight at the second reading, then at midnight."""
     moments = itertools.count(MIDNIGHT - 2)
-    async with databases.running_database(request.param, tmp_path, lambda: next(moments)) as opened:
-        yield opened
+    async with databases.running_database(request.param, tmp_path, lambda: next(moments)) as opened_database:
+        yield opened_database
 
 
 def _read_spent() -> Transaction[list[int]]:

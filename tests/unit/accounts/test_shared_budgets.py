@@ -218,10 +218,10 @@ async def test_returning_member_has_the_budget_from_before_removal(lab: Lab) -> 
     await write(ledger.hold(account_id, "held", 90, await lab.payer(lab.of_member)))
     before = await lab.database.read(members.find(account_id, lab.member_id))
     await write(members.remove(account_id, lab.member_id))
-    again = await write(members.add(account_id, before.person_id, "member", "groups"))
-    assert (again.id, again.budget_day, again.budget_month) == (before.id, 100, None)
-    assert again.key_id != before.key_id
-    api_key = (await write(keys.create(account_id, holder=Holder(again.id, None)))).api_key
+    second_member = await write(members.add(account_id, before.person_id, "member", "groups"))
+    assert (second_member.id, second_member.budget_day, second_member.budget_month) == (before.id, 100, None)
+    assert second_member.key_id != before.key_id
+    api_key = (await write(keys.create(account_id, holder=Holder(second_member.id, None)))).api_key
     with pytest.raises(errors.BudgetExceeded):
         await write(ledger.hold(account_id, "more", 11, await lab.payer(api_key)))
     await write(ledger.release("held"))

@@ -32,9 +32,9 @@ def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
 async def test_custom_model_runs_on_its_own_engine_and_is_charged(line: PipelineFixture) -> None:
     put = await line.service.custom_models.put(line.payer.id, "model", "mine", document())
     assert (put.version, put.kind) == (1, "model")
-    ended = await line.run("mine")
-    assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, PRICE)
-    assert line.payer.id in ended.engine
+    prediction = await line.run("mine")
+    assert (prediction.state, prediction.cost) == (PredictionState.SUCCEEDED, PRICE)
+    assert line.payer.id in prediction.engine
     assert await line.faults() == ()
 
 
@@ -129,11 +129,11 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture)
         output["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
         await line.service.custom_models.put(line.payer.id, "model", f"mine-{number:02}", output)
     own = CustomModels(line.database, line.service.catalog)
-    async with loop_time.watched() as seen:
+    async with loop_time.watched() as loop:
         result, _ = await own.page(line.payer.id)
         hashed = {schemas.version_of(each.model) async for each in own.each(line.payer.id)}
     assert (len(result), len(hashed)) == (100, 100)
-    assert seen.longest < 0.06
+    assert loop.longest < 0.06
 
 
 async def test_removed_model_cannot_run_and_can_be_added_again(line: PipelineFixture) -> None:
@@ -159,7 +159,7 @@ async def test_built_in_names_are_reserved_and_bad_document_rejected(line: Pipel
 async def test_queued_run_of_a_custom_model_succeeds_after_a_restart(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as before:
         await before.service.custom_models.put(before.payer.id, "model", "mine", document())
-        waiting = await before.service.submit(before.order("mine"))
+        pending_prediction = await before.service.submit(before.order("mine"))
     async with running_pipeline(tmp_path) as after:
         await after.service.custom_models.load()
-        assert (await after.service.wait(waiting, 60)).state is PredictionState.SUCCEEDED
+        assert (await after.service.wait(pending_prediction, 60)).state is PredictionState.SUCCEEDED

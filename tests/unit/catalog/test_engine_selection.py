@@ -59,9 +59,9 @@ def test_first_available_engine_is_selected(first: int) -> None:
 def test_preview_engine_is_selected_only_if_allowed() -> None:
     known = build()
     assert chosen(known, terms("painter")) == "painter"
-    with pytest.raises(errors.EngineUnavailable) as refused:
+    with pytest.raises(errors.EngineUnavailable) as excinfo:
         known["ra1"].choose({}, terms("painter", previews=False))
-    assert str(refused.value) == (
+    assert str(excinfo.value) == (
         "Only a preview engine can serve ra1 here. Run `sixfold engines add image`, start ComfyUI or "
         "set FAL_KEY. SIXFOLD_PREVIEWS=allow serves previews."
     )
@@ -74,9 +74,9 @@ def test_unpaid_request_never_uses_a_provider() -> None:
 
 
 def test_error_without_an_engine_names_every_remedy() -> None:
-    with pytest.raises(errors.EngineUnavailable) as refused:
+    with pytest.raises(errors.EngineUnavailable) as excinfo:
         build()["ra1"].choose({}, terms())
-    assert str(refused.value) == (
+    assert str(excinfo.value) == (
         "No engine can serve ra1 here. Run `sixfold engines add image`, start ComfyUI or set FAL_KEY."
     )
 

@@ -31,10 +31,10 @@ def test_engine_is_skipped_for_unsupported_inputs() -> None:
     assert upscaler.choose({"face_enhance": True}, both)[0].name == "replicate-upscale"
     assert upscaler.choose({"face_enhance": False}, terms("upscaler"))[0].name == "upscaler"
     assert upscaler.choose({}, terms("upscaler"))[0].name == "upscaler"
-    with pytest.raises(errors.EngineUnavailable) as refused:
+    with pytest.raises(errors.EngineUnavailable) as excinfo:
         upscaler.choose({"face_enhance": True}, terms("upscaler"))
-    assert "Set REPLICATE_API_TOKEN" in refused.value.message
-    assert "weights-upscale" not in refused.value.message
+    assert "Set REPLICATE_API_TOKEN" in excinfo.value.message
+    assert "weights-upscale" not in excinfo.value.message
 
 
 def test_weights_are_selected_only_for_their_own_name() -> None:

@@ -26,9 +26,9 @@ def parsed_value(descriptor: Descriptor, value: Any) -> Any:
 
 def problem(descriptor: Descriptor, value: Any) -> str:
     """Return the error message for a value."""
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         inputs.check((descriptor,), {descriptor.name: value})
-    return refused.value.problems[0].message
+    return excinfo.value.problems[0].message
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ DESCRIPTORS = (
 
 
 def _problems(given_inputs: dict[str, Any]) -> dict[str, str]:
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         inputs.check(DESCRIPTORS, given_inputs)
-    return {problem.input: problem.message for problem in refused.value.problems}
+    return {problem.input: problem.message for problem in excinfo.value.problems}
 
 
 def test_defaults_are_added_and_unknown_inputs_dropped() -> None:
@@ -52,9 +52,9 @@ def test_pattern_error_lists_the_choices_or_an_example() -> None:
     voice = Descriptor("voice", "string", pattern="|ava|ben", like="ava")
     name = Descriptor("name", "string", pattern="[a-z]{2}", like="my")
     assert inputs.check((voice, name), {"voice": "", "name": "ab"}) == {"voice": "", "name": "ab"}
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         inputs.check((voice, name), {"voice": "zoe", "name": "A"})
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in excinfo.value.problems] == [
         "voice must be one of ava, ben; got zoe",
         "name must have the form `my`; got A",
     ]
@@ -62,9 +62,9 @@ def test_pattern_error_lists_the_choices_or_an_example() -> None:
 
 def test_one_sided_limit_is_named_for_wrong_types_too() -> None:
     least, most = Descriptor("a", "integer", min=0), Descriptor("b", "number", max=2)
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         inputs.check((least, most), {"a": "x", "b": "y"})
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in excinfo.value.problems] == [
         "a must be a whole number of at least 0",
         "b must be a number of at most 2",
     ]
@@ -131,9 +131,9 @@ def test_text_pattern_and_required_other_input_are_checked() -> None:
     score = Descriptor("score", "string", needs={"plan": ("full", "melody")})
     plan = Descriptor("plan", "string", default="full", choices=("full", "melody", "off"))
     key = Descriptor("key", "string", pattern="[A-G]", like="C")
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         inputs.check((score, plan, key), {"score": "CDE", "plan": "off", "key": "H"})
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in excinfo.value.problems] == [
         "key must have the form `C`; got H",
         "score requires plan full or melody",
     ]
@@ -159,9 +159,9 @@ def test_one_of_two_inputs_is_required_where_no_task_needs_one() -> None:
         ({"task": "listen"}, "audio is required for task listen"),
         ({"task": "speak"}, "text is required for task speak"),
     ):
-        with pytest.raises(InvalidInput) as refused:
+        with pytest.raises(InvalidInput) as excinfo:
             inputs.check((task, audio, text), values)
-        assert refused.value.message == message
+        assert excinfo.value.message == message
     for values in ({"text": "hello"}, {"audio": "https://a.test/b.wav"}):
         assert inputs.check((task, audio, text), values)["task"] == "talk"
 
@@ -170,9 +170,9 @@ def test_invalid_input_is_not_also_reported_missing() -> None:
     task = Descriptor("task", "string", choices=("listen", "speak"), default="speak")
     audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})
     prompt = Descriptor("prompt", "string", unless=("messages",))
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         inputs.check((task, audio, prompt), {"task": "listen", "audio": 5, "prompt": 5})
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in excinfo.value.problems] == [
         "audio must be a URL or an upload",
         "prompt must be a string",
     ]

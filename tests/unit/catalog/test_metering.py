@@ -58,20 +58,20 @@ async def read_spent(line: PipelineFixture) -> int:
 
 def itemize(prediction: Prediction) -> int | None:
     """Return the cost as computed from the receipt."""
-    visible = receipt.to_json(prediction)[-1].get("charge")
-    return None if visible is None else recomputed(visible)
+    charge = receipt.to_json(prediction)[-1].get("charge")
+    return None if charge is None else recomputed(charge)
 
 
 async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: PipelineFixture) -> None:
     quote = line.service.quote("hired", {"prompt": "x"})
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
-    ended = await line.run("hired")
-    assert ended.state is PredictionState.SUCCEEDED
-    assert ended.cost == math.ceil(HOUR * ended.durations.run / HOUR_US) > 0
-    assert ended.hardware == "gpu-24gb-a"
-    assert itemize(ended) == ended.cost
-    assert ended.charge == CostBreakdown(ended.cost, (run_time(ended.durations.run, HOUR),))
-    assert await read_spent(line) == ended.cost
+    prediction = await line.run("hired")
+    assert prediction.state is PredictionState.SUCCEEDED
+    assert prediction.cost == math.ceil(HOUR * prediction.durations.run / HOUR_US) > 0
+    assert prediction.hardware == "gpu-24gb-a"
+    assert itemize(prediction) == prediction.cost
+    assert prediction.charge == CostBreakdown(prediction.cost, (run_time(prediction.durations.run, HOUR),))
+    assert await read_spent(line) == prediction.cost
 
 
 async def test_hold_covers_all_units_and_charge_the_reported_ones(line: PipelineFixture) -> None:
@@ -91,24 +91,24 @@ async def test_fraction_of_a_unit_is_charged_to_the_micro_dollar(line: PipelineF
 
 
 async def test_charge_never_exceeds_the_hold(line: PipelineFixture) -> None:
-    ended = await line.run("metered", extras={"billed": 99})
-    assert ended.cost == 10 * PRICE == itemize(ended)
-    assert ended.charge is not None
-    assert ended.charge.limit == 10 * PRICE
+    prediction = await line.run("metered", extras={"billed": 99})
+    assert prediction.cost == 10 * PRICE == itemize(prediction)
+    assert prediction.charge is not None
+    assert prediction.charge.limit == 10 * PRICE
     assert await read_spent(line) == 10 * PRICE
 
 
 async def test_fixed_price_is_itemized_as_in_the_ledger(line: PipelineFixture) -> None:
-    ended = await line.run()
-    assert ended.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))
-    page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
-    assert charges.decode(page.entries[0]["charge"]) == ended.charge
+    prediction = await line.run()
+    assert prediction.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))
+    page = await line.database.read(ledger_queries.page(prediction.account_id, 1, None))
+    assert charges.decode(page.entries[0]["charge"]) == prediction.charge
     free = await line.run(charged=False)
     assert (free.cost, itemize(free)) == (0, 0)
 
 
 async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineFixture) -> None:
-    ended = msgspec.structs.replace(await line.run("metered"), meter="children", rate=0, charge=None)
+    prediction = msgspec.structs.replace(await line.run("metered"), meter="children", rate=0, charge=None)
     right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
     for lines, visible in (
         (right, right),
@@ -118,22 +118,22 @@ async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineF
         ((LineItem("x", 1, 9),) * 101, (LineItem("run", 1, 6500),)),
         ((*right, LineItem("x", 1, 1)), (LineItem("run", 1, 6500),)),
     ):
-        charge = pricing.final_charge(ended, 0, 6500.0, lines)
+        charge = pricing.final_charge(prediction, 0, 6500.0, lines)
         assert charge is not None
         assert (charge.micros, charge.breakdown.lines) == (6500, visible)
 
 
 async def test_free_run_is_not_charged_for_its_lines(line: PipelineFixture) -> None:
-    ended = msgspec.structs.replace(await line.run("metered"), rate=1, charge=None)
-    charge = pricing.final_charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
+    prediction = msgspec.structs.replace(await line.run("metered"), rate=1, charge=None)
+    charge = pricing.final_charge(prediction, 0, 0, (LineItem("input_tokens", 1000, 5),))
     assert charge is not None
     assert (charge.micros, charge.breakdown.amount) == (0, 0)
 
 
 async def test_failed_metered_run_is_free(line: PipelineFixture) -> None:
     for model in ("hired", "metered"):
-        ended = await line.run(model, extras={"raise": "public", "billed": 1})
-        assert (ended.state, ended.cost) == (PredictionState.FAILED, 0)
+        prediction = await line.run(model, extras={"raise": "public", "billed": 1})
+        assert (prediction.state, prediction.cost) == (PredictionState.FAILED, 0)
     assert await read_spent(line) == 0
 
 
@@ -143,56 +143,64 @@ async def parent(line: PipelineFixture, gate: Path) -> Prediction:
 
 async def test_parent_is_charged_for_children_without_holds(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    whole = await parent(line, gate)
+    parent_prediction = await parent(line, gate)
     for key in ("1", "2"):
-        part = await line.run(parent=ParentRun(whole.id, key, whole.model))
-        assert (part.parent_id, part.cost) == (whole.id, PRICE)
+        part = await line.run(parent=ParentRun(parent_prediction.id, key, parent_prediction.model))
+        assert (part.parent_id, part.cost) == (parent_prediction.id, PRICE)
     assert (await line.account()).held == HELD.micros
     gate.touch()
-    ended = await line.service.wait(whole, 60)
-    assert (ended.cost, ended.credits) == (2 * PRICE, 2)
-    assert ended.charge == charges.calculate((LineItem("echo", 2, PRICE),))
+    prediction = await line.service.wait(parent_prediction, 60)
+    assert (prediction.cost, prediction.credits) == (2 * PRICE, 2)
+    assert prediction.charge == charges.calculate((LineItem("echo", 2, PRICE),))
     assert await read_spent(line) == 2 * PRICE
 
 
 async def test_repeated_child_request_starts_one_prediction(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    whole = await parent(line, gate)
-    first = await line.run(parent=ParentRun(whole.id, "node 7", whole.model))
-    again = await line.run(parent=ParentRun(whole.id, "node 7", whole.model))
-    assert again == first
-    assert first.id == ids.derived(whole.id, "node 7")
-    assert len(first.id) == len(whole.id)
+    parent_prediction = await parent(line, gate)
+    first = await line.run(parent=ParentRun(parent_prediction.id, "node 7", parent_prediction.model))
+    second_prediction = await line.run(
+        parent=ParentRun(parent_prediction.id, "node 7", parent_prediction.model)
+    )
+    assert second_prediction == first
+    assert first.id == ids.derived(parent_prediction.id, "node 7")
+    assert len(first.id) == len(parent_prediction.id)
     gate.touch()
-    assert (await line.service.wait(whole, 60)).cost == PRICE
+    assert (await line.service.wait(parent_prediction, 60)).cost == PRICE
 
 
 async def test_abandoned_child_ends_with_its_parent(line: PipelineFixture, tmp_path: Path) -> None:
     watched = PipelineChildren(line.service, line.database)
-    whole = await watched.parent((await parent(line, tmp_path / "never")).id)
-    order = line.order("slow", parent=ParentRun(whole.id, "1", whole.model), extras={"seconds": 3600})
+    parent_prediction = await watched.parent((await parent(line, tmp_path / "never")).id)
+    order = line.order(
+        "slow", parent=ParentRun(parent_prediction.id, "1", parent_prediction.model), extras={"seconds": 3600}
+    )
     orphan = await line.service.submit(order)
-    await line.service.cancel(whole.id, Tenant.of(whole))
+    await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
     assert (await line.service.wait(orphan, 60)).state is PredictionState.CANCELED
     assert await read_spent(line) == 0
 
 
 async def test_children_of_a_canceled_parent_are_free(line: PipelineFixture, tmp_path: Path) -> None:
-    whole = await parent(line, tmp_path / "never")
-    done = await line.run(parent=ParentRun(whole.id, "1", whole.model))
+    parent_prediction = await parent(line, tmp_path / "never")
+    prediction = await line.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
     waits = await line.service.submit(
-        line.order("slow", parent=ParentRun(whole.id, "2", whole.model), extras={"seconds": 60})
+        line.order(
+            "slow",
+            parent=ParentRun(parent_prediction.id, "2", parent_prediction.model),
+            extras={"seconds": 60},
+        )
     )
     await line.service.cancel(waits.id, Tenant.of(waits))
     assert (await line.service.wait(waits, 60)).state is PredictionState.CANCELED
-    await line.service.cancel(whole.id, Tenant.of(whole))
-    assert (await line.service.wait(whole, 60)).state is PredictionState.CANCELED
-    part = await line.service.get(done.id, Tenant.of(done))
+    await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
+    assert (await line.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
+    part = await line.service.get(prediction.id, Tenant.of(prediction))
     assert (part.cost, itemize(part)) == (0, None)  # its output is withdrawn with its parent
-    assert itemize(await line.service.get(whole.id, Tenant.of(whole))) is None
+    assert itemize(await line.service.get(parent_prediction.id, Tenant.of(parent_prediction))) is None
     assert await read_spent(line) == 0
     with pytest.raises(errors.Conflict):
-        await line.run(parent=ParentRun(whole.id, "3", whole.model))
+        await line.run(parent=ParentRun(parent_prediction.id, "3", parent_prediction.model))
 
 
 @pytest.fixture
@@ -213,22 +221,26 @@ async def test_child_finishing_after_its_parent_keeps_no_result(
     either_line: PipelineFixture, tmp_path: Path, end: str
 ) -> None:
     line, gate = either_line, tmp_path / "child"
-    whole = await parent(line, tmp_path / "never")
-    order = line.order("chorus", parent=ParentRun(whole.id, "1", whole.model), extras={"gate": str(gate)})
+    parent_prediction = await parent(line, tmp_path / "never")
+    order = line.order(
+        "chorus",
+        parent=ParentRun(parent_prediction.id, "1", parent_prediction.model),
+        extras={"gate": str(gate)},
+    )
     late = await line.service.submit(order)
-    await running(line, whole)
+    await running(line, parent_prediction)
     await running(line, late)
     if end == "cancel":
-        await line.service.cancel(whole.id, Tenant.of(whole))
+        await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
     else:
-        attempt = (await line.service.get_any(whole.id)).attempt
+        attempt = (await line.service.get_any(parent_prediction.id)).attempt
         await line.database.write(
-            predictions.fail(whole.id, attempt, predictions.FailureRecord("x", "engine"))
+            predictions.fail(parent_prediction.id, attempt, predictions.FailureRecord("x", "engine"))
         )
-    assert (await line.service.wait(whole, 60)).is_terminal
+    assert (await line.service.wait(parent_prediction, 60)).is_terminal
     gate.touch()
-    ended = await line.service.wait(late, 60)
-    assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
+    prediction = await line.service.wait(late, 60)
+    assert (prediction.state, prediction.output, prediction.cost) == (PredictionState.FAILED, None, 0)
     assert await read_spent(line) == 0
 
 
@@ -236,12 +248,12 @@ async def test_unpaid_result_of_an_older_version_is_swept(
     either_line: PipelineFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = either_line
-    whole = await parent(line, tmp_path / "never")
-    part = await line.run(parent=ParentRun(whole.id, "1", whole.model))
+    parent_prediction = await parent(line, tmp_path / "never")
+    part = await line.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
     with monkeypatch.context() as older:
         older.setattr(refunds, "withdraw_children", lambda _parent_id: iter(()))
-        await line.service.cancel(whole.id, Tenant.of(whole))
-        assert (await line.service.wait(whole, 60)).state is PredictionState.CANCELED
+        await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
+        assert (await line.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
     (fault,) = await line.faults()
     assert fault.startswith(part.id)
     assert await line.database.write(refunds.sweep_children()) == 1

@@ -62,9 +62,9 @@ def test_remedy_of_an_engine_names_an_exact_command_or_variable(engine: EngineSp
 
 @pytest.mark.parametrize("model", LACKING, ids=lambda model: model.name)
 def test_refusal_without_engines_names_a_command_or_variable(model: Model) -> None:
-    with pytest.raises(errors.EngineUnavailable) as caught:
+    with pytest.raises(errors.EngineUnavailable) as excinfo:
         model.choose({}, NOTHING)
-    assert EXACT.search(caught.value.message), caught.value.message
+    assert EXACT.search(excinfo.value.message), excinfo.value.message
 
 
 def test_every_extra_that_a_remedy_installs_exists() -> None:
@@ -117,10 +117,10 @@ def test_remedy_omits_previews_if_the_request_refuses_them() -> None:
     terms = SelectionPolicy(
         previews=True, status_of=lambda name: EngineStatus(name == "hashed-embeddings"), full_only=True
     )
-    with pytest.raises(errors.EngineUnavailable) as caught:
+    with pytest.raises(errors.EngineUnavailable) as excinfo:
         CATALOG["embeddings"].choose({}, terms)
-    assert "`sixfold engines add embeddings`" in caught.value.message
-    assert "SIXFOLD_PREVIEWS" not in caught.value.message
+    assert "`sixfold engines add embeddings`" in excinfo.value.message
+    assert "SIXFOLD_PREVIEWS" not in excinfo.value.message
 
 
 MEDIA = [(model, each.name) for model in MODELS for each in model.media_inputs if model.price != "children"]

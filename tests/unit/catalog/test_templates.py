@@ -32,9 +32,9 @@ def test_each_hardware_costs_what_its_template_says() -> None:
     assert result.hardware_rate("piano", "gpu-16gb-a") == HardwareRate("gpu-16gb-a", 300_000)
     assert result.hardware_rate("text-to-3d", None) == HardwareRate("gpu-24gb-b", 540_000)
     for hardware in ("gpu-16gb-a", "gpu-9000"):
-        with pytest.raises(errors.InvalidInput) as caught:
+        with pytest.raises(errors.InvalidInput) as excinfo:
             result.hardware_rate("video-t2v", hardware)
-        assert caught.value.problems[0].input == "hardware"
+        assert excinfo.value.problems[0].input == "hardware"
 
 
 def test_template_with_unknown_hardware_is_refused() -> None:
@@ -62,20 +62,22 @@ async def test_run_times_are_estimated_from_earlier_runs(tmp_path: Path) -> None
     guess = times.until_end(result.model, result.engine, 0, cold=True)
     assert not times.has_sample(result.model, result.engine)
     durations = StepDurations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
-    done = msgspec.structs.replace(result, durations=durations)
-    times.on_event(done.id, StateChanged(done))
+    prediction = msgspec.structs.replace(result, durations=durations)
+    times.on_event(prediction.id, StateChanged(prediction))
     assert guess == 6.0
     assert times.has_sample(result.model, result.engine)
     assert times.until_end(result.model, result.engine, 0, cold=True) == 12.0
     assert times.until_end(result.model, result.engine, 2, cold=False) == 30.0
-    quick = msgspec.structs.replace(done, durations=msgspec.structs.replace(durations, run=0, cold_start=0))
+    quick = msgspec.structs.replace(
+        prediction, durations=msgspec.structs.replace(durations, run=0, cold_start=0)
+    )
     times.on_event(quick.id, StateChanged(quick))
     assert times.average(result.model, result.engine).run == pytest.approx(7.0)
     assert times.average(result.model, result.engine).start == pytest.approx(2.0)
-    running = msgspec.structs.replace(done, state=PredictionState.RUNNING, started_at=SECOND)
-    assert times.remaining(running, 0.5) == 0.0  # nothing has passed yet
-    assert times.remaining(running, 0.5) == 1.0
-    assert times.remaining(running, 0.0) == pytest.approx(5.0)
+    current_prediction = msgspec.structs.replace(prediction, state=PredictionState.RUNNING, started_at=SECOND)
+    assert times.remaining(current_prediction, 0.5) == 0.0  # nothing has passed yet
+    assert times.remaining(current_prediction, 0.5) == 1.0
+    assert times.remaining(current_prediction, 0.0) == pytest.approx(5.0)
 
 
 async def test_full_history_drops_its_oldest_events_with_a_notice(tmp_path: Path) -> None:
@@ -115,20 +117,25 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
 async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         queued = await built.service.submit(built.order())
-    done = msgspec.structs.replace(
+    prediction = msgspec.structs.replace(
         queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
     )
     for late in (0, 70_000):  # this process receives the end later than the other
-        moment = done.created_at + 50_000 + late
+        moment = prediction.created_at + 50_000 + late
         histories = EventHistories(lambda moment=moment: moment)
-        for event in (StateChanged(queued), StateChanged(done), StateChanged(done), LogEvent("late")):
+        for event in (
+            StateChanged(queued),
+            StateChanged(prediction),
+            StateChanged(prediction),
+            LogEvent("late"),
+        ):
             histories.add(queued.id, event)
         history = histories.get(queued.id)
         assert history is not None
-        assert [event for _, event in history.events] == [StateChanged(queued), StateChanged(done)]
+        assert [event for _, event in history.events] == [StateChanged(queued), StateChanged(prediction)]
         number = history.last
         assert number % 2 == 1
-        assert has_seen_end(done, number)
-        assert not has_seen_end(done, number - 1)
+        assert has_seen_end(prediction, number)
+        assert not has_seen_end(prediction, number - 1)
         assert not has_seen_end(queued, number)
-    assert not has_seen_end(done, 49)  # no end can have so low a number
+    assert not has_seen_end(prediction, 49)  # no end can have so low a number

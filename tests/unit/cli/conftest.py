@@ -54,16 +54,16 @@ class Commands:
 
     def ok(self, *words: str) -> Any:
         """Run a command with `--json` that must succeed; return its document."""
-        done = self(*words, "--json")
-        assert done.status == 0, done.err
-        return done.json
+        result = self(*words, "--json")
+        assert result.status == 0, result.err
+        return result.json
 
     def refused(self, *words: str) -> str:
         """Run a command that must fail; return its error message, which must be its only output."""
-        done = self(*words)
-        assert done.status == 1, done
-        assert done.out == ""
-        (line,) = done.err.splitlines()
+        result = self(*words)
+        assert result.status == 1, result
+        assert result.out == ""
+        (line,) = result.err.splitlines()
         assert line.startswith("sixfold: ")
         return line.removeprefix("sixfold: ")
 
@@ -125,7 +125,7 @@ def minimal(folder: Path) -> dict[str, str]:
 
 def program(folder: Path, *words: str, **environ: str) -> Done:
     """Run a command in a process of its own."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", *words],
         env={**minimal(folder), **environ},
         capture_output=True,
@@ -133,7 +133,7 @@ def program(folder: Path, *words: str, **environ: str) -> Done:
         timeout=START_SECONDS,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return Done(result.returncode, result.stdout, result.stderr)
 
 
 def inside(folder: Path, *words: str) -> Done:

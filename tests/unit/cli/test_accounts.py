@@ -103,16 +103,16 @@ def test_command_without_data_fails_and_creates_no_folder(sixfold: Commands, wor
 
 @pytest.mark.parametrize("words", [("account",), ("account", "make"), ("nothing",), ("key", "create")])
 def test_wrong_usage_is_status_2(sixfold: Commands, words: tuple[str, ...]) -> None:
-    done = sixfold(*words)
-    assert done.status == 2
-    assert "usage: sixfold" in done.err
+    result = sixfold(*words)
+    assert result.status == 2
+    assert "usage: sixfold" in result.err
 
 
 def test_unknown_option_shows_the_usage_of_its_command(sixfold: Commands) -> None:
-    done = sixfold("memory", "write", "a", "--text", "b")
-    assert done.status == 2
-    assert done.err.startswith("usage: sixfold memory write ")
-    assert done.err.endswith("sixfold memory write: error: unrecognized arguments: --text b\n")
+    result = sixfold("memory", "write", "a", "--text", "b")
+    assert result.status == 2
+    assert result.err.startswith("usage: sixfold memory write ")
+    assert result.err.endswith("sixfold memory write: error: unrecognized arguments: --text b\n")
 
 
 def test_password_is_read_from_stdin_and_stored_hashed(
@@ -192,9 +192,9 @@ def test_invalid_limit_is_refused_and_no_key_created(sixfold: Commands, limit: t
 
 def test_expiry_in_the_past_is_refused_and_no_key_created(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
-    done = sixfold("key", "create", "a@b.c", "--expires", "2001-01-01", "--json")
-    assert done.status == 1
-    assert "--expires must be in the future (got 2001-01-01)" in done.err
+    result = sixfold("key", "create", "a@b.c", "--expires", "2001-01-01", "--json")
+    assert result.status == 1
+    assert "--expires must be in the future (got 2001-01-01)" in result.err
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
@@ -266,9 +266,9 @@ def test_verify_detects_a_changed_ledger(sixfold: Commands) -> None:
     with sqlite3.connect(sixfold.folder / "sixfold.db") as connection:
         connection.execute("UPDATE account SET posted = posted + 1 WHERE email = 'a@b.c'")
     connection.close()
-    done = sixfold("ledger", "verify", "--json")
-    assert done.status == 1
-    assert len(done.json["faults"]) == 2
+    result = sixfold("ledger", "verify", "--json")
+    assert result.status == 1
+    assert len(result.json["faults"]) == 2
     assert "balance differs from the sum of its entries" in sixfold("ledger", "verify").err
 
 
@@ -314,10 +314,10 @@ def test_ledger_entries_show_the_calculation_of_each_charge(sixfold: Commands) -
 )
 def test_output_without_a_terminal_is_text_without_color(sixfold: Commands, words: tuple[str, ...]) -> None:
     sixfold.ok("account", "create", "a@b.c")
-    done = sixfold(*words)
-    assert (done.status, done.err) == (0, "")
-    assert done.out.strip()
-    assert "\x1b" not in done.out
+    result = sixfold(*words)
+    assert (result.status, result.err) == (0, "")
+    assert result.out.strip()
+    assert "\x1b" not in result.out
 
 
 def test_usage_is_printed_as_json_and_csv(sixfold: Commands) -> None:

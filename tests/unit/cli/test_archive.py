@@ -58,6 +58,6 @@ def test_missing_segment_file_fails_the_verification(sixfold: Commands) -> None:
     blob = sixfold.ok("archive", "list")["segments"][-1]["blob"]
     (sixfold.folder / "store" / blob).unlink()
     for words in (("archive", "verify"), ("ledger", "verify")):
-        done = sixfold(*words)
-        assert done.status == 1
-        assert "archive segment 3: its file is missing" in done.err
+        result = sixfold(*words)
+        assert result.status == 1
+        assert "archive segment 3: its file is missing" in result.err

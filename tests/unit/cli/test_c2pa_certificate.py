@@ -18,9 +18,9 @@ def test_certificate_is_created_once_with_a_private_key_file(tmp_path: Path) -> 
     assert certificates.algorithm(chain.read_bytes(), key.read_bytes()) == "es256"
     assert (key.stat().st_mode & 0o777, result["days"]) == (0o600, 30)
     before = key.read_bytes()
-    done = inside(tmp_path, "c2pa", "create")
-    assert (done.status, key.read_bytes()) == (1, before)
-    assert "already exists: move it to another folder" in done.err
+    final_result = inside(tmp_path, "c2pa", "create")
+    assert (final_result.status, key.read_bytes()) == (1, before)
+    assert "already exists: move it to another folder" in final_result.err
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_unusable_settings_are_refused_with_the_reason(
 
 def test_doctor_reports_an_unusable_certificate(tmp_path: Path) -> None:
     (tmp_path / "sixfold.toml").write_text('c2pa_key = "/nowhere/key.pem"\n', "utf-8")
-    done = inside(tmp_path, "doctor", "--json")
-    assert done.status == 1
-    assert any("c2pa_certificate is not set" in problem for problem in done.json["problems"])
+    result = inside(tmp_path, "doctor", "--json")
+    assert result.status == 1
+    assert any("c2pa_certificate is not set" in problem for problem in result.json["problems"])

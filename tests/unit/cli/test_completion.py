@@ -17,9 +17,9 @@ bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash
 
 
 def script(sixfold: Commands, shell: str) -> str:
-    done = sixfold("completion", shell)
-    assert done.status == 0
-    return done.out
+    result = sixfold("completion", shell)
+    assert result.status == 0
+    return result.out
 
 
 def complete(text: str, folder: Path, *words: str) -> list[str]:
@@ -27,7 +27,7 @@ def complete(text: str, folder: Path, *words: str) -> list[str]:
     request = " ".join(shlex.quote(word) for word in ("sixfold", *words))
     visible = """printf '%s\\n' "${COMPREPLY[@]}" """
     lines = [text, f"COMP_WORDS=({request})", f"COMP_CWORD={len(words)}", "_sixfold", visible]
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
         cwd=folder,
         capture_output=True,
@@ -35,8 +35,8 @@ def complete(text: str, folder: Path, *words: str) -> list[str]:
         timeout=20,
         check=False,
     )
-    assert done.stderr == ""
-    return done.stdout.split()
+    assert result.stderr == ""
+    return result.stdout.split()
 
 
 @bash

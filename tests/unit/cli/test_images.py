@@ -40,9 +40,9 @@ def test_image_model_is_added_run_reported_missing_and_removed(
 
     podman.said("rmi", "--force", IMAGE)
     start(folder, **socket)
-    refused = inside(folder, "run", "probe", "prompt=hello")
-    assert refused.status == 1
-    assert f"`docker pull {IMAGE}`" in refused.err
+    result = inside(folder, "run", "probe", "prompt=hello")
+    assert result.status == 1
+    assert f"`docker pull {IMAGE}`" in result.err
     assert inside(folder, "model", "remove", "probe").status == 0
     assert inside(folder, "model", "list", "--json").json == {"models": []}
     assert inside(folder, "model", "remove", "probe").status == 1
@@ -64,9 +64,9 @@ def test_folder_is_built_run_isolated_and_removed(podman: Podman, start: Starter
     (remaining,) = (folder / "spaces").iterdir()
     assert remaining.name in podman.said("images")
     (space / "Dockerfile").write_text("FROM scratch\nCOPY nothing /nothing\n")
-    refused = inside(folder, "space", "import", str(space))
-    assert refused.status == 1
-    assert "cannot be built" in refused.err
+    result = inside(folder, "space", "import", str(space))
+    assert result.status == 1
+    assert "cannot be built" in result.err
     assert server.stop() == 0
     assert podman.said("ps", "-aq") == "", "no container is left"
 
@@ -75,6 +75,6 @@ def test_other_files_are_refused_with_the_command_for_them(tmp_path: Path) -> No
     (tmp_path / "small.gguf").write_bytes(b"GGUF")
     (tmp_path / "notes.txt").write_text("x")
     for name, meant in (("small.gguf", "engines add chat"), (".", "space import"), ("notes.txt", "FILE.py")):
-        refused = inside(tmp_path / "data", "model", "add", str(tmp_path / name))
-        assert refused.status == 1
-        assert meant in refused.err
+        result = inside(tmp_path / "data", "model", "add", str(tmp_path / name))
+        assert result.status == 1
+        assert meant in result.err

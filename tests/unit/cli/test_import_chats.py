@@ -154,9 +154,9 @@ def test_openwebui_export_needs_an_account(owner: Commands, tmp_path: Path) -> N
     file.write_text(
         json.dumps([{"id": "w9", "title": "Seas", "chat": openwebui_body("Which sea?", "The Black Sea.")}])
     )
-    refused = owner("import", "openwebui", str(file))
-    assert refused.status == 1
-    assert "--account" in refused.err
+    result = owner("import", "openwebui", str(file))
+    assert result.status == 1
+    assert "--account" in result.err
     done = owner.ok("import", "openwebui", str(file), "--account", ANN, "--write")
     assert done["chats"] == 1
     assert list(stored_chats(owner, ANN)) == ["Seas"]
@@ -179,14 +179,14 @@ def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch:
         (empty, "does not contain conversations.json"),
         (str(cut), ""),
     ):
-        refused = owner("import", "chatgpt", file, "--account", ANN, "--write")
-        assert refused.status == 1, file
-        assert words in refused.err
-        assert "Traceback" not in refused.err
+        result = owner("import", "chatgpt", file, "--account", ANN, "--write")
+        assert result.status == 1, file
+        assert words in result.err
+        assert "Traceback" not in result.err
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    refused = owner("import", "openwebui", str(broken), "--write")
-    assert (refused.status, "not a database of Open WebUI" in refused.err) == (1, True)
+    result = owner("import", "openwebui", str(broken), "--write")
+    assert (result.status, "not a database of Open WebUI" in result.err) == (1, True)
 
 
 def test_chat_above_a_limit_is_not_imported(

@@ -196,8 +196,8 @@ def test_texts_above_the_total_limit_are_refused(
     sixfold: Commands, export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sixfold.cli.imports.openwebui_documents.MAX_BYTES", 20)
-    refused = sixfold("import", "openwebui", str(export), "--write")
-    assert (refused.status, "more than 20 characters in total" in refused.err) == (1, True)
+    result = sixfold("import", "openwebui", str(export), "--write")
+    assert (result.status, "more than 20 characters in total" in result.err) == (1, True)
 
 
 def test_unknown_tables_are_reported_and_give_no_documents(sixfold: Commands, export: Path) -> None:

@@ -255,8 +255,8 @@ async def test_server_serves_an_imported_alias(tmp_path: Path, start: Starter) -
         folder = tmp_path / "data"
         words = ("account", "create", "a@b.c", "--credit", "1", "--json")
         account = (await asyncio.to_thread(inside, folder, *words)).json
-        done = inside(folder, "import", "litellm", str(tmp_path / "config.yaml"), "--write")
-        assert done.status == 0, done.err
+        result = inside(folder, "import", "litellm", str(tmp_path / "config.yaml"), "--write")
+        assert result.status == 0, result.err
         server = await asyncio.to_thread(start, folder)
         async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=30) as client:
             response = await client.post(
@@ -266,6 +266,6 @@ async def test_server_serves_an_imported_alias(tmp_path: Path, start: Starter) -
             )
         assert response.status_code == 200, response.text
         usage = response.json()["usage"]
-        visible = await asyncio.to_thread(inside, folder, "account", "show", "a@b.c", "--json")
+        visible_result = await asyncio.to_thread(inside, folder, "account", "show", "a@b.c", "--json")
         cost = usage["prompt_tokens"] + 2 * usage["completion_tokens"]
-        assert money.parse_usd(visible.json["balance_usd"]) == money.MICROS_PER_USD - cost
+        assert money.parse_usd(visible_result.json["balance_usd"]) == money.MICROS_PER_USD - cost

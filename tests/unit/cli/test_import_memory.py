@@ -39,8 +39,8 @@ def run_import(tmp_path: Path, command: str, content: bytes) -> subprocess.Compl
 
 
 def test_memory_from_before_the_import_is_not_counted(tmp_path: Path) -> None:
-    done = run_import(tmp_path, "openwebui", b"[]")
-    assert (done.returncode, done.stderr) == (0, ""), done
+    result = run_import(tmp_path, "openwebui", b"[]")
+    assert (result.returncode, result.stderr) == (0, ""), result
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,10 @@ def test_memory_from_before_the_import_is_not_counted(tmp_path: Path) -> None:
     ids=["chatgpt", "openwebui"],
 )
 def test_a_file_that_would_fill_the_memory_is_refused(tmp_path: Path, command: str, content: bytes) -> None:
-    done = run_import(tmp_path, command, content)
-    assert (done.returncode, "takes more than 600 MiB of memory to read" in done.stderr) == (1, True), done
+    result = run_import(tmp_path, command, content)
+    assert (result.returncode, "takes more than 600 MiB of memory to read" in result.stderr) == (1, True), (
+        result
+    )
 
 
 def levels(first: str, template: str) -> str:

@@ -48,8 +48,8 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
         "render": (f"project={json.dumps(PROJECT)}", "-o", f"{folder}/film.mp4"),
     }
     for model, words in orders.items():
-        done = inside(server.folder, "run", model, *words)
-        assert done.status == 0, done.err
+        result = inside(server.folder, "run", model, *words)
+        assert result.status == 0, result.err
     return {path.stem: path for path in folder.iterdir()}
 
 
@@ -60,15 +60,15 @@ def test_replay_reproduces_the_file_byte_for_byte(
     server: Server, outputs: Mapping[str, Path], name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = inside(server.folder, "replay", str(outputs[name]), "-o", str(target))
-    assert (done.status, done.err) == (0, "")
+    result = inside(server.folder, "replay", str(outputs[name]), "-o", str(target))
+    assert (result.status, result.err) == (0, "")
     assert target.read_bytes() == outputs[name].read_bytes()
 
 
 def test_replay_check_writes_no_file(server: Server, outputs: Mapping[str, Path]) -> None:
     before = sorted(outputs["photo"].parent.iterdir())
-    done = inside(server.folder, "replay", str(outputs["photo"]), "--check", "--json")
-    assert done.json == {
+    result = inside(server.folder, "replay", str(outputs["photo"]), "--check", "--json")
+    assert result.json == {
         "file": str(outputs["photo"]),
         "identical": True,
         "output": None,
@@ -82,19 +82,19 @@ def test_replay_check_writes_no_file(server: Server, outputs: Mapping[str, Path]
 def test_check_detects_an_edited_file(server: Server, outputs: Mapping[str, Path], tmp_path: Path) -> None:
     edited = tmp_path / "edited.png"
     edited.write_bytes(outputs["photo"].read_bytes() + b"more")
-    done = inside(server.folder, "replay", str(edited), "--check")
-    assert done.status == 1
-    assert "has different bytes" in done.err
+    result = inside(server.folder, "replay", str(edited), "--check")
+    assert result.status == 1
+    assert "has different bytes" in result.err
 
 
 def test_replay_without_the_parent_names_the_missing_file(
     outputs: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    done = inside(tmp_path, "replay", str(outputs["style"]), "--check")
-    assert done.status == 1
-    assert "pass the file with --parent" in done.err
-    done = inside(tmp_path, "replay", str(outputs["style"]), "--check", "--parent", str(outputs["photo"]))
-    assert done.status == 0, done.err
+    result = inside(tmp_path, "replay", str(outputs["style"]), "--check")
+    assert result.status == 1
+    assert "pass the file with --parent" in result.err
+    result = inside(tmp_path, "replay", str(outputs["style"]), "--check", "--parent", str(outputs["photo"]))
+    assert result.status == 0, result.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,9 +128,9 @@ def test_a_forged_manifest_is_invalid_and_not_replayed(
     forged = tmp_path / "forged.png"
     forged.write_bytes(embed.embed(data, "image/png", text.replace('"seed":7', '"seed":8')))
     assert inside(server.folder, "inspect", str(forged), "--json").json["signature"] == "invalid"
-    done = inside(server.folder, "replay", str(forged), "--check")
-    assert done.status == 1
-    assert "changed after it was signed" in done.err
+    result = inside(server.folder, "replay", str(forged), "--check")
+    assert result.status == 1
+    assert "changed after it was signed" in result.err
 
 
 @pytest.mark.parametrize("command", ["inspect", "replay"])
@@ -144,7 +144,7 @@ def test_file_without_a_manifest_fails_with_one_sentence(
         (tmp_path, "not a folder"),
         (tmp_path / "x", "No such file"),
     ):
-        done = inside(server.folder, command, str(path))
-        assert done.status == 1
-        assert sentence in done.err
-        assert len(done.err.splitlines()) == 1
+        result = inside(server.folder, command, str(path))
+        assert result.status == 1
+        assert sentence in result.err
+        assert len(result.err.splitlines()) == 1

@@ -90,10 +90,10 @@ def change(folder: Path, statement: str) -> None:
 def test_doctor_names_each_problem(sixfold: Commands, statement: str, problem: str) -> None:
     sixfold.ok("account", "create", "a@b.c")
     change(sixfold.folder, statement)
-    done = sixfold("doctor", "--json")
-    assert done.status == 1
-    assert any(problem in result for result in done.json["problems"])
-    assert problem in done.err
+    final_result = sixfold("doctor", "--json")
+    assert final_result.status == 1
+    assert any(problem in result for result in final_result.json["problems"])
+    assert problem in final_result.err
 
 
 def test_invalid_database_file_fails_with_one_sentence(sixfold: Commands) -> None:

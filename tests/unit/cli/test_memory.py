@@ -36,7 +36,7 @@ def memory(server: Server, *words: str, **environ: str) -> Done:
 
 
 def run_with_input(server: Server, text: str, *words: str) -> Done:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", "memory", *words],
         env=minimal(server.folder),
         input=text,
@@ -45,14 +45,14 @@ def run_with_input(server: Server, text: str, *words: str) -> Done:
         timeout=60,
         check=False,
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return Done(result.returncode, result.stdout, result.stderr)
 
 
 def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:
-    done = run_with_input(
+    result = run_with_input(
         server, "# Ann\nAnn likes zeppelins.\n", "write", "people/ann", "--tag", "team", "--type", "person"
     )
-    assert (done.status, done.out) == (0, "  people/ann  version 1  Ann\n")
+    assert (result.status, result.out) == (0, "  people/ann  version 1  Ann\n")
     assert (
         memory(server, "search", "who", "likes", "zeppelins")
         .out.splitlines()[0]
@@ -100,11 +100,11 @@ def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:
 def test_failed_memory_command_prints_one_sentence(
     empty_server: Server, words: tuple[str, ...], sentence: str
 ) -> None:
-    done = memory(empty_server, *words)
-    assert (done.status, done.out) == (1, "")
-    assert done.err.startswith("sixfold: ")
-    assert sentence in done.err
-    assert done.err.count("\n") == 1
+    result = memory(empty_server, *words)
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("sixfold: ")
+    assert sentence in result.err
+    assert result.err.count("\n") == 1
 
 
 def test_a_lost_update_is_refused(server: Server) -> None:
@@ -173,8 +173,8 @@ def test_sync_copies_changes_between_folder_and_memory(server: Server, tmp_path:
     memory(server, "sync", str(folder))
     assert (folder / "Odder: Name.md").read_text() == "odd"
     (folder / "bad.md").write_bytes(b"\xff")
-    refused = memory(server, "sync", str(folder))
-    assert (refused.status, "bad.md: The body must be UTF-8 text" in refused.out) == (1, True)
+    result = memory(server, "sync", str(folder))
+    assert (result.status, "bad.md: The body must be UTF-8 text" in result.out) == (1, True)
 
 
 def test_watch_runs_until_interrupted_and_locks_the_folder(server: Server, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def targets(parser: argparse.ArgumentParser) -> Iterator[str]:
 def test_every_other_command_and_the_client_can_be_imported(tmp_path: Path) -> None:
     modules = sorted(set(targets(build_parser())) - dispatch._LINUX_ONLY)
     assert {"client", "run", "mcp"} & set(modules)
-    done = on("win32", tmp_path, *modules, program=IMPORTS)
-    assert (done.stdout, done.stderr) == ("", "")
+    result = on("win32", tmp_path, *modules, program=IMPORTS)
+    assert (result.stdout, result.stderr) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_every_other_command_and_the_client_can_be_imported(tmp_path: Path) -> N
     [("darwin", "serve"), ("win32", "serve"), ("darwin", "worker"), ("win32", "doctor"), ("darwin", "move")],
 )
 def test_server_requires_linux_before_creating_files(tmp_path: Path, system: str, command: str) -> None:
-    done = on(system, tmp_path, command)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
+    result = on(system, tmp_path, command)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
         f"sixfold: `sixfold {command}` requires Linux (this is {system}): use WSL 2, a virtual machine or "
         "the container image. Commands that only call a server work here with --api-url.\n"
     )
@@ -101,9 +101,9 @@ def test_server_requires_linux_before_creating_files(tmp_path: Path, system: str
 
 @pytest.mark.parametrize("words", [("--help",), ("memory", "--help")], ids=" ".join)
 def test_help_is_available_on_every_system(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = on("win32", tmp_path, *words)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "sixfold" in done.stdout
+    result = on("win32", tmp_path, *words)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "sixfold" in result.stdout
 
 
 @pytest.mark.slow  # six programs
@@ -117,7 +117,7 @@ async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
             for words in commands
         ]
         ended = await asyncio.gather(*runs)
-    assert [(done.returncode, done.stderr) for done in ended if done.returncode] == []
+    assert [(result.returncode, result.stderr) for result in ended if result.returncode] == []
     assert "ra1" in ended[0].stdout
 
 
@@ -127,7 +127,7 @@ def test_make_serve_requires_linux_before_creating_files(tmp_path: Path) -> None
     uname = programs / "uname"
     uname.write_text("#!/bin/sh\necho Darwin\n")
     uname.chmod(0o755)
-    done = subprocess.run(
+    result = subprocess.run(
         ["/bin/sh", str(source.ROOT / "tools" / "setup.sh"), "embedded"],
         env={"PATH": f"{programs}:{os.defpath}", "VENV": str(tmp_path / "venv")},
         capture_output=True,
@@ -135,8 +135,8 @@ def test_make_serve_requires_linux_before_creating_files(tmp_path: Path) -> None
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
         "Sixfold's server needs Linux, and this is Darwin: "
         "use WSL 2, a virtual machine or the container image.\n"
     )

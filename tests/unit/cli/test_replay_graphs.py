@@ -32,8 +32,8 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
     result: dict[str, Path] = {}
     for slug, (name, *words) in ORDERS.items():
         result[slug] = folder / name
-        done = inside(server.folder, "run", f"space:{slug}", *words, "-o", str(result[slug]))
-        assert done.status == 0, done.err
+        final_result = inside(server.folder, "run", f"space:{slug}", *words, "-o", str(result[slug]))
+        assert final_result.status == 0, final_result.err
     return result
 
 
@@ -42,8 +42,8 @@ def test_output_of_a_space_is_replayed_to_the_byte(
     server: Server, outputs: Mapping[str, Path], slug: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = inside(server.folder, "replay", str(outputs[slug]), "-o", str(target))
-    assert (done.status, done.err) == (0, "")
+    result = inside(server.folder, "replay", str(outputs[slug]), "-o", str(target))
+    assert (result.status, result.err) == (0, "")
     assert target.read_bytes() == outputs[slug].read_bytes()
 
 
@@ -80,10 +80,10 @@ def test_replay_refuses_non_embedded_engines_by_name(
 ) -> None:
     path = tmp_path / "theirs.png"
     path.write_bytes(_picture({"1": node, "2": SAVED}, "comfyui-prompt"))
-    done = inside(tmp_path / "nothing", "replay", str(path), "--check")
-    assert done.status == 1
-    assert sentence in done.err
-    assert len(done.err.splitlines()) == 1
+    result = inside(tmp_path / "nothing", "replay", str(path), "--check")
+    assert result.status == 1
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1
 
 
 def test_workflow_stored_in_the_image_is_replayed(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_workflow_stored_in_the_image_is_replayed(tmp_path: Path) -> None:
     }
     path, target = tmp_path / "blue.png", tmp_path / "again.png"
     path.write_bytes(_picture(graph, "space:of-somebody"))
-    done = inside(tmp_path / "nothing", "replay", str(path), "-o", str(target))
-    assert done.status == 1  # the pixel above is not what that graph makes
-    assert "has different bytes" in done.err
+    result = inside(tmp_path / "nothing", "replay", str(path), "-o", str(target))
+    assert result.status == 1  # the pixel above is not what that graph makes
+    assert "has different bytes" in result.err
     assert inside(tmp_path / "nothing", "replay", str(target), "--check").status == 0
     assert not (tmp_path / "nothing").exists()
     assert embed.extract(target.read_bytes()) == embed.extract(path.read_bytes())
@@ -124,8 +124,8 @@ def imported_folder(server: Server, tmp_path_factory: pytest.TempPathFactory) ->
     for name, graph in IMPORTED.items():
         file = folder / f"{name}.json"
         file.write_text(json.dumps(graph))
-        done = inside(server.folder, "workflow", "run", str(file), "-o", str(folder / name))
-        assert done.status == 0, done.err
+        result = inside(server.folder, "workflow", "run", str(file), "-o", str(folder / name))
+        assert result.status == 0, result.err
     return folder
 
 
@@ -134,20 +134,20 @@ def test_imported_workflow_output_is_replayed_on_its_server(
     server: Server, imported_folder: Path, name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = inside(server.folder, "replay", str(imported_folder / name), "-o", str(target))
-    assert (done.status, done.err) == (0, "")
+    result = inside(server.folder, "replay", str(imported_folder / name), "-o", str(target))
+    assert (result.status, result.err) == (0, "")
     assert target.read_bytes() == (imported_folder / name).read_bytes()
 
 
 def test_audio_of_a_workflow_is_not_replayed_on_another_server(imported_folder: Path, tmp_path: Path) -> None:
-    done = inside(tmp_path, "replay", str(imported_folder / "rain.mp3"), "--check")
-    assert (done.status, len(done.err.splitlines())) == (1, 1)
-    assert f"{tmp_path} has no record of the run" in done.err
+    result = inside(tmp_path, "replay", str(imported_folder / "rain.mp3"), "--check")
+    assert (result.status, len(result.err.splitlines())) == (1, 1)
+    assert f"{tmp_path} has no record of the run" in result.err
 
 
 def test_replay_of_an_image_without_its_graph_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "gone.png"
     path.write_bytes(_picture(None, "space:of-somebody"))
-    done = inside(tmp_path / "nothing", "replay", str(path), "--check")
-    assert done.status == 1
-    assert "does not contain its graph" in done.err
+    result = inside(tmp_path / "nothing", "replay", str(path), "--check")
+    assert result.status == 1
+    assert "does not contain its graph" in result.err

@@ -128,12 +128,12 @@ async def test_own_port_is_not_reported_as_a_model_server(
 
 async def test_model_table_agrees_with_the_detected_servers(tmp_path: Path) -> None:
     async with comfyui() as comfy:
-        seen = await look(tmp_path, comfyui_url=comfy.url, probe=False)
-    row = next(row for row in seen.found if row["name"] == "ComfyUI")
+        report = await look(tmp_path, comfyui_url=comfy.url, probe=False)
+    row = next(row for row in report.found if row["name"] == "ComfyUI")
     assert (row["state"], row["found"]) == ("found", f"0.8.0 at {comfy.url}")
     assert row["unlocks"].startswith("text-to-image, image-to-image, fill by sd_xl_base_1.0.safetensors; ")
     assert "upscale by RealESRGAN_x4plus.safetensors" in row["unlocks"]
-    served = {model["model"]: (model["engine"], model["quality"]) for model in seen.models}
+    served = {model["model"]: (model["engine"], model["quality"]) for model in report.models}
     assert served["ra1"] == ("comfyui-image", "full")
     assert served["upscaler"] == ("comfyui-upscale", "full")
 
@@ -273,19 +273,19 @@ async def test_slow_refresh_of_resources_is_not_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sixfold.engines.resources._REFRESH_SECONDS", 0.01)
-    ended, runs = asyncio.Event(), 0
+    end_event, runs = asyncio.Event(), 0
 
     async def slow() -> None:
         nonlocal runs
         runs += 1
-        await ended.wait()
+        await end_event.wait()
 
     configured = settings.load({}, data_dir=tmp_path, probe=False)
     resources = InstalledResources(configured, (), None, lambda: (), (slow,))
     await resources.refresh()
     await resources.refresh()
     assert runs == 1
-    ended.set()
+    end_event.set()
 
 
 def test_banner_names_some_keys_of_providers_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

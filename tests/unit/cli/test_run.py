@@ -35,22 +35,22 @@ def size_of(png: Path) -> tuple[int, int]:
 
 def test_run_saves_the_image_and_prints_the_receipt(server: Server, tmp_path: Path) -> None:
     words = ("ra2", "prompt=a hill", "seed=1", *SMALL, "-o", str(tmp_path / "hill.png"))
-    done = program(server.folder, "run", *words)
-    assert (done.status, done.err) == (0, "")
+    result = program(server.folder, "run", *words)
+    assert (result.status, result.err) == (0, "")
     assert size_of(tmp_path / "hill.png") == (64, 64)
-    assert "priced      held        queued      run         stored      captured" in done.out
-    assert "0.04 USD" in done.out
+    assert "priced      held        queued      run         stored      captured" in result.out
+    assert "0.04 USD" in result.out
     assert [path.name for path in tmp_path.iterdir()] == ["hill.png"]
 
 
 def test_json_output_has_the_prediction_and_the_files(server: Server, tmp_path: Path) -> None:
-    done = run(server, "anime", "prompt=a cat", "num_images=2", "-o", f"{tmp_path}/out/", "--json")
-    assert done.status == 0
-    assert done.json["status"] == "succeeded"
-    assert done.json["cost"] == "0.014"
-    assert [step["name"] for step in done.json["receipt"]][-1] == "captured"
-    assert sorted(done.json["files"]) == sorted(str(path) for path in (tmp_path / "out").iterdir())
-    assert len(done.json["files"]) == 2
+    result = run(server, "anime", "prompt=a cat", "num_images=2", "-o", f"{tmp_path}/out/", "--json")
+    assert result.status == 0
+    assert result.json["status"] == "succeeded"
+    assert result.json["cost"] == "0.014"
+    assert [step["name"] for step in result.json["receipt"]][-1] == "captured"
+    assert sorted(result.json["files"]) == sorted(str(path) for path in (tmp_path / "out").iterdir())
+    assert len(result.json["files"]) == 2
 
 
 def test_several_output_files_are_numbered(server: Server, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_several_output_files_are_numbered(server: Server, tmp_path: Path) -> No
 
 def test_non_file_output_is_saved_to_the_named_path(server: Server, tmp_path: Path) -> None:
     order = ("motion-model", "prompt=walk", "steps=2")
-    visible = run(server, *order)
-    assert '"pelvis"' in visible.out
+    result = run(server, *order)
+    assert '"pelvis"' in result.out
     remaining = run(server, *order, "-o", str(tmp_path / "poses"))
     assert '"pelvis"' not in remaining.out
     assert str(tmp_path / "poses.json") in remaining.out
@@ -77,8 +77,8 @@ def test_file_argument_is_uploaded(server: Server, tmp_path: Path) -> None:
 
 
 def test_prompt_can_begin_with_an_at_sign(server: Server) -> None:
-    done = run(server, "ra2", "prompt=@home", *SMALL, "--json", "-o", str(server.folder.parent / "at.png"))
-    assert done.json["input"]["prompt"] == "@home"
+    result = run(server, "ra2", "prompt=@home", *SMALL, "--json", "-o", str(server.folder.parent / "at.png"))
+    assert result.json["input"]["prompt"] == "@home"
 
 
 @pytest.mark.parametrize(
@@ -98,23 +98,23 @@ def test_prompt_can_begin_with_an_at_sign(server: Server) -> None:
     ],
 )
 def test_failed_run_prints_one_sentence(server: Server, words: tuple[str, ...], sentence: str) -> None:
-    done = run(server, *words)
-    assert done.status == 1
-    assert sentence in done.err
-    assert len(done.err.splitlines()) == 1
-    assert done.out == ""
+    result = run(server, *words)
+    assert result.status == 1
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1
+    assert result.out == ""
 
 
 def test_wrong_key_is_named_in_the_error(server: Server) -> None:
-    done = run(server, "ra1", "prompt=x", SIXFOLD_API_KEY="sf_wrong")
-    assert done.status == 1
-    assert "does not accept this key" in done.err
+    result = run(server, "ra1", "prompt=x", SIXFOLD_API_KEY="sf_wrong")
+    assert result.status == 1
+    assert "does not accept this key" in result.err
 
 
 def test_run_without_a_server_names_the_command_to_start_one(tmp_path: Path) -> None:
-    done = program(tmp_path, "run", "ra1", "prompt=x", SIXFOLD_PORT="9")
-    assert done.status == 1
-    assert "start one with `sixfold serve`" in done.err
+    result = program(tmp_path, "run", "ra1", "prompt=x", SIXFOLD_PORT="9")
+    assert result.status == 1
+    assert "start one with `sixfold serve`" in result.err
 
 
 def test_local_key_is_not_sent_to_other_hosts(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_local_key_is_not_sent_to_other_hosts(tmp_path: Path) -> None:
         "print([ServerClient.of(argparse.Namespace(data_dir=None, api_url=url))._api_key for url in"
         " ('http://127.0.0.1:1', 'http://six.example', None)])"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], env=minimal(tmp_path), capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['sf_secret', None, 'sf_secret']"
+    assert result.stdout.strip() == "['sf_secret', None, 'sf_secret']"
 
 
 def test_every_model_is_listed_with_its_inputs(server: Server) -> None:
@@ -144,9 +144,9 @@ def test_predictions_are_listed_newest_first_with_receipts(server: Server) -> No
     listed = program(server.folder, "predictions", "--limit", "2", "--json").json["predictions"]
     assert [row["id"] for row in listed] == results[::-1]
     assert results[0] in program(server.folder, "predictions").out
-    visible = program(server.folder, "predictions", results[0])
-    assert "captured" in visible.out
-    assert visible.status == 0
+    result = program(server.folder, "predictions", results[0])
+    assert "captured" in result.out
+    assert result.status == 0
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_predictions_are_listed_newest_first_with_receipts(server: Server) -> No
 def test_unknown_predictions_fail_with_one_sentence(
     server: Server, words: tuple[str, ...], sentence: str
 ) -> None:
-    done = program(server.folder, "predictions", *words)
-    assert done.status == 1
-    assert sentence in done.err
+    result = program(server.folder, "predictions", *words)
+    assert result.status == 1
+    assert sentence in result.err
 
 
 def test_canceled_run_is_free(start: Starter, tmp_path: Path) -> None:
@@ -209,27 +209,29 @@ def test_interrupted_run_prints_how_to_find_it(start: Starter, tmp_path: Path) -
 def test_failed_run_prints_its_reason_and_exits_with_1(start: Starter, tmp_path: Path) -> None:
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=fail"}
     server = start(tmp_path / "data", **environ)
-    done = run(server, "ra2", "prompt=x", *SMALL, "--json")
-    assert done.status == 1
-    assert json.loads(done.out)["status"] == "failed"
+    result = run(server, "ra2", "prompt=x", *SMALL, "--json")
+    assert result.status == 1
+    assert json.loads(result.out)["status"] == "failed"
     assert "failed: nothing was charged" in run(server, "ra2", "prompt=x", *SMALL).out
 
 
 def test_quote_prints_the_price_without_a_run(server: Server, tmp_path: Path) -> None:
-    done = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-24gb-b")
-    assert (done.status, done.err) == (0, "")
-    assert "0.09 USD" in done.out  # 0.54 USD an hour for 600 s
+    result = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-24gb-b")
+    assert (result.status, result.err) == (0, "")
+    assert "0.09 USD" in result.out  # 0.54 USD an hour for 600 s
     response = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--json").json
     assert set(response) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
-    refused = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-9000")
-    assert (refused.status, "got gpu-9000" in refused.err) == (1, True)
+    refused_result = run(
+        server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-9000"
+    )
+    assert (refused_result.status, "got gpu-9000" in refused_result.err) == (1, True)
 
 
 def test_a_mounted_file_is_an_input(server: Server, tmp_path: Path) -> None:
     photo = _picture(tmp_path)
     named = ("image=/mnt/sixfold/artifacts/photo", "--mount", f"photo={photo}")
-    done = run(server, "bg-remover", *named, "-o", str(tmp_path / "cut.png"))
-    assert (done.status, done.err) == (0, "")
+    result = run(server, "bg-remover", *named, "-o", str(tmp_path / "cut.png"))
+    assert (result.status, result.err) == (0, "")
     assert size_of(tmp_path / "cut.png") == (64, 64)
     missing = run(server, "bg-remover", "image=x", "--mount", "photo=/nowhere.png")
     assert "must be NAME=FILE with an existing file" in missing.err

@@ -47,16 +47,16 @@ def test_second_start_prints_the_path_of_the_key_only(start: Starter, tmp_path: 
 
 
 def test_two_servers_never_share_a_folder(server: Server) -> None:
-    done = program(server.folder, "serve", "--port", "0")
-    assert (done.status, done.out) == (1, "")
-    assert f"process {server.process.pid}" in done.err
-    assert server.url in done.err
+    result = program(server.folder, "serve", "--port", "0")
+    assert (result.status, result.out) == (1, "")
+    assert f"process {server.process.pid}" in result.err
+    assert server.url in result.err
 
 
 def test_data_folder_is_unlocked_after_a_kill(start: Starter, tmp_path: Path) -> None:
     start(tmp_path / "data").stop(signal.SIGKILL)
-    again = start(tmp_path / "data")
-    assert again.stop() == 0
+    second_server = start(tmp_path / "data")
+    assert second_server.stop() == 0
 
 
 def test_scratch_of_former_processes_is_deleted(start: Starter, tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_scratch_of_former_processes_is_deleted(start: Starter, tmp_path: Path) 
 
 def test_used_port_fails_with_one_sentence_and_no_account(server: Server, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
-    done = program(tmp_path / "other", "serve", "--port", port)
-    assert (done.status, done.out) == (1, "")
-    assert f"Port {port}" in done.err
-    assert "--port 0" in done.err
+    result = program(tmp_path / "other", "serve", "--port", port)
+    assert (result.status, result.out) == (1, "")
+    assert f"Port {port}" in result.err
+    assert "--port 0" in result.err
     assert not (tmp_path / "other" / "local.key").exists()
 
 
@@ -96,18 +96,18 @@ def test_public_server_needs_an_origin_and_an_account(
 ) -> None:
     if account:
         assert inside(tmp_path, "account", "create", "a@b.c").status == 0
-    done = program(tmp_path, "serve", "--host", host, "--port", "0", *options)
-    assert done.status == 1
-    assert sentence in done.err
-    assert len(done.err.splitlines()) == 1
+    result = program(tmp_path, "serve", "--host", host, "--port", "0", *options)
+    assert result.status == 1
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1
     assert not (tmp_path / "local.key").exists()
 
 
 def test_public_server_with_only_the_local_account_is_refused(start: Starter, tmp_path: Path) -> None:
     start(tmp_path / "data").stop()
-    done = program(tmp_path / "data", "serve", "--host", "0.0.0.0", "--port", "0", *PUBLIC)
-    assert done.status == 1
-    assert "there is only the local account" in done.err
+    result = program(tmp_path / "data", "serve", "--host", "0.0.0.0", "--port", "0", *PUBLIC)
+    assert result.status == 1
+    assert "there is only the local account" in result.err
 
 
 def test_public_server_with_both_creates_no_local_account(start: Starter, tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_routes_of_disabled_apis_return_404(start: Starter, tmp_path: Path) -> N
     server = start(tmp_path / "data", "--areas", "imagekit")
     assert ask(f"{server.url}/api/containers/predictions", local_key(server)) == 404
     (line,) = [line for line in server.banner.splitlines() if line.startswith("curl ")]
-    visible = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(visible.stdout)["email"] == "local@localhost"
+    process = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(process.stdout)["email"] == "local@localhost"
     assert server.stop(signal.SIGINT) == 0
 
 
@@ -198,33 +198,33 @@ HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
 
 def wait_for_run(server: Server) -> None:
     while True:
-        listed = inside(server.folder, "predictions", "--json")
-        if any(row["status"] == "running" for row in json.loads(listed.out)["predictions"]):
+        result = inside(server.folder, "predictions", "--json")
+        if any(row["status"] == "running" for row in json.loads(result.out)["predictions"]):
             return
 
 
 def test_waiting_request_is_answered_202_at_shutdown(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", **HANGING, SIXFOLD_DRAIN_SECONDS="1")
-    waiting = order(server, "ra1")
+    pending_connection = order(server, "ra1")
     wait_for_run(server)
     assert server.stop() == 0
-    answer = waiting.getresponse()
+    answer = pending_connection.getresponse()
     assert answer.status == 202
     prediction = json.loads(answer.read())
-    waiting.close()
-    again = start(tmp_path / "data")
-    visible = inside(tmp_path / "data", "predictions", prediction["id"], "--json")
-    assert json.loads(visible.out)["status"] in {"queued", "starting", "running", "succeeded"}
-    assert again.stop() == 0
+    pending_connection.close()
+    second_server = start(tmp_path / "data")
+    result = inside(tmp_path / "data", "predictions", prediction["id"], "--json")
+    assert json.loads(result.out)["status"] in {"queued", "starting", "running", "succeeded"}
+    assert second_server.stop() == 0
 
 
 def test_second_signal_stops_the_server_immediately(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", **HANGING, SIXFOLD_DRAIN_SECONDS="600")
-    waiting = order(server, "ra1")
+    pending_connection = order(server, "ra1")
     wait_for_run(server)
     server.process.send_signal(signal.SIGTERM)
-    assert waiting.getresponse().status == 202
-    waiting.close()
+    assert pending_connection.getresponse().status == 202
+    pending_connection.close()
     assert server.stop(signal.SIGINT) == 128 + signal.SIGINT
 
 
@@ -240,10 +240,10 @@ def test_second_signal_stops_the_server_immediately(start: Starter, tmp_path: Pa
     ],
 )
 def test_invalid_setting_prevents_the_start(tmp_path: Path, environ: dict[str, str], sentence: str) -> None:
-    done = program(tmp_path / "data", "serve", **environ)
-    assert done.status == 1
-    assert sentence in done.err
-    assert "Traceback" not in done.err
+    result = program(tmp_path / "data", "serve", **environ)
+    assert result.status == 1
+    assert sentence in result.err
+    assert "Traceback" not in result.err
 
 
 def test_database_of_a_later_version_is_refused_unchanged(start: Starter, tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ def test_database_of_a_later_version_is_refused_unchanged(start: Starter, tmp_pa
         connection.execute("PRAGMA user_version=999")
     connection.close()
     for words in (("serve", "--port", "0"), ("account", "show", "a@b.c"), ("migrate",)):
-        done = program(folder, *words)
-        assert done.status == 1
-        assert "upgrade Sixfold" in done.err
+        result = program(folder, *words)
+        assert result.status == 1
+        assert "upgrade Sixfold" in result.err
 
 
 def test_environment_of_these_tests_has_no_settings() -> None:

@@ -22,16 +22,16 @@ EVERY_KEY = {
 
 
 def test_summary_with_every_key_fits_40_lines(tmp_path: Path) -> None:
-    done = program(tmp_path / "data", "doctor", **EVERY_KEY)
-    assert len(done.out.splitlines()) <= 40
-    assert [line for line in done.out.splitlines() if len(line) > 80] == []
+    result = program(tmp_path / "data", "doctor", **EVERY_KEY)
+    assert len(result.out.splitlines()) <= 40
+    assert [line for line in result.out.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("engines", "list")], ids=" ".join)
 def test_summary_of_a_fresh_machine_fits_40_lines_of_80(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = program(tmp_path / "data", *words)
-    lines = done.out.splitlines()
-    assert (done.status, done.err) == (0, "")
+    result = program(tmp_path / "data", *words)
+    lines = result.out.splitlines()
+    assert (result.status, result.err) == (0, "")
     assert len(lines) <= 40
     assert [line for line in lines if len(line) > 80] == []
     assert not (tmp_path / "data").exists()

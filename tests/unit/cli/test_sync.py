@@ -272,13 +272,13 @@ def fixture(tmp_path: Path) -> SyncFixture:
 def test_changes_of_one_side_are_copied_to_the_other(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.other("x/a")
-    done = FolderSync(fixture.folder, fixture.memory, "test").run()
-    assert (done.sent, done.received) == (["a"], ["x/a"])
+    result = FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert (result.sent, result.received) == (["a"], ["x/a"])
     assert fixture.files() == {"a.md": b"text 1\n", "x/a.md": b"text 2\n"}
     fixture.drop("a")
     fixture.gone("x/a")
-    done = FolderSync(fixture.folder, fixture.memory, "test").run()
-    assert (done.removed_there, done.removed_here) == (["a"], ["x/a"])
+    result = FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert (result.removed_there, result.removed_here) == (["a"], ["x/a"])
     assert (fixture.files(), fixture.memory.pages) == ({}, {})
 
 
@@ -307,8 +307,8 @@ def test_both_versions_of_a_concurrent_edit_are_kept(fixture: SyncFixture) -> No
     fixture.sync({})
     fixture.edit("a")
     fixture.other("a")
-    done = FolderSync(fixture.folder, fixture.memory, "test").run()
-    (copy,) = done.conflicts
+    result = FolderSync(fixture.folder, fixture.memory, "test").run()
+    (copy,) = result.conflicts
     assert fixture.files() == {"a.md": b"text 3\n", copy: b"text 2\n"}
     fixture.sync({})
     assert set(fixture.memory.pages) == {"a"}
@@ -340,8 +340,8 @@ def test_moved_file_takes_concurrent_page_edits(fixture: SyncFixture) -> None:
     fixture.sync({})
     fixture.move("a")
     fixture.begin("a")
-    done = FolderSync(fixture.folder, fixture.memory, "test").run()
-    assert (done.renamed, done.received) == (["a → moved"], ["moved"])
+    result = FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert (result.renamed, result.received) == (["a → moved"], ["moved"])
     assert fixture.files() == {"moved.md": b"text 2\ntext 1\n"}
     assert set(fixture.memory.pages) == {"moved"}
 
@@ -353,9 +353,9 @@ def test_renamed_page_takes_concurrent_file_edits(fixture: SyncFixture) -> None:
     fixture.add("a")
     fixture.memory.move("a", "new/a")
     fixture.memory.move("b", "new/b")
-    done = FolderSync(fixture.folder, fixture.memory, "test").run()
-    assert (done.renamed, done.merged) == (["a → new/a", "b → new/b"], ["new/a"])
-    assert (done.received, done.removed_here, done.sent) == ([], [], [])
+    result = FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert (result.renamed, result.merged) == (["a → new/a", "b → new/b"], ["new/a"])
+    assert (result.received, result.removed_here, result.sent) == ([], [], [])
     assert fixture.files() == {"new/a.md": b"text 1\ntext 3\n", "new/b.md": b"text 2\n"}
     assert fixture.memory.pages["new/a"][1] == b"text 1\ntext 3\n"
     assert set(fixture.memory.pages) == {"new/a", "new/b"}
@@ -443,8 +443,8 @@ def test_no_page_path_is_written_outside_the_folder(fixture: SyncFixture, tmp_pa
 def test_second_file_with_the_name_of_a_page_is_reported(fixture: SyncFixture) -> None:
     (fixture.folder / "Note.md").write_bytes(b"1")
     (fixture.folder / "note.md").write_bytes(b"2")
-    done = FolderSync(fixture.folder, fixture.memory, "test").run()
-    assert (done.sent, len(done.problems)) == (["note"], 1)
+    result = FolderSync(fixture.folder, fixture.memory, "test").run()
+    assert (result.sent, len(result.problems)) == (["note"], 1)
     assert fixture.files() == {"Note.md": b"1", "note.md": b"2"}
 
 

@@ -20,8 +20,8 @@ class Terminal(io.StringIO):
 def test_progress_line_counts_read_bytes_and_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    with Spinner("backup", 2_000_000) as waiting:
-        assert len(CountedProgress(io.BytesIO(bytes(1_000_000)), waiting).read()) == 1_000_000
+    with Spinner("backup", 2_000_000) as spinner:
+        assert len(CountedProgress(io.BytesIO(bytes(1_000_000)), spinner).read()) == 1_000_000
         assert "backup" in stream.getvalue()
         assert "1.0 MB" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[2K")
@@ -30,8 +30,8 @@ def test_progress_line_counts_read_bytes_and_is_cleared(monkeypatch: pytest.Monk
 def test_progress_is_not_drawn_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    with Spinner("backup") as waiting:
-        waiting.count(5)
+    with Spinner("backup") as spinner:
+        spinner.count(5)
     assert stream.getvalue() == ""
 
 

@@ -40,10 +40,10 @@ def hub(tmp_path: Path, tiny: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
     (root / "unet" / "diffusion_pytorch_model.bin").write_bytes(b"a pickle")
     (root / "unet" / "diffusion_pytorch_model.non_ema.safetensors").write_bytes(b"other weights")
     (root / "sd_turbo.safetensors").write_bytes(b"the same in one file")
-    with serving(tmp_path / "hub") as running:
+    with serving(tmp_path / "hub") as current_hub:
         sixfold.folder.mkdir()
-        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
-        yield running
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{current_hub.url}"\n')
+        yield current_hub
 
 
 def files_in(folder: Path) -> set[str]:
@@ -69,8 +69,8 @@ def test_weights_are_downloaded_verified_tested_and_recorded(sixfold: Commands, 
 
 def test_added_weights_are_listed_once_and_can_be_removed(sixfold: Commands, hub: LoopbackHub) -> None:
     sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
-    again = sixfold("engines", "add", "image", "--model", "sd-turbo", "--no-check")
-    assert "already installed" in again.out
+    second_result = sixfold("engines", "add", "image", "--model", "sd-turbo", "--no-check")
+    assert "already installed" in second_result.out
     document = sixfold.ok("engines", "list")
     (listed,) = document["weights"]
     assert (listed["name"], listed["licence"]) == ("sd-turbo", "Stability AI Community License")
@@ -93,12 +93,12 @@ def test_remove_of_a_family_removes_all_its_models(sixfold: Commands, hub: Loopb
 
 
 def test_text_output_shows_size_license_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
-    done = sixfold("engines", "add", "image", "--model", "sd-turbo")
-    assert done.status == 0
-    assert f"{TURBO} at {COMMIT[:12]}" in done.out
-    assert "Stability AI Community License; commercial use under conditions" in done.out
-    assert UNET in done.out
-    assert "check.png is neither black nor noise" in done.out
+    result = sixfold("engines", "add", "image", "--model", "sd-turbo")
+    assert result.status == 0
+    assert f"{TURBO} at {COMMIT[:12]}" in result.out
+    assert "Stability AI Community License; commercial use under conditions" in result.out
+    assert UNET in result.out
+    assert "check.png is neither black nor noise" in result.out
 
 
 def test_interrupted_download_is_resumed(sixfold: Commands, hub: LoopbackHub) -> None:

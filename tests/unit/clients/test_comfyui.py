@@ -242,9 +242,11 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(place: Place) ->
     runs = [place.begun(many[n % 4]) for n in range(24)]
     while not all(run.done() for run in runs):
         place.comfy.changed.clear()
-        changed = asyncio.create_task(place.comfy.changed.wait())
-        await asyncio.wait({changed, *(run for run in runs if not run.done())}, return_when="FIRST_COMPLETED")
-        changed.cancel()
+        change_task = asyncio.create_task(place.comfy.changed.wait())
+        await asyncio.wait(
+            {change_task, *(run for run in runs if not run.done())}, return_when="FIRST_COMPLETED"
+        )
+        change_task.cancel()
         if chance.random() < 0.4:
             place.comfy.drop_sockets()
         if chance.random() < 0.3:
@@ -261,21 +263,21 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(place: Place) ->
 async def test_missing_model_file_is_named_in_the_error(place: Place) -> None:
     nodes = graph()
     nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
-    with pytest.raises(comfyui_errors.ComfyRefused) as caught:
+    with pytest.raises(comfyui_errors.ComfyRefused) as excinfo:
         await place.run(nodes)
-    assert str(caught.value) == (
+    assert str(excinfo.value) == (
         "ComfyUI refused the graph: CheckpointLoaderSimple has no ckpt_name 'other.safetensors' there."
     )
-    assert caught.value.unknown_value
+    assert excinfo.value.unknown_value
 
 
 async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> None:
     nodes = graph(steps=0, cfg=101)
-    with pytest.raises(comfyui_errors.ComfyRefused) as caught:
+    with pytest.raises(comfyui_errors.ComfyRefused) as excinfo:
         await place.run(nodes)
     text = "ComfyUI refused the graph: KSampler: Value 0 smaller than min of 1 (steps); and 1 more."
-    assert str(caught.value) == text
-    assert not caught.value.unknown_value
+    assert str(excinfo.value) == text
+    assert not excinfo.value.unknown_value
 
 
 async def test_missing_node_class_is_named_in_the_error(place: Place) -> None:
@@ -286,9 +288,9 @@ async def test_missing_node_class_is_named_in_the_error(place: Place) -> None:
 
 async def test_error_of_a_node_omits_the_folders_of_the_server(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
-    with pytest.raises(comfyui_errors.ComfyNodeFailed) as caught:
+    with pytest.raises(comfyui_errors.ComfyNodeFailed) as excinfo:
         await place.run(graph())
-    assert str(caught.value) == "ComfyUI failed in KSampler: bad file x.safetensors."
+    assert str(excinfo.value) == "ComfyUI failed in KSampler: bad file x.safetensors."
     assert place.comfy.called("/interrupt") == 0
 
 

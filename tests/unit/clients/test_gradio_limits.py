@@ -154,7 +154,7 @@ async def test_a_description_with_too_many_values_is_refused(document: bytes) ->
         with pytest.raises(SpaceError, match="too many values"):
             await space(Body(document)).describe()
 
-    async with loop_time.watched() as seen:
+    async with loop_time.watched() as loop:
         await expect_refusal()
     tracemalloc.start()
     try:
@@ -162,7 +162,7 @@ async def test_a_description_with_too_many_values_is_refused(document: bytes) ->
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert seen.longest < 0.1
+    assert loop.longest < 0.1
     assert grown < 4 * len(document)
 
 
@@ -204,10 +204,10 @@ async def test_an_event_over_the_limit_is_refused() -> None:
 @pytest.mark.parametrize("line", [b"\n", b"data:{}\n", b": comment\n"])
 async def test_a_flood_of_lines_lets_other_tasks_run_and_ends(line: bytes) -> None:
     flood = Body(line * 100_000, line * 100_001)
-    async with loop_time.watched() as seen:
+    async with loop_time.watched() as loop:
         with pytest.raises(SpaceError, match="more than 200,000 lines"):
             await events_of(flood)
-    assert seen.longest < 0.1
+    assert loop.longest < 0.1
 
 
 async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
@@ -216,10 +216,10 @@ async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
     async with (
         servers.serving(routes={"/config": answer, "/info": answer}) as server,
         httpx.AsyncClient(trust_env=False) as client,
-        loop_time.watched() as seen,
+        loop_time.watched() as loop,
     ):
         assert await GradioServer(client, server.url("")).describe() == ({}, {})
-    assert seen.longest < 0.1
+    assert loop.longest < 0.1
 
 
 async def test_runs_share_the_memory_of_large_events(monkeypatch: pytest.MonkeyPatch) -> None:

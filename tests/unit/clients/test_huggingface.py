@@ -23,8 +23,8 @@ def hub(tmp_path: Path) -> Iterator[LoopbackHub]:
     (root / BIG).write_bytes(DATA)
     for number in range(7):
         (root / f"{number}.json").write_text(f'{{"number": {number}}}')
-    with serving(tmp_path / "hub") as running:
-        yield running
+    with serving(tmp_path / "hub") as current_hub:
+        yield current_hub
 
 
 class Fetching:

@@ -92,7 +92,7 @@ async def test_a_large_file_is_sent_in_parts(large_file: Path, kind: str) -> Non
         address = f"http://127.0.0.1:{port}"
         tracemalloc.start()
         try:
-            async with loop_time.watched() as seen:
+            async with loop_time.watched() as loop:
                 if kind == "container":
                     inputs = {"photo": CogFile(large_file, "image/png", LARGE)}
                     await predict(CogClient(client, address), inputs)
@@ -103,7 +103,7 @@ async def test_a_large_file_is_sent_in_parts(large_file: Path, kind: str) -> Non
             tracemalloc.stop()
     assert server.received > LARGE
     assert peak < 16 * MIB
-    assert seen.longest < 0.1
+    assert loop.longest < 0.1
 
 
 async def test_a_large_answer_to_a_cancellation_is_not_read() -> None:

@@ -31,9 +31,9 @@ async def test_openai_client_generates_and_edits_images() -> None:
         picture = ("a.png", fault_server.picture(128, 96), "image/png")
         edited = await client.images.edit(model="gpt-image-2.5-flare", image=[picture], prompt="noir")
         assert edited.usage.input_tokens_details.image_tokens > 0
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as excinfo:
             await client.images.generate(model="gpt-image-2.5-flare", prompt="a fox", size="1000x1000")
-        assert refused.value.param == "size"
+        assert excinfo.value.param == "size"
         with pytest.raises(openai.AuthenticationError):
             await client.with_options(api_key="sk-wrong-key-of-nobody").images.generate(prompt="a fox")
 
@@ -63,9 +63,9 @@ async def test_fal_client_subscribes_and_cancels(monkeypatch: pytest.MonkeyPatch
         assert isinstance(await handle.status(with_logs=True), fal_client.InProgress)
         await handle.cancel()
         assert fake.jobs[handle.request_id].canceled
-        with pytest.raises(fal_client.client.FalClientHTTPError) as refused:
+        with pytest.raises(fal_client.client.FalClientHTTPError) as excinfo:
             await client.submit("fal-ai/flux/dev", {"prompt": 5})
-        assert refused.value.status_code == 422
+        assert excinfo.value.status_code == 422
         await (await client._client).aclose()  # it has no method to close it
 
 

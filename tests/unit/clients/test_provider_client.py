@@ -28,6 +28,6 @@ async def test_error_of_a_provider_does_not_contain_the_key(shape: str) -> None:
         provider = ProviderClient(
             client, FAL, KEY, base_url=server.url("").rstrip("/"), limits=ProviderLimits(attempts=1)
         )
-        with pytest.raises(EngineError, match="Unsupported size") as failed:
+        with pytest.raises(EngineError, match="Unsupported size") as excinfo:
             await provider.get("models")
-    assert KEY not in str(failed.value)
+    assert KEY not in str(excinfo.value)

@@ -188,10 +188,10 @@ async def test_many_results_of_a_web_search_do_not_block_the_loop() -> None:
             return FetchResponse(200, {}, b'{"results":[%s]}' % rows)
 
     client = SearxngClient(cast("Fetcher", Results()), "http://127.0.0.1", 10)
-    async with loop_time.watched() as seen:
+    async with loop_time.watched() as loop:
         results = await client.search("quagga")
     assert results[0].url == "http://a.b/0"
-    assert seen.longest < 0.03
+    assert loop.longest < 0.03
 
 
 def test_arguments_of_calls_are_passed_on_without_decoding() -> None:

@@ -102,9 +102,9 @@ async def test_node_over_the_memory_limit_fails_its_run(process_workers: GraphFi
         "0": node("EmptyImage", width=8192, height=8192, batch_size=1, color=1),
         "out": node("PreviewImage", images=["0", 0]),
     }
-    with pytest.raises(NodeError) as failed:
+    with pytest.raises(NodeError) as excinfo:
         await process_workers.run(graph)
-    assert failed.value.message == (
+    assert excinfo.value.message == (
         "EmptyImage (node 0): the node exceeds the memory of a node worker; its limit is 512 MiB "
         "(SIXFOLD_WORKER_MEMORY_BYTES)"
     )
@@ -122,9 +122,9 @@ async def start_run(graph_fixture: GraphFixture, graph: Graph) -> asyncio.Task[A
 
     verdict = validate(graph, registry.registry())
     run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, receive))
-    waiting = asyncio.create_task(began.wait())
-    await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+    pending_task = asyncio.create_task(began.wait())
+    await asyncio.wait({run, pending_task}, return_when=asyncio.FIRST_COMPLETED)
+    pending_task.cancel()
     return run
 
 
@@ -141,10 +141,10 @@ async def test_killed_worker_fails_its_run_with_one_sentence(
     [worker] = workers._workers
     assert worker.pid is not None
     os.kill(worker.pid, 9)
-    with pytest.raises(NodeError) as failed:
+    with pytest.raises(NodeError) as excinfo:
         await run
-    assert isinstance(failed.value.reason, EngineError)
-    assert failed.value.message == (
+    assert isinstance(excinfo.value.reason, EngineError)
+    assert excinfo.value.message == (
         "SaveWEBM (node 1): the node worker was killed by SIGKILL; its limit is 512 MiB "
         "(SIXFOLD_WORKER_MEMORY_BYTES)"
     )

@@ -316,10 +316,10 @@ async def test_animated_source_is_a_client_error(setup: ComfySetup) -> None:
 
 async def test_source_that_comfyui_cannot_read_is_a_client_error(setup: ComfySetup) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8)
-    whole = setup.file(Image.fromarray(noise))["source_image_url"]
-    whole.write_bytes(whole.read_bytes()[:10_000])
+    full_path = setup.file(Image.fromarray(noise))["source_image_url"]
+    full_path.write_bytes(full_path.read_bytes()[:10_000])
     with pytest.raises(UnusableInput, match="ComfyUI could not read the image"):
-        await setup.run("style-transfer", {"source_image_url": whole}, style_prompt="oil", seed=1)
+        await setup.run("style-transfer", {"source_image_url": full_path}, style_prompt="oil", seed=1)
 
 
 # -- what the server has, and what it lacks ------------------------------------------------------

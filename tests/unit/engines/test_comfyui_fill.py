@@ -67,9 +67,9 @@ async def test_error_names_missing_nodes_for_masks(tmp_path: Path) -> None:
 async def test_unreadable_result_is_an_engine_error(setup: ComfySetup) -> None:
     sent = files(setup.folder)
     area = fill_area.prepare(Task("t", "image-fill", {}, sent), setup.folder)
-    with pytest.raises(EngineError, match="The model returned an image that cannot be read") as caught:
+    with pytest.raises(EngineError, match="The model returned an image that cannot be read") as excinfo:
         area.finish(b"no image", "png", 90)
-    assert not isinstance(caught.value, UnusableInput)
+    assert not isinstance(excinfo.value, UnusableInput)
 
 
 async def test_unusable_mask_sends_no_request(setup: ComfySetup) -> None:

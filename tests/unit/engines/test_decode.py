@@ -327,10 +327,10 @@ def test_decompression_bomb_is_refused_in_bounded_memory(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_file_with_a_false_header_is_refused_in_one_sentence(name: str) -> None:
-    with pytest.raises(UnreadableImage) as refusal:
+    with pytest.raises(UnreadableImage) as excinfo:
         decode.decode(TRICKS[name]())
-    text = str(refusal.value)
-    assert isinstance(refusal.value, EngineError)
+    text = str(excinfo.value)
+    assert isinstance(excinfo.value, EngineError)
     assert text.endswith(".")
     assert "/" not in text
 

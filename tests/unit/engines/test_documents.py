@@ -34,10 +34,10 @@ def read(tmp_path: Path, name: str, data: bytes, **limits: int) -> Document:
 
 def refusal(tmp_path: Path, name: str, data: bytes, **limits: int) -> str:
     """Return the error message for a file."""
-    with pytest.raises(errors.BadRequest) as caught:
+    with pytest.raises(errors.BadRequest) as excinfo:
         read(tmp_path, name, data, **limits)
-    assert caught.value.message.startswith(f"{name}: ")
-    return caught.value.message.removeprefix(f"{name}: ")
+    assert excinfo.value.message.startswith(f"{name}: ")
+    return excinfo.value.message.removeprefix(f"{name}: ")
 
 
 def test_pdf_has_its_pages_chapters_and_title(tmp_path: Path) -> None:

@@ -125,6 +125,6 @@ def test_session_reports_ignored_words_once_per_prompt() -> None:
     engine = MotionEngine()
     first = engine.step(EngineStep("m", {"prompt": "do a cartwheel"}, None, Controls(), 20, 0))
     later = engine.step(EngineStep("m", {}, first.state, Controls(), 20))
-    changed = engine.step(EngineStep("m", {}, later.state, Controls(prompt="walk and juggle"), 20))
+    changed_result = engine.step(EngineStep("m", {}, later.state, Controls(prompt="walk and juggle"), 20))
     assert (first.words, later.words) == (PromptWords((), ("cartwheel",)), None)
-    assert changed.words == PromptWords(("walk",), ("juggle",))
+    assert changed_result.words == PromptWords(("walk",), ("juggle",))

@@ -122,15 +122,15 @@ FAULTS = [
 @pytest.mark.parametrize(("text", "fault"), FAULTS)
 def test_invalid_model_file_is_refused_with_a_reason(tmp_path: Path, text: str, fault: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(InvalidModelFile) as raised:
+    with pytest.raises(InvalidModelFile) as excinfo:
         describe.describe(path)
-    assert fault in str(raised.value)
+    assert fault in str(excinfo.value)
 
 
 def test_error_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidModelFile) as raised:
+    with pytest.raises(InvalidModelFile) as excinfo:
         describe.describe(write(tmp_path, "x = 1\0\n"))
-    assert str(raised.value) == "source code string cannot contain null bytes"
+    assert str(excinfo.value) == "source code string cannot contain null bytes"
 
 
 def test_printed_text_and_early_exit_are_refused(tmp_path: Path) -> None:

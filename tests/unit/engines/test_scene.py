@@ -213,8 +213,8 @@ def test_bytes_are_independent_of_process_threads_and_hash_seed() -> None:
     for threads, seed in ((1, "1"), (2, "99")):
         environment = {**settings.worker_environment(), "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", _ELSEWHERE.format(threads=threads)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        answers.add(done.stdout)
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        answers.add(result.stdout)
     here = "\n".join(
         hashlib.sha256(
             run("a fox by the lake at sunset", m, width=200, height=150, seed=5).artifacts[0].data

@@ -22,8 +22,8 @@ from tests.harness import databases
 
 @pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    async with databases.OPENERS[request.param](tmp_path, None) as opened:
-        yield opened
+    async with databases.OPENERS[request.param](tmp_path, None) as opened_database:
+        yield opened_database
 
 
 async def _batcher(database: Database, credit: int) -> tuple[BillingBatcher, str]:

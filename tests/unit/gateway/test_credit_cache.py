@@ -18,8 +18,8 @@ ENTRY = ledger.LedgerEntry("charge", "x")
 
 @pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    async with databases.OPENERS[request.param](tmp_path, None) as opened:
-        yield opened
+    async with databases.OPENERS[request.param](tmp_path, None) as opened_database:
+        yield opened_database
 
 
 async def _account(database: Database, credit: int) -> str:

@@ -29,15 +29,15 @@ async def test_deadline_ends_only_calls_that_exceed_it() -> None:
 
 
 async def test_task_canceled_by_another_is_canceled() -> None:
-    deadlines, begun = Deadlines(60), asyncio.Event()
+    deadlines, start_event = Deadlines(60), asyncio.Event()
 
     async def waiting() -> None:
         with deadlines.start():
-            begun.set()
+            start_event.set()
             await asyncio.Event().wait()
 
     task = asyncio.create_task(waiting())
-    await begun.wait()
+    await start_event.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

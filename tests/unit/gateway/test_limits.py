@@ -57,9 +57,9 @@ async def test_minute_quota_may_burst_and_refills_evenly(rated: Rated) -> None:
     rates, clock = rated.rates, rated.clock
     for _ in range(6):
         await rates.spend("k", 6)
-    with pytest.raises(errors.TooManyRequests) as over:
+    with pytest.raises(errors.TooManyRequests) as excinfo:
         await rates.spend("k", 6)
-    assert over.value.retry_after == 10
+    assert excinfo.value.retry_after == 10
     await rates.spend("other", 6)
     clock.now += 10.0
     await rates.spend("k", 6)
@@ -71,9 +71,9 @@ async def test_tokens_reported_later_delay_the_next_requests(rated: Rated) -> No
     rates, clock = rated.rates, rated.clock
     await rates.spend("k", 60, 10)
     await rates.add("k", 60, 100)
-    with pytest.raises(errors.TooManyRequests) as over:
+    with pytest.raises(errors.TooManyRequests) as excinfo:
         await rates.spend("k", 60, 1)
-    assert over.value.retry_after == 51
+    assert excinfo.value.retry_after == 51
     clock.now += 51.0
     await rates.spend("k", 60, 1)
 
@@ -213,10 +213,10 @@ async def test_budget_counts_holds_and_regains_the_unused_part(clocked: Clocked)
     account = await write(accounts.create("ada@example.com", credit=1_000_000))
     payer = Payer("key_1", budget_day=100, budget_month=250)
     await write(ledger.hold(account.id, "h1", 100, payer))
-    with pytest.raises(errors.BudgetExceeded) as over:
+    with pytest.raises(errors.BudgetExceeded) as excinfo:
         await write(ledger.hold(account.id, "h2", 1, payer))
-    assert over.value.retry_after == 12 * 3600
-    assert str(over.value) == "This key's budget of 0.0001 USD per day is used up"
+    assert excinfo.value.retry_after == 12 * 3600
+    assert str(excinfo.value) == "This key's budget of 0.0001 USD per day is used up"
     await write(ledger.capture("h1", 40, ledger.LedgerEntry("chat", "x")))
     await write(ledger.hold(account.id, "h3", 60, payer))
     await write(ledger.release("h3"))
@@ -225,10 +225,10 @@ async def test_budget_counts_holds_and_regains_the_unused_part(clocked: Clocked)
     with pytest.raises(errors.BudgetExceeded):
         await write(ledger.hold(account.id, "h6", 101, payer))
     await write(ledger.release("h4"))
-    with pytest.raises(errors.BudgetExceeded) as over:
+    with pytest.raises(errors.BudgetExceeded) as excinfo:
         await write(ledger.hold(account.id, "h7", 61, payer))
     text = "This key's budget of 0.0001 USD per day has 0.00006 USD left; this request needs 0.000061 USD"
-    assert str(over.value) == text
+    assert str(excinfo.value) == text
     assert await clocked.database.read(ledger_queries.verify()) == ()
 
 
@@ -240,9 +240,9 @@ async def test_budget_restarts_each_day_and_month(clocked: Clocked) -> None:
         clocked.moment = NOON + day * DAY
         amount = 50 if day == 2 else 100
         await write(ledger.hold(account.id, f"h{day}", amount, payer))
-    with pytest.raises(errors.BudgetExceeded) as over:
+    with pytest.raises(errors.BudgetExceeded) as excinfo:
         await write(ledger.hold(account.id, "more", 1, payer))
-    assert over.value.retry_after == int(7.5 * 86400)
+    assert excinfo.value.retry_after == int(7.5 * 86400)
     clocked.moment = NOON + 11 * DAY
     await write(ledger.hold(account.id, "next month", 100, payer))
 

@@ -132,14 +132,14 @@ async def test_a_large_event_is_scanned_in_a_thread(monkeypatch: pytest.MonkeyPa
 async def test_incomplete_events_share_a_limit() -> None:
     memory = MemoryLimit(4 * 2**20, "The memory is in use", 0.01)
     streams = [stream_of(event(3 * 2**20)[:-9], b"a" * 2**20, memory) for _ in range(2)]
-    waiting = [asyncio.create_task(collect(stream)) for stream in streams]
-    done, _ = await asyncio.wait(waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    pending_tasks = [asyncio.create_task(collect(stream)) for stream in streams]
+    done, _ = await asyncio.wait(pending_tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     error = next(iter(done)).exception()
     assert isinstance(error, errors.EngineFailed)
     assert error.message == "The memory is in use"
-    for task in waiting:
+    for task in pending_tasks:
         task.cancel()
-    await asyncio.wait(waiting)
+    await asyncio.wait(pending_tasks)
     assert memory.total == 0
 
 

@@ -76,9 +76,9 @@ async def test_argument_of_a_wrong_type_is_refused(kind: Any, good: list[Any], b
 
 
 async def test_all_problems_are_reported_at_once(place: MemoryFixture) -> None:
-    with pytest.raises(errors.InvalidInput) as refused:
+    with pytest.raises(errors.InvalidInput) as excinfo:
         await do(place, "search", limit=0, mode="magic", tags=[1])
-    assert {problem.input for problem in refused.value.problems} == {"query", "limit", "mode", "tags"}
+    assert {problem.input for problem in excinfo.value.problems} == {"query", "limit", "mode", "tags"}
 
 
 async def test_parts_of_a_long_page_sum_to_its_text(place: MemoryFixture) -> None:

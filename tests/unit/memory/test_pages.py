@@ -370,9 +370,9 @@ async def test_accounts_and_collections_are_isolated(place: MemoryFixture) -> No
     await memory.write(place.ben, PageWrite("mine", "of ben [[hidden]]", tags=("z",)), WriteTerms())
     limited = replace(place.ann, collections=("a", "c"))
     for caller, slug in ((place.ben, "hidden"), (limited, "hidden")):
-        with pytest.raises(errors.NotFound) as missing:
+        with pytest.raises(errors.NotFound) as excinfo:
             await memory.read(caller, slug)
-        assert missing.value.message == "Page hidden not found"
+        assert excinfo.value.message == "Page hidden not found"
     assert await out(memory, place.ben, "mine") == {("hidden", "links_to", False)}
     assert await out(memory, limited, "mine") == {
         ("shared", "links_to", False),

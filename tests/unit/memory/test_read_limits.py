@@ -120,9 +120,9 @@ async def test_a_list_with_a_rare_tag_does_not_block_the_loop(place: MemoryFixtu
 def result_of(transaction: Transaction[Any], rows: Any) -> Any:
     """Return the result of a transaction with one query."""
     next(transaction)
-    with pytest.raises(StopIteration) as ended:
+    with pytest.raises(StopIteration) as excinfo:
         transaction.send(rows)
-    return ended.value.value
+    return excinfo.value.value
 
 
 def test_many_entries_and_old_slugs_of_a_page_take_linear_time() -> None:

@@ -62,9 +62,9 @@ def test_letters_and_digits_of_any_script_make_slugs(text: str, slug: str) -> No
     [("a?b", "'?' (U+003F QUESTION MARK)"), ("a\tb", "U+0009"), ("a\u202eb", "U+202E"), ("🙂", "U+1F642")],
 )
 def test_a_refusal_names_the_character(text: str, named: str) -> None:
-    with pytest.raises(errors.BadRequest) as refused:
+    with pytest.raises(errors.BadRequest) as excinfo:
         slugs.normalize(text)
-    assert named in refused.value.message
+    assert named in excinfo.value.message
 
 
 @given(

@@ -97,9 +97,9 @@ def test_an_empty_setting_allows_nothing() -> None:
     "text", ["example.internal", "127.0.0.1/8", "10.0.0.0/33", "fe80::1%lo", "10.*", "*"]
 )
 def test_invalid_network_is_named_in_the_error(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a network") as caught:
+    with pytest.raises(ValueError, match="is not a network") as excinfo:
         AllowList.parse(f"127.0.0.0/8, {text}")
-    assert repr(text) in str(caught.value)
+    assert repr(text) in str(excinfo.value)
 
 
 def test_allowed_nat64_network_opens_only_public_addresses() -> None:

@@ -232,9 +232,9 @@ async def test_refused_connection_is_a_failure_without_an_address() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(FetchFailed, match="could not be reached") as caught:
+    with pytest.raises(FetchFailed, match="could not be reached") as excinfo:
         await fetcher().fetch(f"http://127.0.0.1:{port}/", max_bytes=1, timeout_seconds=60)
-    assert "127" not in caught.value.message
+    assert "127" not in excinfo.value.message
 
 
 # -- redirects -------------------------------------------------------------------------------------

@@ -59,9 +59,9 @@ async def poke(host: str, port: int) -> None:
 
 
 async def attempt(fetcher: Fetcher, url: str) -> None:
-    with pytest.raises(FetchRefused) as caught:
+    with pytest.raises(FetchRefused) as excinfo:
         await fetcher.fetch(url, max_bytes=1000, timeout_seconds=60)
-    message = caught.value.message
+    message = excinfo.value.message
     assert message.startswith("This URL may not be fetched: ")
     assert message.endswith(".")
     assert not any(word in message for word in WORDS), message
@@ -189,9 +189,9 @@ async def test_missing_name_and_private_name_have_the_same_error() -> None:
     fetcher = Fetcher(NOTHING, lookup=corpus.lookup)
     messages: set[str] = set()
     for host in ("nowhere.test", "private.test", "mixed.test", "localhost"):
-        with pytest.raises(FetchRefused) as caught:
+        with pytest.raises(FetchRefused) as excinfo:
             await fetcher.fetch(f"http://{host}/", max_bytes=1000, timeout_seconds=60)
-        messages.add(caught.value.message)
+        messages.add(excinfo.value.message)
     assert len(messages) == 1
 
 

@@ -60,9 +60,9 @@ def test_too_long_url_or_lone_surrogate_is_refused() -> None:
     ],
 )
 def test_refusal_names_the_reason_and_no_part_of_the_url(text: str, reason: str) -> None:
-    with pytest.raises(FetchRefused, match=reason) as caught:
+    with pytest.raises(FetchRefused, match=reason) as excinfo:
         urls.parse(text)
-    assert "secret" not in caught.value.message
+    assert "secret" not in excinfo.value.message
 
 
 @pytest.mark.parametrize(

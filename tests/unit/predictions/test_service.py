@@ -116,9 +116,9 @@ async def test_full_queue_is_refused_with_a_retry_time(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False, queue_limit=3)) as built:
         for number in range(3):
             await built.service.submit(built.order(extras={"n": number}))
-        with pytest.raises(errors.QueueFull) as refusal:
+        with pytest.raises(errors.QueueFull) as excinfo:
             await built.service.submit(built.order())
-        assert refusal.value.retry_after >= 1
+        assert excinfo.value.retry_after >= 1
         assert (await built.account()).held == 3 * PRICE
 
 

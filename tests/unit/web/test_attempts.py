@@ -22,9 +22,9 @@ def test_spend_over_the_limit_is_refused_until_the_window_ends() -> None:
     attempts.spend("x")
     now = 4.0
     attempts.spend("x")
-    with pytest.raises(errors.TooManyRequests) as refused:
+    with pytest.raises(errors.TooManyRequests) as excinfo:
         attempts.spend("x")
-    assert refused.value.retry_after == 6
+    assert excinfo.value.retry_after == 6
     attempts.spend("y")
     now = 10.0
     attempts.spend("x")

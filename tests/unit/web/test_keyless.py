@@ -28,9 +28,9 @@ def scope_of(version: str = "1.1", peer: str = "127.0.0.1", **headers: str) -> H
 
 
 def refusal(access: KeylessAccess, connection: HTTPConnection) -> str:
-    with pytest.raises(errors.Unauthenticated) as refused:
+    with pytest.raises(errors.Unauthenticated) as excinfo:
         access.require(connection)
-    return refused.value.message
+    return excinfo.value.message
 
 
 def test_forwarded_requests_are_logged_once_a_minute(

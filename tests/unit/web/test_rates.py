@@ -30,9 +30,9 @@ def test_burst_of_ten_seconds_precedes_the_rate_limit() -> None:
     assert _read_spent(rates, "y", 1) == 1
     now += 2
     assert _read_spent(rates, "x", 50) == 8
-    with pytest.raises(errors.TooManyRequests, match="4 requests per second") as refused:
+    with pytest.raises(errors.TooManyRequests, match="4 requests per second") as excinfo:
         rates.spend("x")
-    assert refused.value.retry_after == 1
+    assert excinfo.value.retry_after == 1
 
 
 def test_rate_of_zero_disables_the_limit() -> None:

@@ -19,9 +19,9 @@ def test_account_and_server_slots_return_with_their_requests() -> None:
     for scope in scopes[:2]:
         result.hold(scope, "ada")
         result.enter(scope, "ada")
-    with pytest.raises(errors.TooManyStreams, match="2 open event streams") as refused:
+    with pytest.raises(errors.TooManyStreams, match="2 open event streams") as excinfo:
         result.hold(scopes[2], "ada")
-    assert (refused.value.status, refused.value.code) == (429, "too_many_event_streams")
+    assert (excinfo.value.status, excinfo.value.code) == (429, "too_many_event_streams")
     result.hold(scopes[3], "ben")
     result.enter(scopes[3], "ben")
     with pytest.raises(errors.TooManyConnections, match="event streams"):

@@ -23,9 +23,9 @@ def result_of(transaction: Any, *responses: Any) -> Any:
     next(transaction)
     for rows in responses[:-1]:
         transaction.send(rows)
-    with pytest.raises(StopIteration) as ended:
+    with pytest.raises(StopIteration) as excinfo:
         transaction.send(responses[-1])
-    return ended.value.value
+    return excinfo.value.value
 
 
 async def test_each_prompt_is_decoded_in_its_own_loop_iteration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,11 +118,11 @@ async def test_texts_that_wait_for_another_node_count_as_memory(tmp_path: Path) 
     for each in graph.values():
         if each["class_type"] == "StringConcatenate":
             each["inputs"]["delimiter"] = ""
-    with pytest.raises((GraphTooLarge, NodeError)) as failed:
+    with pytest.raises((GraphTooLarge, NodeError)) as excinfo:
         await execute(
             validate_graph(graph),
             ExecutionFixture(tmp_path).place,
             lambda _event: None,
             GraphRunLimits(memory_bytes=2**20),
         )
-    assert "at a time" in str(failed.value)
+    assert "at a time" in str(excinfo.value)

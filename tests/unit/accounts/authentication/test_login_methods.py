@@ -23,8 +23,8 @@ ADA = Identity("https://i.example", "ada", "ada@example.com", verified=True)
 
 @pytest.fixture(params=databases.BACKENDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    async with databases.OPENERS[request.param](tmp_path, None) as opened:
-        yield opened
+    async with databases.OPENERS[request.param](tmp_path, None) as opened_database:
+        yield opened_database
 
 
 async def account(database: Database, email: str = "ada@example.com") -> str:
@@ -112,9 +112,9 @@ async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Data
         await database.write(login_sessions.new_session(ada, moment, LoginSession("link", "Firefox")))
         for _ in range(3)
     ]
-    listed = await database.read(login_sessions.of_account(ada, tokens[0]))
-    assert sorted(row["this"] for row in listed) == [0, 0, 1]
-    other = next(row["id"] for row in listed if not row["this"])
+    rows = await database.read(login_sessions.of_account(ada, tokens[0]))
+    assert sorted(row["this"] for row in rows) == [0, 0, 1]
+    other = next(row["id"] for row in rows if not row["this"])
     await database.write(login_sessions.end_one(ada, other))
     assert await database.write(login_sessions.end_others(ada, tokens[0])) == 1
     assert len(await database.read(login_sessions.of_account(ada, tokens[0]))) == 1

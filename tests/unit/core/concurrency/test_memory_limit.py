@@ -55,12 +55,12 @@ async def test_leases_of_one_owner_that_wait_are_limited(monkeypatch: pytest.Mon
         memory.lease("eve") as other,
     ):
         await first.resize(100)
-        waiting = [asyncio.create_task(lease.resize(10)) for lease in (second, other)]
+        pending_tasks = [asyncio.create_task(lease.resize(10)) for lease in (second, other)]
         await asyncio.sleep(0)
         with pytest.raises(TooManyRequests):
             await third.resize(10)
         first.release()
-        await asyncio.gather(*waiting)
+        await asyncio.gather(*pending_tasks)
         assert memory.total == 20
 
 

@@ -25,12 +25,12 @@ class _Source:
 
 async def test_reads_in_progress_are_shared_and_later_ones_are_new() -> None:
     source, shared = _Source(), SharedReads[int]()
-    waiting = [asyncio.create_task(shared.get("a", source.read)) for _ in range(3)]
+    pending_tasks = [asyncio.create_task(shared.get("a", source.read)) for _ in range(3)]
     await asyncio.sleep(0)
-    waiting[0].cancel()
+    pending_tasks[0].cancel()
     source.ready.set()
-    assert await asyncio.gather(*waiting[1:]) == [1, 1]
-    assert waiting[0].cancelled()
+    assert await asyncio.gather(*pending_tasks[1:]) == [1, 1]
+    assert pending_tasks[0].cancelled()
     failing = [asyncio.create_task(shared.get("a", source.read)) for _ in range(2)]
     results = await asyncio.gather(*failing, return_exceptions=True)
     assert [str(error) for error in results] == ["unreadable", "unreadable"]

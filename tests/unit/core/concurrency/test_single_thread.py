@@ -80,7 +80,7 @@ async def test_owners_take_turns() -> None:
         owner.set(name)
         await thread.run(function)
 
-    held = asyncio.create_task(call("ann", hold))
+    held_task = asyncio.create_task(call("ann", hold))
     assert await asyncio.to_thread(started.wait, 10)
     names = ["ann"] * 20 + ["ben", "ben", "cat"]
     calls = [asyncio.create_task(call(name, lambda name=name: order.append(name))) for name in names]
@@ -89,7 +89,7 @@ async def test_owners_take_turns() -> None:
     calls[0].cancel()
     await asyncio.sleep(0)
     released.set()
-    await asyncio.gather(held, *calls, return_exceptions=True)
+    await asyncio.gather(held_task, *calls, return_exceptions=True)
     assert sorted(order) == sorted(names[1:])
     assert {*order[:4]} == {"ann", "ben", "cat"}
     assert order.index("cat") < 4

@@ -38,9 +38,9 @@ def test_spend_more_than_a_limit_raises_its_error_with_the_limit(
 ) -> None:
     spent = budget()
     spent.spend(files=3, bytes=1000, depth=2)
-    with pytest.raises(error) as caught:
+    with pytest.raises(error) as excinfo:
         spent.spend(**{quantity: 1})
-    assert caught.value.message == sentence
+    assert excinfo.value.message == sentence
 
 
 def test_check_compares_with_the_limit_and_adds_nothing() -> None:

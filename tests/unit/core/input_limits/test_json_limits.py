@@ -77,9 +77,9 @@ def test_check_any_document_never_accepts_more_than_the_limits(value: object) ->
     ],
 )
 def test_check_too_many_items_names_the_limit(raw: bytes, sentence: str) -> None:
-    with pytest.raises(errors.InputTooLarge, match=sentence) as caught:
+    with pytest.raises(errors.InputTooLarge, match=sentence) as excinfo:
         json_limits.DEFAULT.check(raw)
-    assert caught.value.status == 400
+    assert excinfo.value.status == 400
 
 
 @pytest.mark.parametrize(

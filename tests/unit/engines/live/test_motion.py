@@ -138,12 +138,12 @@ def test_actions_are_visible_in_the_joints() -> None:
 
 def test_same_controls_give_same_poses_in_one_or_many_steps() -> None:
     engine = MotionEngine()
-    whole = engine.step(EngineStep("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
-    assert list(whole.poses) == session_poses((25, Controls()), prompt="walk")
-    assert list(whole.poses) == [
+    full_result = engine.step(EngineStep("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
+    assert list(full_result.poses) == session_poses((25, Controls()), prompt="walk")
+    assert list(full_result.poses) == [
         {k: v for k, v in pose.items() if k != "t"} for pose in single_run("walk", 25)
     ]
-    assert len(msgspec.msgpack.encode(dict(whole.state))) < 2000
+    assert len(msgspec.msgpack.encode(dict(full_result.state))) < 2000
 
 
 def test_prompt_is_parsed_to_a_sequence_of_actions() -> None:

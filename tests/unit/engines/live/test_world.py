@@ -72,21 +72,21 @@ def test_walking_and_turning_change_the_view() -> None:
 @pytest.mark.nightly
 def test_same_state_gives_same_frame_on_another_engine() -> None:
     response, first = look("islands at sunset")
-    again, second = look("islands at sunset")
+    second_result, second = look("islands at sunset")
     assert np.array_equal(first, second)
-    assert response == again
+    assert response == second_result
     other = WorldEngine().step(EngineStep("w", {"prompt": "islands at sunset"}, None, Controls(), 30))
     assert other.frame == response.frame
 
 
 def test_new_prompt_changes_terrain_and_unseen_step_is_undrawn() -> None:
     response, before = look("forest")
-    changed, after = look("forest", response.state, new="forest at night")
-    assert changed.state["prompt"] == "forest at night"
+    changed_result, after = look("forest", response.state, new="forest at night")
+    assert changed_result.state["prompt"] == "forest at night"
     assert after.mean() < before.mean()
-    unseen = ENGINE.step(EngineStep("w", {}, changed.state, Controls(("w",)), 30, ticks=5, draw=False))
+    unseen = ENGINE.step(EngineStep("w", {}, changed_result.state, Controls(("w",)), 30, ticks=5, draw=False))
     assert unseen.frame is None
-    assert unseen.state["t"] == pytest.approx(changed.state["t"] + 5 / 30)
+    assert unseen.state["t"] == pytest.approx(changed_result.state["t"] + 5 / 30)
 
 
 @pytest.mark.parametrize("prompt", ["islands", "forest"])

@@ -29,9 +29,9 @@ def engine(fal: fakes.Fal, outside: ServerServices, route: str = "image", **opti
 
 
 async def fails(engine: FalEngine, task: Task, record: Record) -> str:
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(EngineError) as excinfo:
         await engine.run(task, record)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 async def test_image_has_the_requested_size_and_format(
@@ -56,7 +56,7 @@ async def test_images_above_the_call_limit_use_calls_with_own_seeds(
 ) -> None:
     result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
     assert len(result.artifacts) == 6
-    requests = [seen.document for seen in fal.faults.steps("submit")]
+    requests = [observed_request.document for observed_request in fal.faults.steps("submit")]
     assert [request["num_images"] for request in requests] == [4, 2]
     assert requests[0]["seed"] == 7
     assert requests[1]["seed"] != 7
@@ -137,9 +137,9 @@ async def test_cost_to_the_operator_is_recorded(
 
 async def test_every_call_has_the_hop_header(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
     await engine(fal, outside).run(parts.drawing(), record)
-    ours = [seen for seen in fal.faults.seen if seen.step != "file"]
+    ours = [request for request in fal.faults.seen if request.step != "file"]
     assert len(ours) >= 4
-    assert all(seen.headers["x-sixfold-hop"] == "1" for seen in ours)
+    assert all(request.headers["x-sixfold-hop"] == "1" for request in ours)
 
 
 async def test_key_is_not_sent_to_the_url_of_a_result(
@@ -268,9 +268,9 @@ async def test_unreadable_image_of_fal_is_not_a_client_error(
     fal: fakes.Fal, outside: ServerServices, record: Record, content: bytes, content_type: str
 ) -> None:
     fal.file = (content, content_type)
-    with pytest.raises(EngineError, match="fal returned an image that cannot be read") as caught:
+    with pytest.raises(EngineError, match="fal returned an image that cannot be read") as excinfo:
         await engine(fal, outside).run(parts.drawing(), record)
-    assert not isinstance(caught.value, UnusableInput)
+    assert not isinstance(excinfo.value, UnusableInput)
 
 
 @pytest.mark.parametrize(
@@ -356,16 +356,16 @@ async def test_run_canceled_during_progress_is_canceled_at_fal(
 async def test_run_canceled_during_submission_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
-    held = asyncio.Event()
+    held_event = asyncio.Event()
 
     async def late(_request: Request) -> None:
-        await held.wait()
+        await held_event.wait()
 
     fal.faults.add("submit", late)
     run = asyncio.create_task(engine(fal, outside).run(parts.drawing(), record))
     await fal.faults.event("submit").wait()
     run.cancel()
-    held.set()
+    held_event.set()
     with pytest.raises(asyncio.CancelledError):
         await run
     assert [job.canceled for job in fal.jobs.values()] == [True]
@@ -413,10 +413,10 @@ async def test_the_key_is_in_no_log_and_in_no_error(
         422, {"detail": [{"loc": ["body", "prompt"], "msg": f"Key {fakes.KEY} {fakes.KEY}"}]}
     )
     fal.faults.add("submit", echo)
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(EngineError) as excinfo:
         await engine(fal, outside).run(parts.drawing(), record)
     await engine(fal, outside).run(parts.drawing(), record)
-    messages = [str(caught.value), repr(caught.value), caplog.text, *record.lines]
+    messages = [str(excinfo.value), repr(excinfo.value), caplog.text, *record.lines]
     assert not any(fakes.KEY in text or fakes.KEY.partition(":")[2] in text for text in messages)
     assert "HTTP Request" in caplog.text
 

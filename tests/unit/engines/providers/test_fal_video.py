@@ -64,10 +64,10 @@ async def test_every_parameter_is_sent_and_the_image_is_stripped(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     await engine(fal, outside).run(video_task(tmp_path), Record(tmp_path))
-    (seen,) = fal.faults.steps("submit")
-    picture = seen.document.pop("image_url")
-    assert seen.document == INPUTS
-    assert seen.path == "/fal-ai/wan/v2.2-a14b/image-to-video"
+    (request,) = fal.faults.steps("submit")
+    picture = request.document.pop("image_url")
+    assert request.document == INPUTS
+    assert request.path == "/fal-ai/wan/v2.2-a14b/image-to-video"
     assert data_uris.parse_data_uri(picture, 1 << 20).body.startswith(b"\xff\xd8")
 
 
@@ -93,11 +93,11 @@ async def test_canceled_run_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     fal.ends = False
-    running = asyncio.create_task(engine(fal, outside).run(video_task(tmp_path), Record(tmp_path)))
+    task = asyncio.create_task(engine(fal, outside).run(video_task(tmp_path), Record(tmp_path)))
     await fal.faults.event("status").wait()
-    running.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await running
+        await task
     assert all(job.canceled for job in fal.jobs.values())
 
 
@@ -134,9 +134,9 @@ async def test_text_to_video_is_cut_to_requested_length_and_size(
 ) -> None:
     record = Record(tmp_path)
     result = await scenes(fal, outside).run(parts.task("video-text", **SCENE), record)
-    (seen,) = fal.faults.steps("submit")
-    assert seen.path == "/fal-ai/ltx-2.3/text-to-video/fast"
-    assert seen.document == {
+    (request,) = fal.faults.steps("submit")
+    assert request.path == "/fal-ai/ltx-2.3/text-to-video/fast"
+    assert request.document == {
         "prompt": "waves at night",
         "duration": 6,
         "generate_audio": True,
@@ -157,10 +157,10 @@ async def test_image_to_video_uses_its_model_and_needs_no_prompt(
 ) -> None:
     task = parts.task("video-image", {"image_url": parts.source(tmp_path)}, **{**SCENE, "prompt": ""})
     result = await scenes(fal, outside).run(task, Record(tmp_path))
-    (seen,) = fal.faults.steps("submit")
-    assert seen.path == "/fal-ai/ltx-2.3/image-to-video/fast"
-    assert seen.document["prompt"]
-    assert seen.document["image_url"].startswith("data:image/jpeg")
+    (request,) = fal.faults.steps("submit")
+    assert request.path == "/fal-ai/ltx-2.3/image-to-video/fast"
+    assert request.document["prompt"]
+    assert request.document["image_url"].startswith("data:image/jpeg")
     assert result.data["provider_model"] == "fal-ai/ltx-2.3/image-to-video/fast"
 
 
@@ -191,7 +191,7 @@ async def test_smart_video_has_the_length_and_size_of_its_backend(
     inputs = {**INPUTS, "negative_prompt": "", "backend": "video-a"}
     task = parts.task("ra2v", {"image_url": parts.source(tmp_path)}, **inputs)
     result = await scenes(fal, outside).run(task, Record(tmp_path))
-    (seen,) = fal.faults.steps("submit")
-    assert (seen.document["duration"], seen.document["generate_audio"]) == (6, False)
+    (request,) = fal.faults.steps("submit")
+    assert (request.document["duration"], request.document["generate_audio"]) == (6, False)
     (artifact,) = result.artifacts
     assert artifact.info["duration"] == pytest.approx(161 / 32, abs=0.05)

@@ -80,16 +80,16 @@ def test_uploaded_source_is_small_upright_and_without_metadata(tmp_path: Path) -
     image.save(path, exif=exif)
     sent = image_io.prepare_upload(path)
     assert (sent.content_type, sent.source_size, sent.size) == ("image/jpeg", (1500, 3000), (1024, 2048))
-    with Image.open(io.BytesIO(sent.data)) as opened:
-        assert opened.size == (1024, 2048)
+    with Image.open(io.BytesIO(sent.data)) as opened_image:
+        assert opened_image.size == (1024, 2048)
     assert b"camera" not in sent.data
     assert sent.name == "image.jpeg"
 
 
 def test_uploaded_source_keeps_its_transparency(tmp_path: Path) -> None:
     sent = image_io.prepare_upload(parts.source(tmp_path, alpha=True))
-    with Image.open(io.BytesIO(sent.data)) as opened:
-        assert (sent.content_type, opened.mode) == ("image/png", "RGBA")
+    with Image.open(io.BytesIO(sent.data)) as image:
+        assert (sent.content_type, image.mode) == ("image/png", "RGBA")
 
 
 def test_concurrent_threads_do_not_disturb_each_other() -> None:

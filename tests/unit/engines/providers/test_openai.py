@@ -28,9 +28,9 @@ def engine(
 
 
 async def fails(engine: OpenAIEngine, task: Task, record: Record) -> str:
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(EngineError) as excinfo:
         await engine.run(task, record)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 @pytest.mark.parametrize("size", [(1024, 1024), (64, 64), (2048, 64), (64, 2048), (1360, 768), (777, 1111)])

@@ -154,11 +154,11 @@ async def test_canceled_speech_is_canceled_at_both_providers(
 ) -> None:
     for fake, speaker in zip(fakes, speakers(fakes, outside), strict=True):
         fake.ends = False
-        running = asyncio.create_task(speaker.run(parts.task("tts", prompt=TEXT), record))
+        task = asyncio.create_task(speaker.run(parts.task("tts", prompt=TEXT), record))
         await fake.faults.event("status" if isinstance(fake, fal_fakes.Fal) else "look").wait()
-        running.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await running
+            await task
         assert len(fake.faults.steps("cancel")) == 1
 
 

@@ -29,9 +29,9 @@ def engine(
 
 
 async def fails(engine: ReplicateEngine, task: Task, record: Record) -> str:
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(EngineError) as excinfo:
         await engine.run(task, record)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -111,7 +111,7 @@ async def test_images_above_the_call_limit_use_several_calls(
 ) -> None:
     result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
     assert len(result.artifacts) == 5
-    requests = [seen.document["input"] for seen in replicate.faults.steps("create")]
+    requests = [observed_request.document["input"] for observed_request in replicate.faults.steps("create")]
     assert [request["num_outputs"] for request in requests] == [4, 1]
     assert result.upstream_cost_micros == 5 * 3_000
 
@@ -165,10 +165,10 @@ async def test_failed_prediction_reports_its_reason(
     sentence: str,
 ) -> None:
     replicate.error = error
-    with pytest.raises(kind, match=r".{10,300}") as caught:
+    with pytest.raises(kind, match=r".{10,300}") as excinfo:
         await engine(replicate, outside).run(parts.drawing(), record)
-    assert sentence in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert sentence in str(excinfo.value)
+    assert len(str(excinfo.value)) < 300
 
 
 async def test_rate_limit_and_failed_poll_are_retried(
@@ -205,16 +205,16 @@ async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
 async def test_run_canceled_while_waiting_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
-    held = asyncio.Event()
+    held_event = asyncio.Event()
 
     async def late(_request: Request) -> None:
-        await held.wait()
+        await held_event.wait()
 
     replicate.faults.add("create", late)
     run = asyncio.create_task(engine(replicate, outside).run(parts.drawing(), record))
     await replicate.faults.event("create").wait()
     run.cancel()
-    held.set()
+    held_event.set()
     with pytest.raises(asyncio.CancelledError):
         await run
     assert [job.status for job in replicate.jobs.values()] == ["canceled"]

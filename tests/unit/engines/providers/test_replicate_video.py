@@ -70,12 +70,12 @@ async def test_supported_inputs_are_sent_and_others_reported(
 ) -> None:
     record = Record(tmp_path)
     await engine(replicate, outside).run(video_task(tmp_path), record)
-    (seen,) = replicate.faults.steps("create")
-    assert seen.path == "/v1/models/wan-video/wan-2.2-i2v-fast/predictions"
-    assert seen.headers["prefer"] == "wait=5"
-    picture = seen.document["input"].pop("image")
+    (request,) = replicate.faults.steps("create")
+    assert request.path == "/v1/models/wan-video/wan-2.2-i2v-fast/predictions"
+    assert request.headers["prefer"] == "wait=5"
+    picture = request.document["input"].pop("image")
     assert picture.startswith("data:image/jpeg")
-    assert seen.document["input"] == {
+    assert request.document["input"] == {
         "prompt": "slow pan left",
         "seed": 7,
         "num_frames": 81,
@@ -93,8 +93,8 @@ async def test_large_source_image_is_deleted_after_the_run(
     source.write_bytes(parts.noise(900, 900))
     task = parts.task("video-a", {"image_url": source}, **ASKED)
     await engine(replicate, outside).run(task, Record(tmp_path))
-    (seen,) = replicate.faults.steps("create")
-    assert "/v1/files/" in seen.document["input"]["image"]
+    (request,) = replicate.faults.steps("create")
+    assert "/v1/files/" in request.document["input"]["image"]
     assert replicate.stored == {}
 
 
@@ -104,8 +104,8 @@ async def test_video_is_trimmed_to_its_length_and_keeps_its_audio(
     files = {"image_url": parts.source(tmp_path, 200, 300)}
     task = parts.task("video-image", files, **SCENE)
     result = await engine(replicate, outside, "film-scene").run(task, Record(tmp_path))
-    (seen,) = replicate.faults.steps("create")
-    request = seen.document["input"]
+    (observed_request,) = replicate.faults.steps("create")
+    request = observed_request.document["input"]
     assert (request["duration"], request["aspect_ratio"], request["generate_audio"]) == (6, "9:16", True)
     (artifact,) = result.artifacts
     assert artifact.info == {"width": 480, "height": 854, "duration": pytest.approx(1, abs=0.03), "fps": 25}
@@ -128,11 +128,11 @@ async def test_canceled_run_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     replicate.ends = False
-    running = asyncio.create_task(engine(replicate, outside).run(video_task(tmp_path), Record(tmp_path)))
+    task = asyncio.create_task(engine(replicate, outside).run(video_task(tmp_path), Record(tmp_path)))
     await replicate.faults.event("look").wait()
-    running.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await running
+        await task
     assert {job.status for job in replicate.jobs.values()} == {"canceled"}
 
 

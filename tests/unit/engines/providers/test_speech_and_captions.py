@@ -121,9 +121,9 @@ async def test_provider_failure_is_one_sentence_or_is_retried(
     if reason is None:
         assert (await run).artifacts
         return
-    with pytest.raises(EngineError, match=reason) as caught:
+    with pytest.raises(EngineError, match=reason) as excinfo:
         await run
-    assert fakes.KEY not in str(caught.value)
+    assert fakes.KEY not in str(excinfo.value)
 
 
 def test_each_voice_is_mapped_to_one_of_the_provider() -> None:

@@ -51,7 +51,7 @@ def test_khronos_validator_reports_no_errors(
     ):
         path = tmp_path / f"{name}.glb"
         path.write_bytes(data)
-        done = processes.run([*validator, path])
-        assert done.returncode == 0, done.stderr
-        result = json.loads(done.stdout)["issues"]
+        process = processes.run([*validator, path])
+        assert process.returncode == 0, process.stderr
+        result = json.loads(process.stdout)["issues"]
         assert (result["numErrors"], result["numWarnings"]) == (0, 0), result["messages"]

@@ -68,11 +68,13 @@ def test_image_fits_its_box_by_the_fit_option(
     tmp_path: Path, media_files: Mapping[str, Path], fit: str
 ) -> None:
     box = {"x": 8, "y": 4, "width": 80, "height": 56}
-    seen = render(tmp_path, media_files, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}]))
+    video = render(
+        tmp_path, media_files, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}])
+    )
     within, outside = FITS[fit]
-    assert near(seen.colour(0, 48, 32), BLUE)
-    assert near(seen.colour(0, 12, 8), within)
-    assert near(seen.colour(0, 92, 32), outside)  # no part of it is outside of its box
+    assert near(video.colour(0, 48, 32), BLUE)
+    assert near(video.colour(0, 12, 8), within)
+    assert near(video.colour(0, 92, 32), outside)  # no part of it is outside of its box
 
 
 def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
@@ -80,9 +82,9 @@ def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Map
         {"url": "wide.png", "duration": 0.2, "x": 0, "y": 0, "width": 40, "height": 20, "opacity": 0.5},
         {"url": "half.png", "duration": 0.2, "x": 60, "y": 20, "width": 20, "height": 20},
     ]
-    seen = render(tmp_path, media_files, ("image", clips))
-    assert near(seen.colour(0, 20, 10), (20, 110, 100))
-    assert near(seen.colour(0, 70, 30), (100, 100, 20))
+    video = render(tmp_path, media_files, ("image", clips))
+    assert near(video.colour(0, 20, 10), (20, 110, 100))
+    assert near(video.colour(0, 70, 30), (100, 100, 20))
 
 
 def test_rotation_is_clockwise_about_the_center_of_the_box(
@@ -91,9 +93,9 @@ def test_rotation_is_clockwise_about_the_center_of_the_box(
     box = {"x": 28, "y": 22, "width": 40, "height": 20}
     for degrees, at in ((90, (48, 15)), (45, (60, 44)), (-45, (60, 20))):
         clip = {"url": "wide.png", "duration": 0.1, "rotation": degrees, **box}
-        seen = render(tmp_path, media_files, ("image", [clip]))
-        assert near(seen.colour(0, *at), BLUE, 25), degrees
-        assert near(seen.colour(0, 30, 32), GREEN), degrees
+        video = render(tmp_path, media_files, ("image", [clip]))
+        assert near(video.colour(0, *at), BLUE, 25), degrees
+        assert near(video.colour(0, 30, 32), GREEN), degrees
 
 
 def test_video_is_trimmed_sped_up_and_holds_its_last_frame(
@@ -105,19 +107,19 @@ def test_video_is_trimmed_sped_up_and_holds_its_last_frame(
         for number in range(20):
             result.add(np.full((32, 32, 3), 12 * number, np.uint8))
     clip = {"url": "counting", "trim_start": 0.5, "speed": 2, "duration": 1.5}
-    seen = render(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
-    shades = [seen.colour(second / 10, 16, 16)[0] / 12 for second in range(15)]
+    video = render(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
+    shades = [video.colour(second / 10, 16, 16)[0] / 12 for second in range(15)]
     expected = [min(19, 5 + 2 * step) for step in range(15)]
     assert np.abs(np.array(shades) - expected).max() < 0.6
 
 
 def test_fades_make_the_clip_transparent(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clip = {"url": "wide.png", "duration": 2, "fit": "fill", "fade_in": 1, "fade_out": 0.5}
-    seen = render(tmp_path, media_files, ("image", [clip]))
-    assert near(seen.colour(0, 48, 32), GREEN)
-    assert near(seen.colour(0.5, 48, 32), (20, 110, 100))
-    assert near(seen.colour(1.2, 48, 32), BLUE)
-    assert near(seen.colour(1.8, 48, 32), (24, 100, 80), 22)
+    video = render(tmp_path, media_files, ("image", [clip]))
+    assert near(video.colour(0, 48, 32), GREEN)
+    assert near(video.colour(0.5, 48, 32), (20, 110, 100))
+    assert near(video.colour(1.2, 48, 32), BLUE)
+    assert near(video.colour(1.8, 48, 32), (24, 100, 80), 22)
 
 
 TRANSITIONS = {"crossfade": ((120, 50, 120), (120, 50, 120)), "wipe": (BLUE, RED), "slide": (RED, BLUE)}
@@ -135,13 +137,13 @@ def test_transition_blends_into_its_clip(tmp_path: Path, media_files: Mapping[st
             "transition": {"type": kind, "duration": 0.8},
         },
     ]
-    seen = render(tmp_path, media_files, ("video", clips))
+    video = render(tmp_path, media_files, ("video", clips))
     left, right = TRANSITIONS[kind]
-    assert near(seen.colour(0.9, 48, 32), RED)
-    assert near(seen.colour(1.4, 8, 32), left, 20)
-    assert near(seen.colour(1.4, 88, 32), right, 20)
-    assert near(seen.colour(1.9, 48, 32), BLUE)
-    assert len(seen.frames) == 20
+    assert near(video.colour(0.9, 48, 32), RED)
+    assert near(video.colour(1.4, 8, 32), left, 20)
+    assert near(video.colour(1.4, 88, 32), right, 20)
+    assert near(video.colour(1.9, 48, 32), BLUE)
+    assert len(video.frames) == 20
 
 
 def test_transition_without_a_previous_clip_starts_from_below(
@@ -149,19 +151,19 @@ def test_transition_without_a_previous_clip_starts_from_below(
 ) -> None:
     clip = {"url": "wide.png", "start": 0.5, "duration": 1, "fit": "fill"}
     change = {"transition": {"type": "crossfade", "duration": 0.4}}
-    seen = render(tmp_path, media_files, ("image", [{**clip, **change}]))
-    assert near(seen.colour(0.7, 48, 32), (20, 110, 100), 20)
+    video = render(tmp_path, media_files, ("image", [{**clip, **change}]))
+    assert near(video.colour(0.7, 48, 32), (20, 110, 100), 20)
 
 
 def test_audio_is_mixed_at_the_times_of_its_clips(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     low = [{"url": "low.wav", "duration": 1.5, "volume": 0.5, "fade_in": 0.5}]
     high = [{"url": "high.wav", "start": 1, "duration": 1, "volume": 0.4}]
-    seen = render(tmp_path, media_files, ("audio", low), ("audio", high))
-    assert seen.loudness(0, 0.05) < 0.02
-    assert seen.loudness(0.6, 0.9) == pytest.approx(0.25 / 2**0.5, rel=0.05)
-    assert seen.loudness(1.1, 1.4) == pytest.approx((0.25**2 / 2 + 0.2**2 / 2) ** 0.5, rel=0.05)
-    assert abs(seen.pitch(0.5, 0.95) - 330) < 4
-    assert abs(seen.pitch(1.6, 1.95) - 880) < 4
+    video = render(tmp_path, media_files, ("audio", low), ("audio", high))
+    assert video.loudness(0, 0.05) < 0.02
+    assert video.loudness(0.6, 0.9) == pytest.approx(0.25 / 2**0.5, rel=0.05)
+    assert video.loudness(1.1, 1.4) == pytest.approx((0.25**2 / 2 + 0.2**2 / 2) ** 0.5, rel=0.05)
+    assert abs(video.pitch(0.5, 0.95) - 330) < 4
+    assert abs(video.pitch(1.6, 1.95) - 880) < 4
 
 
 def test_audio_of_a_video_keeps_its_pitch_at_another_speed(
@@ -170,24 +172,24 @@ def test_audio_of_a_video_keeps_its_pitch_at_another_speed(
     plain = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1}]))
     slow = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 2, "speed": 0.5}]))
     still = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1, "volume": 0}]))
-    assert [abs(seen.pitch(0.2, 0.8) - 440) < 5 for seen in (plain, slow)] == [True, True]
+    assert [abs(video.pitch(0.2, 0.8) - 440) < 5 for video in (plain, slow)] == [True, True]
     assert slow.loudness(1.2, 1.8) == pytest.approx(plain.loudness(0.2, 0.8), rel=0.15)
     assert still.codecs == {"video": "h264"}
 
 
 def test_mono_audio_of_another_rate_is_resampled(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
-    seen = render(tmp_path, media_files, ("audio", [{"url": "phone.wav", "duration": 1}]))
-    assert abs(seen.pitch(0.2, 0.8) - 440) < 5
-    assert np.allclose(seen.sound[0], seen.sound[1], atol=0.02)
-    assert seen.loudness(0.2, 0.8) == pytest.approx(0.5 / 2**0.5, rel=0.05)
+    video = render(tmp_path, media_files, ("audio", [{"url": "phone.wav", "duration": 1}]))
+    assert abs(video.pitch(0.2, 0.8) - 440) < 5
+    assert np.allclose(video.sound[0], video.sound[1], atol=0.02)
+    assert video.loudness(0.2, 0.8) == pytest.approx(0.5 / 2**0.5, rel=0.05)
 
 
 def test_many_loud_audio_clips_do_not_clip(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clips = [("audio", [{"url": "loud.wav", "duration": 1, "volume": 3}])] * 3
-    seen = render(tmp_path, media_files, *clips)
-    assert np.abs(seen.sound).max() < 1.0
-    assert seen.loudness(0.3, 0.9) > 0.5
-    assert abs(seen.pitch(0.3, 0.9) - 440) < 3
+    video = render(tmp_path, media_files, *clips)
+    assert np.abs(video.sound).max() < 1.0
+    assert video.loudness(0.3, 0.9) > 0.5
+    assert abs(video.pitch(0.3, 0.9) - 440) < 3
 
 
 def test_limiter_keeps_quiet_audio_and_does_not_distort() -> None:

@@ -60,25 +60,25 @@ async def check(hooks: GuardrailHooks, account: str, hook: HookSettings = SLOW) 
 async def test_slow_hook_occupies_eight_slots_and_other_accounts_go_on() -> None:
     sender = HeldSender()
     hooks = GuardrailHooks(cast("Any", None), sender, cast("Any", Secrets()))
-    waiting = [asyncio.create_task(check(hooks, "slow")) for _ in range(100)]
+    pending_tasks = [asyncio.create_task(check(hooks, "slow")) for _ in range(100)]
     await sender.full.wait()
     assert await check(hooks, "other") == ["text"]
     assert (sender.busy, sender.most) == (8, 8)
     sender.go_on.set()
-    assert await asyncio.gather(*waiting) == [["text"]] * 100
+    assert await asyncio.gather(*pending_tasks) == [["text"]] * 100
     assert sender.most == 8
 
 
 async def test_call_that_waits_longer_than_its_timeout_is_blocked() -> None:
     sender = HeldSender()
     hooks = GuardrailHooks(cast("Any", None), sender, cast("Any", Secrets()))
-    waiting = [asyncio.create_task(check(hooks, "slow")) for _ in range(8)]
+    pending_tasks = [asyncio.create_task(check(hooks, "slow")) for _ in range(8)]
     await sender.full.wait()
     hasty = HookSettings("https://hook.example/", timeout_seconds=0.1)
     with pytest.raises(GuardrailUnavailable, match=r"it took longer than 0\.1 seconds"):
         await check(hooks, "slow", hasty)
     sender.go_on.set()
-    await asyncio.gather(*waiting)
+    await asyncio.gather(*pending_tasks)
 
 
 async def test_answer_with_millions_of_texts_is_refused() -> None:

@@ -44,8 +44,8 @@ async def test_an_event_with_long_audio_leaves_the_loop_free() -> None:
     audio = InputAudio(settings(), memory, listener.send, listener)
     speech = bytes(8_000) + b"\xff" * (SAMPLES - 8_000)
     event = {"audio": base64.b64encode(speech).decode()}
-    async with loop_time.watched() as seen:
+    async with loop_time.watched() as loop:
         for _ in range(3):
             await audio.append(event)
     assert listener.turns == 3
-    assert seen.longest < 0.04
+    assert loop.longest < 0.04

@@ -159,9 +159,9 @@ async def test_failed_node_is_named_and_stops_the_run(fixture: ExecutionFixture)
         "5": node("Show", value=["4", 0]),
     }
     events: list[NodeEvent] = []
-    with pytest.raises(NodeError, match=r"^Fail \(node 2\) failed$") as caught:
+    with pytest.raises(NodeError, match=r"^Fail \(node 2\) failed$") as excinfo:
         await run(fixture, graph, events)
-    assert (caught.value.node_id, caught.value.class_type) == ("2", "Fail")
+    assert (excinfo.value.node_id, excinfo.value.class_type) == ("2", "Fail")
     response = events[-1]
     assert response.type == "execution_error"
     assert response.data["node_id"] == "2"
@@ -175,9 +175,9 @@ async def test_error_message_of_a_child_is_shown(fixture: ExecutionFixture) -> N
 
     fixture.writer = refuse
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    with pytest.raises(NodeError, match=r"Ask \(node 1\): Set FAL_KEY\.") as caught:
+    with pytest.raises(NodeError, match=r"Ask \(node 1\): Set FAL_KEY\.") as excinfo:
         await run(fixture, graph)
-    assert isinstance(caught.value.reason, EngineUnavailable)
+    assert isinstance(excinfo.value.reason, EngineUnavailable)
 
 
 async def test_interruption_cancels_children_and_is_reported(fixture: ExecutionFixture) -> None:
