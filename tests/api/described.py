@@ -34,8 +34,8 @@ def operations(application: Application, app: WebApp) -> list[Described]:
     areas = tuple(sorted(application.settings.enabled_apis))
     if areas not in _KNOWN:
         results: list[Described] = []
-        whole = documents(application, app.table.entries)
-        for document in (whole.plain(name, "http://127.0.0.1") for name in whole):
+        openapi = documents(application, app.table.entries)
+        for document in (openapi.plain(name, "http://127.0.0.1") for name in openapi):
             for path, item in document["paths"].items():
                 pattern = re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(path)))
                 for method, operation in item.items():

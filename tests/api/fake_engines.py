@@ -50,8 +50,8 @@ class DotEngine:
     def _dot(self, inputs: Any, prompt: str, number: int) -> Artifact:
         width, height = int(inputs.get("width", 32)), int(inputs.get("height", 32))
         digest = hashlib.sha256(f"{prompt}|{inputs.get('seed')}|{number}".encode()).digest()
-        visible = (width, height) if max(width, height) <= _SMALL else (16, 16)
-        image = Image.new("RGB", visible, (digest[0], digest[1], digest[2]))
+        size = (width, height) if max(width, height) <= _SMALL else (16, 16)
+        image = Image.new("RGB", size, (digest[0], digest[1], digest[2]))
         file = io.BytesIO()
         kind = str(inputs.get("format", "png"))
         image.save(file, _ENCODINGS[kind])

@@ -24,10 +24,15 @@ def tell(**answers: Any) -> None:
 
 
 def main(image: str) -> None:
-    seen: list[Any] = []
+    statuses: list[Any] = []
     request = {"prompt": "a fox", "seed": 7, "image_size": "square", "num_images": 1, "guidance_scale": 3.5}
-    result = fal_client.subscribe(APP, request, with_logs=True, on_queue_update=seen.append)
-    tell(subscribed=result, last=type(seen[-1]).__name__, metrics=seen[-1].metrics, logs=seen[-1].logs)
+    result = fal_client.subscribe(APP, request, with_logs=True, on_queue_update=statuses.append)
+    tell(
+        subscribed=result,
+        last=type(statuses[-1]).__name__,
+        metrics=statuses[-1].metrics,
+        logs=statuses[-1].logs,
+    )
     handle = fal_client.submit("fal-ai/fast-sdxl", {"prompt": "SLOW"})
     tell(queued=type(fal_client.status(APP, handle.request_id)).__name__)
     fal_client.cancel("fal-ai/fast-sdxl", handle.request_id)

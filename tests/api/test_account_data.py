@@ -98,9 +98,9 @@ async def test_export_has_all_data_of_its_account_only(any_database_app: AppFixt
         path.removeprefix("media/") for path in result.namelist() if path.startswith("media/")
     }
     assert b"works_at [[companies/acme]]" in result.read("memory/people/ann.md")
-    whole = b"".join(result.read(path) for path in result.namelist())
+    content = b"".join(result.read(path) for path in result.namelist())
     for secret in (app.key.encode(), b"another's secret wish", b"ben@example.com", b"hash"):
-        assert secret not in whole
+        assert secret not in content
 
 
 async def test_export_and_erasure_need_a_full_key_or_a_login_session(app: AppFixture) -> None:

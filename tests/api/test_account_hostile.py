@@ -75,14 +75,14 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
 
 async def test_every_page_has_a_strict_content_security_policy(app: AppFixture) -> None:
     await signed_in(app)
-    seen = 0
+    page_count = 0
     for method, route in routes(app):
         if method != "GET" or route.path.startswith(("/static", "/pages")):
             continue
         answer = await app.client.get(fill(route.path), follow_redirects=True)
         if "text/html" not in answer.headers.get("content-type", ""):
             continue
-        seen += 1
+        page_count += 1
         policy = answer.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy, route.path
         assert "unsafe" not in policy, route.path
@@ -90,7 +90,7 @@ async def test_every_page_has_a_strict_content_security_policy(app: AppFixture) 
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["X-Frame-Options"] == "DENY"
         assert not INLINE.search(answer.text), (route.path, INLINE.search(answer.text))
-    assert seen > 15
+    assert page_count > 15
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_signing_out_everywhere_ends_the_other_sessions(app: AppFixture) -
         )
         for _ in range(2)
     ]
-    waiting = await link(app)
+    login_link = await link(app)
     form = {"csrf": await signed_in(app)}
     page = await app.client.get("/account/security")
     assert page.text.count("Firefox") >= 2
@@ -221,7 +221,7 @@ async def test_signing_out_everywhere_ends_the_other_sessions(app: AppFixture) -
         None,
         None,
     ]
-    assert (await app.visitor().get("/signin", params={"token": waiting})).status_code == 401
+    assert (await app.visitor().get("/signin", params={"token": login_link})).status_code == 401
     assert (await app.client.get("/account")).status_code == 200
 
 
@@ -272,12 +272,12 @@ async def test_account_page_shows_the_limits_of_a_key(app: AppFixture) -> None:
         {"right.memory.read": "on"},
     ):
         assert (await app.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
-    visible = html.unescape((await app.client.get("/account/keys")).text)
-    assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in visible
-    assert "<dd>run, memory.read, memory.write, account.read</dd>" in visible
-    assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in visible
-    assert "<dd>none</dd>" in visible  # the key that the account had before
-    assert "budget_day" not in re.sub(r"<input[^>]*>", "", visible)
+    text = html.unescape((await app.client.get("/account/keys")).text)
+    assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in text
+    assert "<dd>run, memory.read, memory.write, account.read</dd>" in text
+    assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in text
+    assert "<dd>none</dd>" in text  # the key that the account had before
+    assert "budget_day" not in re.sub(r"<input[^>]*>", "", text)
 
 
 @pytest.mark.parametrize(

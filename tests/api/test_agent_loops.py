@@ -188,8 +188,8 @@ async def test_images_of_tool_results_follow_the_last_result(gateway: Gateway) -
     inputs: Any = [{"role": "user", "content": "Look"}]
     for n in (1, 2):
         inputs.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
-    visible = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
-    inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": visible} for n in (1, 2)]
+    content = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
+    inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": content} for n in (1, 2)]
     # Each image is held as 5,000 tokens.
     await gateway.app.database.write(accounts.credit(gateway.app.account.email, 20_000_000))
     await gateway.openai().responses.create(model="acme/small", input=inputs)
@@ -446,9 +446,9 @@ async def test_streamed_calls_with_equal_index_are_two_calls() -> None:
 
 
 async def test_a_call_without_arguments_has_an_empty_object() -> None:
-    calling, ended = ToolCallStart(0, "call_1", "now"), MessageEnd("tool", TokenUsage(1, 1))
-    chunks = await stream_documents(chat_face, calling, ended)
+    calling, end = ToolCallStart(0, "call_1", "now"), MessageEnd("tool", TokenUsage(1, 1))
+    chunks = await stream_documents(chat_face, calling, end)
     calls = [chunk["choices"][0]["delta"].get("tool_calls", []) for chunk in chunks if chunk["choices"]]
     assert "".join(call["function"]["arguments"] for some in calls for call in some) == "{}"
-    response = (await stream_documents(responses_face, calling, ended))[-1]["response"]
+    response = (await stream_documents(responses_face, calling, end))[-1]["response"]
     assert response["output"][0]["arguments"] == "{}"

@@ -167,8 +167,8 @@ async def test_an_invalid_input_fails_before_any_line_runs(
     assert batch.errors.data is not None
     error = batch.errors.data[0]
     assert (error.code, error.line, error.param) == (code, line, param)
-    (visible,) = await content(gateway, batch.error_file_id)
-    assert (visible["error"]["code"], visible["response"]) == (code, None)
+    (line_error,) = await content(gateway, batch.error_file_id)
+    assert (line_error["error"]["code"], line_error["response"]) == (code, None)
     assert gateway.acme.seen == []
 
 
@@ -238,8 +238,8 @@ async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -
     lines = [chat_line("allowed"), chat_line("other", model="anth/small")]
     batch = await finished_batch(gateway, await create_batch(gateway, lines, key=key), key)
     assert [line["custom_id"] for line in await content(gateway, batch.output_file_id, key)] == ["allowed"]
-    (refused,) = await content(gateway, batch.error_file_id, key)
-    assert (refused["custom_id"], refused["response"]["status_code"]) == ("other", 403)
+    (error,) = await content(gateway, batch.error_file_id, key)
+    assert (error["custom_id"], error["response"]["status_code"]) == ("other", 403)
     assert len(gateway.anth.seen) == 0
 
 

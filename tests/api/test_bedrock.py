@@ -49,8 +49,13 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, fake):
         client: Any = gateway.openai()
         messages = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
-        whole = await client.chat.completions.create(model=NAME, messages=messages, max_tokens=2, stop=["x"])
-        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
+        full_response = await client.chat.completions.create(
+            model=NAME, messages=messages, max_tokens=2, stop=["x"]
+        )
+        assert (full_response.choices[0].message.content, full_response.choices[0].finish_reason) == (
+            "word word",
+            "length",
+        )
         assert fake.seen[-1][1]["system"] == [{"text": "Be brief"}]
         assert fake.seen[-1][1]["inferenceConfig"] == {"maxTokens": 2, "stopSequences": ["x"]}
         stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
@@ -63,10 +68,10 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
             "type": "image_url",
             "image_url": {"url": image_files.data_uri(PNG)},
         }
-        seen = await client.chat.completions.create(
+        response = await client.chat.completions.create(
             model=NAME, messages=[{"role": "user", "content": [part]}]
         )
-        assert seen.choices[0].message.content == "I see a picture"
+        assert response.choices[0].message.content == "I see a picture"
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
         shaped = await client.chat.completions.create(model=NAME, messages=messages, response_format=form)
         assert json.loads(shaped.choices[0].message.content) == {"city": "Oslo"}

@@ -119,8 +119,8 @@ async def test_image_with_save_path_is_stored_in_the_private_bucket(tmp_path: Pa
         response = await app.client.get(url)
         assert (response.status_code, response.headers["Content-Type"]) == (200, "image/png")
         assert len(response.content) == first.json()["bytes"]
-        again = {**SMALL, "prompt": "another fox"}
-        await app.client.get("/create_and_upload_image", params=again, headers=app.bearer)
+        second_query = {**SMALL, "prompt": "another fox"}
+        await app.client.get("/create_and_upload_image", params=second_query, headers=app.bearer)
         replaced = await app.client.get(url, headers={"If-None-Match": response.headers["ETag"]})
         assert (replaced.status_code, replaced.content != response.content) == (200, True)
         other = bearer(app.other)

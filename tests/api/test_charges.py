@@ -167,10 +167,10 @@ async def test_charge_shows_cached_input_server_rate_and_hold(gateway: Gateway) 
 
 async def test_cached_answer_keeps_its_units_at_rate_zero(gateway: Gateway) -> None:
     await _twice(gateway, 5)
-    again, first = await gateway.settled(2)
-    assert (again["usage"]["counted_by"], again["cost_usd"]) == ("cache", "0.00")
-    assert [line["quantity"] for line in again["charge"]["lines"]] == [6, 4, 5]
-    assert {line["rate_usd"] for line in again["charge"]["lines"]} == {"0.00"}
+    second, first = await gateway.settled(2)
+    assert (second["usage"]["counted_by"], second["cost_usd"]) == ("cache", "0.00")
+    assert [line["quantity"] for line in second["charge"]["lines"]] == [6, 4, 5]
+    assert {line["rate_usd"] for line in second["charge"]["lines"]} == {"0.00"}
     assert recomputed(first["charge"]) == micros(first["cost_usd"]) > 0
 
 

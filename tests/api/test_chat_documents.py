@@ -41,7 +41,7 @@ async def message(gateway: Gateway, *blocks: dict[str, Any], model: str = "anth/
     return await gateway.anthropic().messages.create(model=model, max_tokens=50, messages=messages)
 
 
-def texts(seen: Any) -> list[str]:
+def texts(request: Any) -> list[str]:
     """Return the texts that a model server received, in either protocol."""
     results: list[str] = []
 
@@ -55,7 +55,7 @@ def texts(seen: Any) -> list[str]:
             for inner in value:
                 walk(inner)
 
-    walk(seen.document)
+    walk(request.document)
     return results
 
 

@@ -189,8 +189,8 @@ async def test_failed_answer_is_free_and_retried_in_place(gateway: Gateway) -> N
     assert "Try again" in page
     assert (await gateway.settled())[0]["cost_usd"] == "0.00"
     item = person.ids(page, "question")[0]
-    again = await person.act(f"{where}/again", SCRIPT, item=item, model="acme/small")
-    assert again.json()["location"] == where
+    second_response = await person.act(f"{where}/again", SCRIPT, item=item, model="acme/small")
+    assert second_response.json()["location"] == where
     await person.events(where)
     page = await person.page(where)
     assert ("Try again" in page, person.ids(page, "question")) == (False, [item])
@@ -207,9 +207,9 @@ async def test_edit_creates_a_version_and_branch_creates_a_chat(any_database_gat
     third = (await person.act(f"{second}/again", SCRIPT, item=question, model="acme/small")).status_code
     assert third == 404
     edited = person.ids(await person.page(second), "question")[1]
-    again = await person.act(f"{second}/again", SCRIPT, item=edited, model="acme/small")
-    await person.events(again.json()["location"])
-    for path, number in ((first, 1), (second, 2), (again.json()["location"], 3)):
+    second_response = await person.act(f"{second}/again", SCRIPT, item=edited, model="acme/small")
+    await person.events(second_response.json()["location"])
+    for path, number in ((first, 1), (second, 2), (second_response.json()["location"], 3)):
         page = await person.page(path)
         assert f"<span>{number} of 3</span>" in page
         assert page.count('class="message question"') == 2
@@ -234,10 +234,10 @@ async def test_list_of_chats_is_paged_with_versions(
     third = await person.asked("say 3 words")
     question = person.ids(await person.page(third), "question")[0]
     edits = [await person.asked("say 4 words", third, edited=question) for _ in range(2)]
-    listed = re.compile(r'<li><a href="([^"]+)"')
-    *result, older = listed.findall(await person.page("/chat"))
+    pattern = re.compile(r'<li><a href="([^"]+)"')
+    *result, older = pattern.findall(await person.page("/chat"))
     assert result == [edits[1], second]
-    assert listed.findall(await person.page(older)) == [oldest]
+    assert pattern.findall(await person.page(older)) == [oldest]
 
 
 async def test_edit_of_an_earlier_message_and_of_files(
@@ -283,8 +283,11 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
     image = await person.client.get(result[0])
     assert (image.headers["content-type"], image.content) == ("image/png", _png())
     assert image.headers["content-security-policy"] == "default-src 'none'; sandbox"
-    refused = await person.ask("x", files=[("file", ("a.exe", b"MZ\0\0", "image/png"))])
-    assert (refused.status_code, "a.exe cannot be attached" in refused.json()["error"]) == (400, True)
+    refused_response = await person.ask("x", files=[("file", ("a.exe", b"MZ\0\0", "image/png"))])
+    assert (refused_response.status_code, "a.exe cannot be attached" in refused_response.json()["error"]) == (
+        400,
+        True,
+    )
     stranger = gateway.app.visitor()
     assert (await stranger.get(result[0])).status_code == 401
     assert (await stranger.get(f"{where}/events")).status_code == 401
@@ -299,8 +302,8 @@ async def test_stopping_server_stores_the_partial_answer(gateway: Gateway) -> No
     async with asyncio.timeout(120):
         while "<p>word" not in await person.page(where):  # noqa: ASYNC110 - the page has no event
             await asyncio.sleep(0.01)
-    refused = await person.ask("And now?", where)
-    assert "A response in this conversation is still being generated" in refused.json()["error"]
+    response = await person.ask("And now?", where)
+    assert "A response in this conversation is still being generated" in response.json()["error"]
     await gateway.app.server.gateway_runtime.answers.close()
     page = await person.page(where)
     assert ("word" in page, "Stopped." in page) == (True, True)
@@ -371,8 +374,8 @@ async def test_files_are_limited_in_number_and_size(gateway: Gateway) -> None:
         "A message may have at most 10 files (got 11)",
     )
     large = b"\x89PNG\r\n\x1a\n" + bytes(9 * 2**20)
-    refused = await person.ask("hello", files=[("file", ("large.png", large, "image/png"))])
-    assert (refused.status_code, refused.json()["error"]) == (
+    response = await person.ask("hello", files=[("file", ("large.png", large, "image/png"))])
+    assert (response.status_code, response.json()["error"]) == (
         413,
         "large.png must be at most 8,388,608 bytes (got 9,437,192)",
     )

@@ -73,8 +73,8 @@ def test_a_model_runs_and_its_output_is_saved(client: Client, tmp_path: Path) ->
         assert image.size[0] > 0
     names = [name for name, _ in client.predictions.events(prediction["id"])]
     assert names
-    listed = client.predictions.list(model="ra1", limit=1)
-    assert [each["id"] for each in listed["predictions"]] == [prediction["id"]]
+    predictions = client.predictions.list(model="ra1", limit=1)
+    assert [each["id"] for each in predictions["predictions"]] == [prediction["id"]]
     assert client.account.usage(days=1, by="model")["usage"][0]["requests"] >= 1
 
 

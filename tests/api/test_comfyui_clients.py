@@ -119,13 +119,13 @@ class ComfyScript:
         heard = self.listening(client_id)
         try:
             prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
-            running, result = "", []
+            current_node, result = "", []
             for message in self.until_done(heard, prompt_id):
                 if isinstance(message, bytes):
-                    if running == node_id:
+                    if current_node == node_id:
                         result.append(message[8:])
                 elif message["type"] == "executing":
-                    running = message["data"]["node"]
+                    current_node = message["data"]["node"]
         finally:
             heard.close()
         return result
@@ -181,8 +181,8 @@ async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
     [entry] = (await comfy.app.client.get("/history")).json().values()
     meta = dict.fromkeys(("node_id", "display_node", "real_node_id"), "9") | {"parent_node": None}
     assert (entry["prompt"][4], entry["meta"]) == (["9"], {"9": meta})
-    text, again = await asyncio.to_thread(comfy.script.pictures, PAINT)
-    assert again == result
+    text, second_images = await asyncio.to_thread(comfy.script.pictures, PAINT)
+    assert second_images == result
     [cached] = [m["data"]["nodes"] for m in text if isinstance(m, dict) and m["type"] == "execution_cached"]
     assert "9" in cached
 
@@ -204,8 +204,8 @@ async def test_viewed_image_is_signed_and_equals_the_run_output(comfy: ServerWit
         result["1"][0],
     ]
     assert embed.extract(result["0"][0]) is not None  # what is only looked at, too
-    _, again = await asyncio.to_thread(comfy.script.pictures, mixed)
-    assert again == result
+    _, images = await asyncio.to_thread(comfy.script.pictures, mixed)
+    assert images == result
 
 
 async def test_image_size_may_come_from_an_image_of_the_run(comfy: ServerWithScript) -> None:
@@ -317,8 +317,8 @@ async def test_queue_is_ordered_by_number_and_front(tmp_path: Path) -> None:
         for each in requests:
             assert (await app.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
         queue = (await app.client.get("/queue")).json()
-        listed = queue["queue_running"] + queue["queue_pending"]
-        assert sorted((item[0], item[1]) for item in listed) == [(-2, "b"), (0.5, "c"), (1, "a")]
+        entries = queue["queue_running"] + queue["queue_pending"]
+        assert sorted((item[0], item[1]) for item in entries) == [(-2, "b"), (0.5, "c"), (1, "a")]
         for part in queue.values():
             assert [item[0] for item in part] == sorted(item[0] for item in part)
         for each in requests:
@@ -367,8 +367,8 @@ async def test_files_are_uploaded_and_viewed_by_name(comfy: ServerWithScript) ->
     assert (response.content, response.headers["content-type"]) == (out.getvalue(), "image/png")
     part = await client.get("/view", params=query, headers={"Range": "bytes=8-15"})
     assert (part.status_code, part.content) == (206, out.getvalue()[8:16])
-    again = {"If-None-Match": response.headers["etag"]}
-    assert (await client.get(response.request.url, headers=again)).status_code == 304
+    condition = {"If-None-Match": response.headers["etag"]}
+    assert (await client.get(response.request.url, headers=condition)).status_code == 304
     for name in ("../x.png", "/etc/passwd", "a\\b.png", ""):
         assert (await client.get("/view", params={"filename": name})).status_code == 400
     assert (await client.get("/view", params={"filename": "no.png"})).status_code == 404

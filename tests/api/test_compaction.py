@@ -88,8 +88,8 @@ async def test_summary_of_any_model_can_be_input_of_a_response(gateway: Gateway,
     counted = await client.responses.input_tokens.count(model=model, input=history)
     assert counted.input_tokens > 0
 
-    again: Any = await client.responses.compact(model=model, previous_response_id=answer.id)
-    texts = [message.content[0].text for message in again.output[:-1]]
+    second_response: Any = await client.responses.compact(model=model, previous_response_id=answer.id)
+    texts = [message.content[0].text for message in second_response.output[:-1]]
     assert texts == ["How is it in Oslo?", "say 3 words", "say 2 words"]
     assert "word word word" in sent_text(gateway, model)
 
@@ -105,10 +105,10 @@ async def test_conversation_is_compacted_and_accepts_the_item(gateway: Gateway) 
     )
     assert answer.output_text == "word"
     assert "word word" in json.dumps(gateway.acme.seen[-1].document)
-    again: Any = await client.responses.compact(
+    second_response: Any = await client.responses.compact(
         model="acme/small", extra_body={"conversation": conversation.id}
     )
-    assert [row.content[0].text for row in again.output[:-1]] == ["say 2 words", "say 1 words"]
+    assert [row.content[0].text for row in second_response.output[:-1]] == ["say 2 words", "say 1 words"]
 
 
 async def test_images_and_later_summaries_are_part_of_the_request(gateway: Gateway) -> None:

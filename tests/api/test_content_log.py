@@ -64,14 +64,14 @@ async def test_calls_are_logged_only_when_the_log_is_enabled(gateway: Gateway) -
     await call(gateway)
     assert not await read_log(gateway)
     await switch(gateway, 7)
-    whole = await call(gateway)
+    call_id = await call(gateway)
     streamed = await call(gateway, stream=True)
     await call(gateway, store=False)
     await call(gateway, headers={"X-Sixfold-Store": "false"})
     await call(gateway, input="say 3 words", messages=None, store=False)
     rows = await read_log(gateway)
-    assert [row["id"] for row in rows] == [streamed, whole]
-    for name in (whole, streamed):
+    assert [row["id"] for row in rows] == [streamed, call_id]
+    for name in (call_id, streamed):
         body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
         assert json.loads(body["request"])["messages"][0]["content"] == "say 3 words"
         assert (body["response"], body["endpoint"]) == ("word word word", "chat")

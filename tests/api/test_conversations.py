@@ -369,12 +369,12 @@ async def test_quotas_limit_conversations_items_and_bytes(tmp_path: Path) -> Non
         with pytest.raises(openai.APIStatusError, match="at most 3 items"):
             await client.conversations.items.create(first.id, items=[HELLO, HELLO])
         large: Any = {"role": "user", "content": "a" * 2000}
-        for refused in (
+        for call in (
             client.conversations.items.create(second.id, items=[large]),
             respond(gateway, model="acme/small", input=[large], conversation=second.id),
         ):
             with pytest.raises(openai.APIStatusError, match="at most 2,000 bytes") as excinfo:
-                await refused
+                await call
             assert excinfo.value.status_code == 413
         assert gateway.acme.seen == []
         await client.conversations.delete(first.id)

@@ -69,8 +69,8 @@ async def test_same_file_changes_nothing_and_a_new_one_supersedes(app: AppFixtur
     await app.client.patch(
         "/api/pages/a.pdf", json={"operation": "append", "content": "A note."}, headers=app.bearer
     )
-    again = await import_file(app, "a.pdf", data)
-    assert (again["skipped"], again["documents"][0]["changed"]) == (1, False)
+    second_report = await import_file(app, "a.pdf", data)
+    assert (second_report["skipped"], second_report["documents"][0]["changed"]) == (1, False)
     assert (await get(app, "/api/pages/a.pdf"))["version"] == 2
     new = await import_file(app, "a.pdf", fakes.pdf(["All new."], title="Airships"))
     assert (new["created"], new["updated"]) == (0, 1)
@@ -143,8 +143,8 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
         "in/papers/a.pdf",
         "in/papers/b.docx",
     ]
-    again = await import_file(app, f"all.{packing}", data, folder="in")
-    assert (again["created"], again["updated"], again["skipped"]) == (0, 0, 7)
+    second_report = await import_file(app, f"all.{packing}", data, folder="in")
+    assert (second_report["created"], second_report["updated"], second_report["skipped"]) == (0, 0, 7)
     assert list((app.settings.data_dir / "tmp").iterdir()) == []
     # An import of pages alone still skips them.
     plain = await app.client.post("/api/import", content=zip_of(files.items()), headers=app.bearer)
@@ -227,8 +227,8 @@ async def test_tool_imports_base64_and_refuses_local_urls(app: AppFixture) -> No
         answer = await app.client.post("/mcp", json=message, headers=app.bearer)
         return answer.json()["result"]
 
-    done = await call(content=base64.b64encode(fakes.pdf(REPORT)).decode(), folder="in")
-    assert done["structuredContent"]["documents"][0]["slug"] == "in/a.pdf"
+    result = await call(content=base64.b64encode(fakes.pdf(REPORT)).decode(), folder="in")
+    assert result["structuredContent"]["documents"][0]["slug"] == "in/a.pdf"
     for arguments in ({"content": "?"}, {}, {"url": "file:///etc/passwd"}, {"url": "http://127.0.0.1/a"}):
         assert (await call(**arguments))["isError"], arguments
 

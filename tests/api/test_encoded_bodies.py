@@ -43,8 +43,8 @@ async def test_encoded_body_is_read_by_all_kinds_of_routes(tmp_path: Path, encod
         )
         assert chat.json()["choices"][0]["message"]["content"] == "word word word"
         page = json.dumps({"slug": "notes/a", "body": "# A\n\ntext " + "x" * 100_000}).encode()
-        result = await post("/api/pages", content=PACKERS[encoding](page), headers=headers)
-        assert result.status_code in (200, 201), result.text
+        response = await post("/api/pages", content=PACKERS[encoding](page), headers=headers)
+        assert response.status_code in (200, 201), response.text
         wrong = await post("/api/pages", content=PACKERS[encoding](b"{"), headers=headers)
         assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_request")
 

@@ -82,8 +82,8 @@ async def test_report_lists_discovered_servers_and_ready_engines(
 
 async def test_report_requires_an_unrestricted_operator_key(app_with_comfyui: AppFixture) -> None:
     limited = [Scope(read_only=True), Scope(services=("ra1",))]
-    refused = [app_with_comfyui.key, *[await operator_key(app_with_comfyui, scope) for scope in limited]]
-    for key in refused:
+    refused_keys = [app_with_comfyui.key, *[await operator_key(app_with_comfyui, scope) for scope in limited]]
+    for key in refused_keys:
         answer = await app_with_comfyui.client.get(PATH, headers=bearer(key))
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     for headers in ({}, bearer("sf_unknown")):
@@ -163,14 +163,14 @@ async def test_doctor_agrees_with_server_while_comfyui_is_silent(
     async with serve(app_with_comfyui.asgi) as url:
         with hold_lock(tmp_path, url):
             document = await commands.json("doctor")
-            listed = await commands.json("engines", "list")
+            engines = await commands.json("engines", "list")
             _, text, _ = await commands("doctor")
-    assert (document["source"], document["note"], listed["source"]) == ("server", "", "server")
+    assert (document["source"], document["note"], engines["source"]) == ("server", "", "server")
     services = (await app_with_comfyui.client.get("/api/services")).json()["services"]
     message = {row["service"]: (row["engine"], row["quality"]) for row in services}
     assert message["ra1"] == ("comfyui-image", "full")
     assert message.items() <= choices(document).items()
-    assert {row["engine"] for row in listed["engines"] if row["ready"]} >= {"comfyui-image"}
+    assert {row["engine"] for row in engines["engines"] if row["ready"]} >= {"comfyui-image"}
     assert next(row for row in document["found"] if row["name"] == "ComfyUI")["state"] == "found"
     assert f"server    {url}; this is its report" in text
     assert "comfyui-image (full)" in text

@@ -115,8 +115,8 @@ async def test_public_url_disables_the_exemption(tmp_path: Path) -> None:
 
 
 async def test_open_image_service_needs_no_key(tmp_path: Path) -> None:
-    opened = {"open_image_service": True, "public_url": "https://pictures.example", "previews": "allow"}
-    async with running_app(tmp_path, **opened) as app:
+    settings = {"open_image_service": True, "public_url": "https://pictures.example", "previews": "allow"}
+    async with running_app(tmp_path, **settings) as app:
         assert await statuses(app.visitor("203.0.113.9"), {"Host": "pictures.example"}) == OPEN
 
 

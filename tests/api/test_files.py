@@ -60,8 +60,8 @@ async def test_anthropic_client_sees_the_same_files(any_database_gateway: Gatewa
     client = any_database_gateway.anthropic()
     results = [await client.beta.files.upload(file=(f"{n}.txt", b"words", "text/plain")) for n in range(3)]
     assert (results[0].type, results[0].mime_type, results[0].size_bytes) == ("file", "text/plain", 5)
-    listed = [each.id async for each in client.beta.files.list(limit=2)]
-    assert listed == [each.id for each in reversed(results)]
+    ids = [each.id async for each in client.beta.files.list(limit=2)]
+    assert ids == [each.id for each in reversed(results)]
     some = await client.beta.files.list(ids=[results[1].id, "file_none", results[0].id])
     assert ([each.id for each in some.data], some.next_page) == ([results[1].id, results[0].id], None)
     query = {"before_id": results[0].id, "limit": "1"}

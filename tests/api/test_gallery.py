@@ -142,17 +142,17 @@ async def test_url_names_are_transliterated(app: AppFixture) -> None:
 
 async def test_lists_are_paged_by_cursor(app: AppFixture) -> None:
     results = {(await character(app, name=f"n{number}")).json()["id"] for number in range(7)}
-    seen: list[str] = []
+    ids: list[str] = []
     cursor: str | None = None
     while True:
         part = await list_page(app, "characters", limit=3, **({"cursor": cursor} if cursor else {}))
-        seen += [row["id"] for row in part["characters"]]
+        ids += [row["id"] for row in part["characters"]]
         cursor = part["next_cursor"]
         if cursor is None:
             break
-    assert len(seen) == 7
-    assert set(seen) == results
-    assert seen == sorted(seen, reverse=True)
+    assert len(ids) == 7
+    assert set(ids) == results
+    assert ids == sorted(ids, reverse=True)
 
 
 CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [

@@ -28,9 +28,9 @@ async def test_published_result_can_be_remixed_by_others(any_database_app: AppFi
     assert "By <b>ada</b>" in page
     assert "ada@example.com" not in page
     assert 'property="og:image"' in page
-    listed = (await visitor.get("/gallery?tag=sea")).text
-    assert where in listed
-    assert "By <b>ada</b>" in listed
+    html = (await visitor.get("/gallery?tag=sea")).text
+    assert where in html
+    assert "By <b>ada</b>" in html
     (row,) = (await visitor.get("/api/posts")).json()["posts"]
     assert (row["author_name"], row["tags"]) == ("ada", ["sea", "night"])
     remix = await visitor.get(f"/catalog/ra2?from={row['id']}")

@@ -195,12 +195,12 @@ async def test_response_calls_a_tool_and_uses_its_result(gateway: Gateway, model
     call = next(item for item in answer.output if item.type == "function_call")
     assert json.loads(call.arguments) == {"city": "Oslo"}
     response = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
-    again = [
+    second_input = [
         *inputs,
         {k: v for k, v in call.model_dump().items() if k in ("type", "call_id", "name", "arguments")},
         response,
     ]
-    answer = await client.responses.create(model=model, input=again, tools=[tool])
+    answer = await client.responses.create(model=model, input=second_input, tools=[tool])
     assert answer.output_text == "The tool said sun"
 
 

@@ -72,8 +72,10 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
         assert text.usage is not None
         # <s> [user]hello[assistant]: the template of the file itself, a token for each byte of it
         assert (text.usage.prompt_tokens, text.usage.completion_tokens) == (24, 24)
-        again = await openai.chat.completions.create(model="tiny", messages=messages, **SAMPLING_FIELDS)
-        assert again.choices[0].message.content == text.choices[0].message.content
+        second_response = await openai.chat.completions.create(
+            model="tiny", messages=messages, **SAMPLING_FIELDS
+        )
+        assert second_response.choices[0].message.content == text.choices[0].message.content
         other = await openai.chat.completions.create(
             model="tiny", messages=messages, **{**SAMPLING_FIELDS, "seed": 6}
         )
@@ -101,8 +103,8 @@ def small_image_uri() -> str:
 
 def vision_chat(url: str) -> list[Any]:
     """Return a conversation with an image."""
-    seen = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
-    return [{"role": "user", "content": seen}]
+    parts = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
+    return [{"role": "user", "content": parts}]
 
 
 async def test_projector_file_enables_vision(tmp_path: Path) -> None:
@@ -117,9 +119,11 @@ async def test_projector_file_enables_vision(tmp_path: Path) -> None:
         result = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
         assert result.data is not None
         assert result.data[0].url is not None
-        again = await create(model="own/tiny", messages=vision_chat(result.data[0].url), **SAMPLING_FIELDS)
-        assert again.usage is not None
-        assert again.usage.prompt_tokens == text.usage.prompt_tokens
+        second_completion = await create(
+            model="own/tiny", messages=vision_chat(result.data[0].url), **SAMPLING_FIELDS
+        )
+        assert second_completion.usage is not None
+        assert second_completion.usage.prompt_tokens == text.usage.prompt_tokens
 
 
 async def test_image_urls_of_private_addresses_are_not_fetched(tmp_path: Path) -> None:
@@ -198,7 +202,9 @@ async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) 
     async with talking(tmp_path) as there:
         messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
         client = there.openai()
-        whole = await client.chat.completions.create(model="own/tiny", messages=messages, **SAMPLING_FIELDS)
+        full_response = await client.chat.completions.create(
+            model="own/tiny", messages=messages, **SAMPLING_FIELDS
+        )
         stream = await client.chat.completions.create(
             model="own/tiny",
             messages=messages,
@@ -208,12 +214,12 @@ async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) 
         )
         chunks = [chunk async for chunk in stream]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-        assert text == whole.choices[0].message.content
+        assert text == full_response.choices[0].message.content
         assert len(chunks) > 5
         last = chunks[-1].usage
         assert last is not None
-        assert whole.usage is not None
-        assert (last.prompt_tokens, last.completion_tokens) == (whole.usage.prompt_tokens, 24)
+        assert full_response.usage is not None
+        assert (last.prompt_tokens, last.completion_tokens) == (full_response.usage.prompt_tokens, 24)
         async with there.anthropic().messages.stream(
             model="own/tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=9
         ) as events:
@@ -223,13 +229,13 @@ async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) 
 
 async def test_stop_sequence_ends_the_answer_before_it(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
-        whole = (await there.chat(model="own/tiny", **SAMPLING_FIELDS)).json()["choices"][0]["message"][
+        full_text = (await there.chat(model="own/tiny", **SAMPLING_FIELDS)).json()["choices"][0]["message"][
             "content"
         ]
-        word = next(letter for letter in whole[4:] if letter.isascii() and letter.isprintable())
+        word = next(letter for letter in full_text[4:] if letter.isascii() and letter.isprintable())
         cut = (await there.chat(model="own/tiny", stop=[word], **SAMPLING_FIELDS)).json()["choices"][0]
         assert cut["finish_reason"] == "stop"
-        assert cut["message"]["content"] == whole.partition(word)[0]
+        assert cut["message"]["content"] == full_text.partition(word)[0]
 
 
 async def test_input_beyond_the_context_is_refused(tmp_path: Path) -> None:
@@ -309,8 +315,8 @@ async def test_added_gguf_model_serves_without_configuration(tmp_path: Path) -> 
     async with running_gateway(
         tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}, timeout_seconds=60
     ) as there:
-        listed = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
-        assert {row["id"] for row in listed} >= {"gguf/small", "small", "default"}
+        items = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
+        assert {row["id"] for row in items} >= {"gguf/small", "small", "default"}
         answer = await there.chat(model="default", max_tokens=4)
         assert answer.status_code == 200, answer.text
 

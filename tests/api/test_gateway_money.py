@@ -262,9 +262,9 @@ async def test_long_call_is_held_and_logged_while_it_runs(tmp_path: Path) -> Non
         asking = asyncio.create_task(gateway.chat(max_tokens=100))
         await gateway.acme.asked.wait()
         async with asyncio.timeout(60):
-            while not (seen := await gateway.calls()):  # noqa: ASYNC110 - a poll
+            while not (calls := await gateway.calls()):  # noqa: ASYNC110 - a poll
                 await asyncio.sleep(0.005)
-        assert [call["status"] for call in seen] == ["running"]
+        assert [call["status"] for call in calls] == ["running"]
         held = (await gateway.app.balance())[1]
         assert float(held) > 0.1
         gateway.acme.go_on.set()
@@ -385,11 +385,11 @@ async def test_key_sees_only_the_models_it_may_use(tmp_path: Path) -> None:
 
         async def seen(scope: Scope) -> set[str]:
             key = bearer(await gateway.app.limited_key(scope))
-            listed = (await gateway.app.client.get("/v1/models", headers=key)).json()["data"]
+            items = (await gateway.app.client.get("/v1/models", headers=key)).json()["data"]
             for name in ("acme/small", "ra2"):
                 model = await gateway.app.client.get(f"/v1/models/{name}", headers=key)
-                assert (model.status_code == 200) is (name in {row["id"] for row in listed})
-            return {row["id"] for row in listed}
+                assert (model.status_code == 200) is (name in {row["id"] for row in items})
+            return {row["id"] for row in items}
 
         everything, passed_on = await seen(Scope()), await seen(Scope(services=("chat",)))
         assert {"acme/small", "embeddings", "ra2", "tts", "stt", "anime", "dall-e-3"} <= everything

@@ -95,10 +95,10 @@ async def test_ollama_text_reasoning_and_usage_are_returned_free(talking: tuple[
     events = [
         event async for event in await client.responses.create(model="qwen3:4b", input="?", stream=True)
     ]
-    done: Any = events[-1]
-    assert (done.type, done.response.output_text) == ("response.completed", "Four.")
-    assert [item.type for item in done.response.output] == ["reasoning", "message"]
-    assert (done.response.usage.input_tokens, done.response.usage.output_tokens) == (26, 7)
+    last_event: Any = events[-1]
+    assert (last_event.type, last_event.response.output_text) == ("response.completed", "Four.")
+    assert [item.type for item in last_event.response.output] == ["reasoning", "message"]
+    assert (last_event.response.usage.input_tokens, last_event.response.usage.output_tokens) == (26, 7)
     for call in await there.settled(2):
         used = call["usage"]
         assert (used["input_tokens"], used["output_tokens"], float(call["cost_usd"])) == (26, 7, 0)

@@ -178,7 +178,7 @@ async def test_fields_that_select_other_models_are_not_forwarded(tmp_path: Path,
             body = {"model": "one/small", "messages": messages, "input": "hi", "max_tokens": 5, **chosen}
             answer = await gateway.app.client.post(path, json=body, headers=key)
             assert answer.status_code == 200, answer.text
-            (seen,) = (each.document for each in server.seen if each.document)
-            assert (seen["model"], seen.keys() & chosen.keys()) == ("small", set())
+            (document,) = (each.document for each in server.seen if each.document)
+            assert (document["model"], document.keys() & chosen.keys()) == ("small", set())
             response = await gateway.app.client.post(path, json={**body, "model": "small"}, headers=key)
             assert response.status_code == 403

@@ -35,8 +35,13 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, fake):
         client: Any = gateway.openai()
         messages = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "say 3 words"}]
-        whole = await client.chat.completions.create(model=NAME, messages=messages, max_tokens=2, stop=["x"])
-        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("word word", "length")
+        full_response = await client.chat.completions.create(
+            model=NAME, messages=messages, max_tokens=2, stop=["x"]
+        )
+        assert (full_response.choices[0].message.content, full_response.choices[0].finish_reason) == (
+            "word word",
+            "length",
+        )
         assert fake.seen[-1][1]["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
         assert fake.seen[-1][1]["generationConfig"] == {"maxOutputTokens": 2, "stopSequences": ["x"]}
         stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
@@ -44,8 +49,8 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
         assert "".join(texts) == "word word word"
         uri = image_files.data_uri(PNG)
         requests = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri}}]}]
-        seen = await client.chat.completions.create(model=NAME, messages=requests)
-        assert seen.choices[0].message.content == "I see a picture"
+        response = await client.chat.completions.create(model=NAME, messages=requests)
+        assert response.choices[0].message.content == "I see a picture"
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
         shaped = await client.chat.completions.create(model=NAME, messages=messages, response_format=form)
         assert json.loads(shaped.choices[0].message.content) == {"city": "Oslo"}

@@ -106,14 +106,14 @@ async def test_free_graphs_of_an_account_run_in_sequence_at_limit_one(tmp_path: 
                 body = {"prompt": graph, "client_id": "me", "prompt_id": name}
                 assert (await app.client.post("/prompt", json=body, headers=app.bearer)).status_code == 200
             run_and_count: list[str] = []
-            ended: set[str] = set()
+            ended_ids: set[str] = set()
             async with asyncio.timeout(120):
-                while len(ended) < len(names):
+                while len(ended_ids) < len(names):
                     message = json.loads(await client.next())
                     data = message["data"]
                     if message["type"] == "executing" and data["node"] is not None:
                         run_and_count.append(data["prompt_id"])
                     if message["type"] == "execution_success":
-                        ended.add(data["prompt_id"])
+                        ended_ids.add(data["prompt_id"])
         groups = [name for name, _ in itertools.groupby(run_and_count)]
         assert sorted(groups) == names

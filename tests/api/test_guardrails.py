@@ -179,8 +179,8 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
     fourth = await app.database.write(keys.create(app.account.id))
     await guard(app, key=fourth.id)
     assert await sent(fourth.api_key) == PROMPT
-    listed = (await app.client.get(PATH, headers=app.bearer)).json()["guardrails"]
-    assert {row["key"]: row["mask"] for row in listed} == {
+    guardrails = (await app.client.get(PATH, headers=app.bearer)).json()["guardrails"]
+    assert {row["key"]: row["mask"] for row in guardrails} == {
         None: ["emails"],
         second.id: ["secrets"],
         fourth.id: [],
@@ -236,15 +236,15 @@ Decide = Callable[[dict[str, Any]], Any]
 @asynccontextmanager
 async def hook(decide: Decide) -> AsyncIterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     """Return a hook's URL, and the requests that it received."""
-    seen: list[tuple[dict[str, str], bytes]] = []
+    requests: list[tuple[dict[str, str], bytes]] = []
 
     async def hear(request: Request) -> Response:
-        seen.append((dict(request.headers), await request.body()))
-        result = decide(json.loads(seen[-1][1]))
+        requests.append((dict(request.headers), await request.body()))
+        result = decide(json.loads(requests[-1][1]))
         return result if isinstance(result, Response) else JSONResponse(result)
 
     async with fault_server.serve([Route("/hook", hear, methods=["POST"])]) as port:
-        yield f"http://127.0.0.1:{port}/hook", seen
+        yield f"http://127.0.0.1:{port}/hook", requests
 
 
 def changed(document: dict[str, Any]) -> dict[str, Any]:
@@ -256,16 +256,16 @@ def changed(document: dict[str, Any]) -> dict[str, Any]:
 async def test_a_hook_changes_requests_and_responses(
     gateway: Gateway, server: SayingServer, dialect: str, stream: bool
 ) -> None:
-    async with hook(changed) as (url, seen):
+    async with hook(changed) as (url, requests):
         await guard(gateway.app, hook={"url": url, "stages": ["request", "response"]})
         answer = await call(gateway, dialect, stream=stream)
         assert text_of(dialect, answer, stream=stream) == REPLY.upper()
         assert REPLY not in answer.text
         assert PROMPT.upper() in json.dumps(server.seen)
-        kinds = [json.loads(body)["type"] for _, body in seen]
+        kinds = [json.loads(body)["type"] for _, body in requests]
         assert kinds == ["guardrail.request", "guardrail.response"]
         secret = await gateway.app.server.webhook_secrets.of(gateway.app.account.id)
-        for headers, body in seen:
+        for headers, body in requests:
             signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
             assert headers["webhook-signature"] == signed
 
@@ -303,7 +303,7 @@ async def test_repeating_a_blocked_response_is_charged(
     any_gateway: Gateway, server: SayingServer, answer: Any
 ) -> None:
     """The hook has received each response, so a repeated key must not make further ones free."""
-    async with hook(lambda _document: answer) as (url, seen):
+    async with hook(lambda _document: answer) as (url, requests):
         await guard(any_gateway.app, hook={"url": url, "stages": ["response"]})
         path, body = request_of("chat", "own/small", PROMPT, stream=False)
         headers = {**any_gateway.headers, "Idempotency-Key": "again"}
@@ -311,7 +311,7 @@ async def test_repeating_a_blocked_response_is_charged(
             blocked = await any_gateway.app.client.post(path, json=body, headers=headers)
             assert blocked.status_code in (400, 503)
             assert (blocked.headers.get("x-should-retry") == "false") is (blocked.status_code == 503)
-            assert len(server.seen) == len(seen) == count
+            assert len(server.seen) == len(requests) == count
             assert await any_gateway.app.balance() == (f"{5 - 0.006 * count:.3f}", "0.00")
     assert await any_gateway.app.faults() == ()
 
@@ -421,12 +421,12 @@ async def test_a_text_too_long_for_the_hook_is_blocked(
     gateway: Gateway, server: SayingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "_MAX_CHARS", 20)
-    async with hook(changed) as (url, seen):
+    async with hook(changed) as (url, requests):
         await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
         answer = await call(gateway)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "guardrail_blocked"
-    assert not seen
+    assert not requests
     assert not server.seen
 
 

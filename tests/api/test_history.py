@@ -67,13 +67,13 @@ async def test_history_is_searched_grouped_and_paged(dot_app: AppFixture) -> Non
     day = everything.entries[0].day
     assert await titles(HistoryFilter(last_day=day - 1)) == []
     assert len(await titles(HistoryFilter(first_day=day, last_day=day))) == 4
-    seen: list[str] = []
+    ids: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
         page = await history.page(tenant, HistoryFilter(), 1, cursor)
-        seen += [entry.id for entry in page.entries]
+        ids += [entry.id for entry in page.entries]
         cursor = page.next_cursor
-    assert seen == [entry.id for entry in everything.entries]
+    assert ids == [entry.id for entry in everything.entries]
     with pytest.raises(errors.BadRequest):
         await history.page(tenant, HistoryFilter(), 1, "pred_x")
 

@@ -44,8 +44,8 @@ async def test_the_official_client_works_with_every_provider(tmp_path: Path, nam
         client: Any = gateway.openai()
         model, message = f"{name}/m", [{"role": "user", "content": "say 3 words"}]
         options = {"max_completion_tokens": 50, "seed": 7, "user": "ada"}
-        whole = await client.chat.completions.create(model=model, messages=message, **options)
-        assert whole.choices[0].message.content == "word word word"
+        full_response = await client.chat.completions.create(model=model, messages=message, **options)
+        assert full_response.choices[0].message.content == "word word word"
         stream = await client.chat.completions.create(model=model, messages=message, **options, **STREAM)
         chunks = [chunk async for chunk in stream]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
@@ -61,10 +61,10 @@ async def test_the_official_client_works_with_every_provider(tmp_path: Path, nam
         assert final.choices[0].message.content == "The tool said rain"
         pixel = image_files.data_uri(b"png")
         part = {"type": "image_url", "image_url": {"url": pixel}}
-        seen = await client.chat.completions.create(
+        response = await client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": [part]}]
         )
-        assert seen.choices[0].message.content == "I see a picture"
+        assert response.choices[0].message.content == "I see a picture"
         assert {each.headers.get(fake.profile.header) for each in fake.seen} == {
             f"{fake.profile.scheme}{KEY}"
         }

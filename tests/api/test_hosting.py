@@ -121,23 +121,23 @@ async def test_event_stream_reports_a_prediction_to_its_end(app: AppFixture) -> 
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     answer = await app.client.get(queued["urls"]["events"], headers=app.bearer)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    seen = events(answer.text)
-    numbers = [number for number, _, _ in seen]
+    stream_events = events(answer.text)
+    numbers = [number for number, _, _ in stream_events]
     assert numbers == sorted(set(numbers))
-    assert (seen[0][1], seen[0][2]["status"]) == ("status", "queued")
-    assert isinstance(seen[0][2]["queue_position"], int)
-    assert seen[-1][2]["status"] == "succeeded"
-    assert {name for _, name, _ in seen} == {"status", "progress", "log"}
+    assert (stream_events[0][1], stream_events[0][2]["status"]) == ("status", "queued")
+    assert isinstance(stream_events[0][2]["queue_position"], int)
+    assert stream_events[-1][2]["status"] == "succeeded"
+    assert {name for _, name, _ in stream_events} == {"status", "progress", "log"}
 
 
 async def test_resumed_stream_sends_missed_events_once(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
-    whole = events((await app.client.get(url, headers=app.bearer)).text)
-    third = whole[2][0]
+    full_events = events((await app.client.get(url, headers=app.bearer)).text)
+    third = full_events[2][0]
     rest = await app.client.get(url, headers={**app.bearer, "Last-Event-ID": str(third)})
-    assert events(rest.text) == whole[3:]
-    last = {**app.bearer, "Last-Event-ID": str(whole[-1][0])}
+    assert events(rest.text) == full_events[3:]
+    last = {**app.bearer, "Last-Event-ID": str(full_events[-1][0])}
     assert (await app.client.get(url, headers=last)).text == ": nothing more\n\n"
 
 
@@ -145,25 +145,25 @@ async def test_event_ids_continue_after_a_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
         body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
-        seen = events((await before.client.get(url, headers=before.bearer)).text)
+        stream_events = events((await before.client.get(url, headers=before.bearer)).text)
         header, settings = before.bearer, before.settings
     application = bootstrap.build(settings, small_models())
     async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
-        header = {**header, "Last-Event-ID": str(seen[-2][0])}
+        header = {**header, "Last-Event-ID": str(stream_events[-2][0])}
         ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
-    assert number > seen[-2][0]
+    assert number > stream_events[-2][0]
     assert (name, data["status"], data["output"]) == ("status", "succeeded", body["output"])
 
 
 async def test_ended_prediction_has_one_final_event(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
-    whole = events((await app.client.get(url, headers=app.bearer)).text)
+    full_events = events((await app.client.get(url, headers=app.bearer)).text)
     for _ in range(2):
         await app.client.delete(queued["urls"]["get"], headers=app.bearer)
-    again = events((await app.client.get(url, headers=app.bearer)).text)
-    assert [event[:2] for event in again] == [event[:2] for event in whole]
-    ends = [data["status"] for _, name, data in again if name == "status" and data["completed_at"]]
+    second_events = events((await app.client.get(url, headers=app.bearer)).text)
+    assert [event[:2] for event in second_events] == [event[:2] for event in full_events]
+    ends = [data["status"] for _, name, data in second_events if name == "status" and data["completed_at"]]
     assert ends == ["succeeded"]
 
 
@@ -171,14 +171,14 @@ async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Pat
     async with running_app(tmp_path) as before:
         body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
-        seen = events((await before.client.get(url, headers=before.bearer)).text)
+        stream_events = events((await before.client.get(url, headers=before.bearer)).text)
         key, settings = before.bearer, before.settings
     for _ in range(2):
         application = bootstrap.build(settings, small_models())
         async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
             ((number, name, data),) = events((await visitor.get(url, headers=key)).text)
             assert (name, data["status"]) == ("status", "succeeded")
-            for last in (seen[-1][0], number):
+            for last in (stream_events[-1][0], number):
                 behind = {**key, "Last-Event-ID": str(last)}
                 assert (await visitor.get(url, headers=behind)).text == ": nothing more\n\n"
 
@@ -186,5 +186,5 @@ async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Pat
 async def test_last_event_id_above_all_events_still_gets_the_end(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     ahead = {**app.bearer, "Last-Event-ID": "99999999998"}
-    seen = events((await app.client.get(queued["urls"]["events"], headers=ahead)).text)
-    assert [(number, data["status"]) for number, _, data in seen] == [(99999999999, "succeeded")]
+    stream_events = events((await app.client.get(queued["urls"]["events"], headers=ahead)).text)
+    assert [(number, data["status"]) for number, _, data in stream_events] == [(99999999999, "succeeded")]

@@ -103,14 +103,17 @@ async def test_every_input_type_is_described_and_sent_to_the_space(
 
         port = ports["painting"]
         values = {"count": 5, "width": 101, "share": 0.25, "style": "bold", "mood": "calm", "flip": True}
-        ended = await run(app, port, words="a fox", picture=gray_image(77), **values)
-        assert ended["status"] == "succeeded", ended
-        assert (ended["output"]["width"], ended["output"]["height"]) == (96, 64)  # snapped to the slider
-        assert ended["outputs"] == {"seen": 1}
-        with Image.open(io.BytesIO(await fetch(app, ended["output"]))) as result:
+        run_result = await run(app, port, words="a fox", picture=gray_image(77), **values)
+        assert run_result["status"] == "succeeded", run_result
+        assert (run_result["output"]["width"], run_result["output"]["height"]) == (
+            96,
+            64,
+        )  # snapped to the slider
+        assert run_result["outputs"] == {"seen": 1}
+        with Image.open(io.BytesIO(await fetch(app, run_result["output"]))) as result:
             row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
         assert row == [5, 5, 25, 1, 1, 1, 77]
-        lines = ended["logs"].splitlines()
+        lines = run_result["logs"].splitlines()
         assert "queue position 1 at the space" in lines
         assert [line for line in lines if line in ("mixing", "painting")] == ["mixing", "painting"]
         plain = await run(app, port, words="a")  # what was left out is what the application shows
@@ -148,9 +151,9 @@ async def test_audio_documents_and_galleries_are_sent_and_returned(
         [turned_image] = response["outputs"].values()
         assert (turned_image["width"], turned_image["height"]) == (20, 40)
 
-        visible = await run(app, ports["show"], pictures=gray_image(60, 24, 16), times=3)
-        assert visible["status"] == "succeeded", visible
-        assert [(each["width"], each["height"]) for each in visible["output"]] == [(24, 16)] * 3
+        result = await run(app, ports["show"], pictures=gray_image(60, 24, 16), times=3)
+        assert result["status"] == "succeeded", result
+        assert [(each["width"], each["height"]) for each in result["output"]] == [(24, 16)] * 3
 
 
 async def test_queue_position_is_reported_and_freed_on_cancel(tmp_path: Path, ports: dict[str, int]) -> None:
@@ -161,16 +164,20 @@ async def test_queue_position_is_reported_and_freed_on_cancel(tmp_path: Path, po
             lambda _, event: lines.put_nowait(event.line) if isinstance(event, LogEvent) else None
         )
         urls: list[str] = []
-        for words, line in (("hold", "begun: hold"), ("b", "queue position 1"), ("c", "queue position 2")):
+        for words, expected_log in (
+            ("hold", "begun: hold"),
+            ("b", "queue position 1"),
+            ("c", "queue position 2"),
+        ):
             body = {"model": f"acme-{ports['wait']}", "input": {"words": words}, "wait": 0}
             urls.append((await post(app, RUN, body)).json()["urls"]["get"])
             async with asyncio.timeout(60):
-                while line not in await lines.get():
+                while expected_log not in await lines.get():
                     pass
         await app.client.delete(urls[0], headers=app.bearer)
-        ended = [await finished_prediction(app, url) for url in urls]
-        assert [each["status"] for each in ended] == ["canceled", "succeeded", "succeeded"]
-        assert [each["output"] for each in ended[1:]] == ["b", "c"]
+        job = [await finished_prediction(app, url) for url in urls]
+        assert [each["status"] for each in job] == ["canceled", "succeeded", "succeeded"]
+        assert [each["output"] for each in job[1:]] == ["b", "c"]
 
 
 async def finished_prediction(app: AppFixture, url: str) -> dict[str, Any]:
@@ -200,9 +207,9 @@ async def test_folder_with_real_gradio_runs_in_the_sandbox(tmp_path: Path) -> No
         answer = await post_as(app, IMPORT, {"folder": remaining.name}, header)
         assert answer["schema"]["apiName"] == "paint", answer
         inputs = {"words": "a fox", "picture": gray_image(50)}
-        ended = await post_as(app, RUN, {"model": "local-painter", "input": inputs, "wait": 60}, header)
-        assert ended["status"] == "succeeded", ended
-        with Image.open(io.BytesIO(await fetch(app, ended["output"]))) as result:
+        prediction = await post_as(app, RUN, {"model": "local-painter", "input": inputs, "wait": 60}, header)
+        assert prediction["status"] == "succeeded", prediction
+        with Image.open(io.BytesIO(await fetch(app, prediction["output"]))) as result:
             assert np.asarray(result.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
 
 

@@ -63,7 +63,7 @@ async def test_session_on_other_hardware_has_its_price(tmp_path: Path) -> None:
         opened_response = await app.client.post(path, json={"hardware": "gpu-48gb-a"}, headers=app.bearer)
         assert (opened_response.status_code, opened_response.json()["hardware"]) == (201, "gpu-48gb-a")
         item = f"/api/containers/sessions/{opened_response.json()['session_id']}"
-        shown = (await app.client.get(item, headers=app.bearer)).json()
-        assert (shown["hardware"], shown["price_hour_usd"]) == ("gpu-48gb-a", "0.64")
+        body = (await app.client.get(item, headers=app.bearer)).json()
+        assert (body["hardware"], body["price_hour_usd"]) == ("gpu-48gb-a", "0.64")
         assert (await app.client.delete(item, headers=app.bearer)).json()["status"] == "closed"
         assert await app.faults() == ()

@@ -121,9 +121,9 @@ async def test_dropped_model_file_gets_price_queue_form_and_tool(tmp_path: Path)
         try:
             await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
             async with asyncio.timeout(120):
-                visible = 404
-                while visible == 404:
-                    visible = (await app.client.get(TEMPLATE, headers=header)).status_code
+                status = 404
+                while status == 404:
+                    status = (await app.client.get(TEMPLATE, headers=header)).status_code
                     await asyncio.sleep(0.05)
         finally:
             watching.cancel()

@@ -96,9 +96,9 @@ async def test_file_of_the_client_is_an_input(app: AppFixture) -> None:
 
 async def test_all_models_the_account_and_the_hardware_are_listed(app: AppFixture) -> None:
     official = client(app)
-    listed = {model.name: model for model in (await official.models.async_list()).results}
-    assert {"ra2", "anime-image", "text-llm"} <= listed.keys()
-    assert {"sixfold", "black-forest-labs"} <= {model.owner for model in listed.values()}
+    models = {model.name: model for model in (await official.models.async_list()).results}
+    assert {"ra2", "anime-image", "text-llm"} <= models.keys()
+    assert {"sixfold", "black-forest-labs"} <= {model.owner for model in models.values()}
     assert (await official.accounts.async_current()).name == "ada@example.com"
     assert next(kind.sku for kind in await official.hardware.async_list()) == "gpu-80gb-a"
 

@@ -182,8 +182,8 @@ async def test_model_without_an_engine_responds_503_with_remedies(app: AppFixtur
         response = await post(app, path, body, 503)
         assert response["code"] == "engine_unavailable"
         assert all(word in response["error"] for word in ("Ollama", "llama.cpp", "vLLM", "OPENAI_API_KEY"))
-    listed = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
-    assert listed["predictions"] == []
+    response_body = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
+    assert response_body["predictions"] == []
 
 
 async def test_full_queue_response_has_a_retry_after_header(tmp_path: Path) -> None:

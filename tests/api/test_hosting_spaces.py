@@ -74,8 +74,8 @@ async def test_imported_space_is_a_template_with_typed_inputs(tmp_path: Path, ve
         }
         assert (inputs["width"]["min"], inputs["width"]["max"], inputs["width"]["default"]) == (64, 256, 64)
         assert inputs["style"]["choices"] == ["plain", "bold"]
-        listed = (await app.client.get("/api/containers/templates", headers=app.bearer)).json()
-        assert "acme-paint-box" in [each["name"] for each in listed["templates"]]
+        response_body = (await app.client.get("/api/containers/templates", headers=app.bearer)).json()
+        assert "acme-paint-box" in [each["name"] for each in response_body["templates"]]
         strangers = (await app.client.get("/api/containers/templates")).json()
         assert "acme-paint-box" not in [each["name"] for each in strangers["templates"]]
 

@@ -211,20 +211,20 @@ async def test_hardware_list_is_the_documented_one_in_order(app: AppFixture) -> 
 
 
 async def test_templates_have_the_documented_values(app: AppFixture) -> None:
-    listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
-    assert (await read_configuration(app))["templates"] == list(listed.values())
+    templates = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
+    assert (await read_configuration(app))["templates"] == list(templates.values())
     for line in TABLE.strip().splitlines():
         name, hardware, idle, vram, disk, serverless, price, kind = line.split()
-        response = listed[name]
+        response = templates[name]
         numbers = [None if text == "n/a" else int(text) for text in (idle, vram, disk)]
         assert [response["idleSeconds"], response["minVramGb"], response["diskGb"]] == numbers, name
-        visible = (
+        values = (
             response["hardware"],
             response["serverless"],
             response["priceHourText"],
             response["schema"]["outputKind"],
         )
-        assert visible == (hardware, serverless == "yes", price, kind), name
+        assert values == (hardware, serverless == "yes", price, kind), name
         assert response["image"] == f"sixfold/{name}"
         assert response["verified"] is False
         assert response["category"] in {"Text", "Image", "Audio", "3D", None}
@@ -250,11 +250,11 @@ def expected_row(row: list[str], values: list[Any]) -> list[Any]:
 
 
 async def test_template_inputs_are_the_documented_ones(app: AppFixture) -> None:
-    listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
+    templates = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
     different: dict[str, Any] = {}
     for name, rows in read_declared().items():
-        messages = [row_of(item) for item in listed[name]["schema"]["inputs"]]
-        orders = [item["order"] for item in listed[name]["schema"]["inputs"]]
+        messages = [row_of(item) for item in templates[name]["schema"]["inputs"]]
+        orders = [item["order"] for item in templates[name]["schema"]["inputs"]]
         assert orders == list(range(len(messages))), name
         names = [row[0] for row in rows]
         if [row[0] for row in messages] != names:

@@ -147,8 +147,8 @@ async def test_stored_objects_are_created_once(any_database_gateway: Gateway) ->
     conversation = await replay(app, "/v1/conversations", {"items": [item]})
     items = f"/v1/conversations/{conversation['id']}/items"
     await replay(app, items, {"items": [item]})
-    listed = (await app.client.get(items, headers=app.bearer)).json()
-    assert len(listed["data"]) == 2
+    body = (await app.client.get(items, headers=app.bearer)).json()
+    assert len(body["data"]) == 2
     store = await replay(app, "/v1/vector_stores", {"name": "notes"})
     stores = (await app.client.get("/v1/vector_stores", headers=app.bearer)).json()["data"]
     assert [row["id"] for row in stores] == [store["id"]]
@@ -181,5 +181,5 @@ async def test_compatible_uploads_are_stored_once(app: AppFixture) -> None:
         answers = [await app.client.post(path, headers=headers, files=form) for form in forms]
         assert answers[0].is_success, path
         assert answers[1].json() == answers[0].json(), path
-    listed = (await app.client.get("/replicate/v1/files", headers=app.bearer)).json()
-    assert len(listed["results"]) == 2
+    body = (await app.client.get("/replicate/v1/files", headers=app.bearer)).json()
+    assert len(body["results"]) == 2

@@ -236,7 +236,7 @@ async def test_key_parameters_and_balance_are_checked_in_order(app: AppFixture) 
 
 def hostile_images() -> dict[str, bytes]:
     """Return files that are not images, or malicious ones."""
-    whole = subject()
+    image = subject()
     noise = np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8)
     bomb = bytearray(png(Image.new("L", (8, 8))))
     bomb[16:24] = (50_000).to_bytes(4, "big") * 2
@@ -247,10 +247,10 @@ def hostile_images() -> dict[str, bytes]:
         "svg": b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>',
         "postscript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         "playlist": b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
-        "truncated": whole[: len(whole) // 2],
-        "head only": whole[:30],
+        "truncated": image[: len(image) // 2],
+        "head only": image[:30],
         "bomb": bytes(bomb),
-        "damaged": whole[:200] + b"\0" * 4000 + whole[4200:],
+        "damaged": image[:200] + b"\0" * 4000 + image[4200:],
         "truncated jpeg": png(noise, "JPEG")[:600],
         "gif of nothing": b"GIF89a\xff\xff\xff\xff",
     }
@@ -352,11 +352,11 @@ async def test_face_is_within_every_crop(real: AppFixture) -> None:
     from skimage import data  # noqa: PLC0415 - the images are part of the package
 
     rgb = data.astronaut()
-    seen = plan.find_region(rgb)
-    assert len(seen.heads) == 1
+    region = plan.find_region(rgb)
+    assert len(region.heads) == 1
     for target in ((100, 300), (300, 100), (160, 300), (128, 128)):
-        way = plan.plan(seen, (512, 512), target)
-        left, top, right, bottom = seen.heads[0]
+        way = plan.plan(region, (512, 512), target)
+        left, top, right, bottom = region.heads[0]
         box = way.box
         assert box[0] <= left + 0.01
         assert box[1] <= top + 0.01

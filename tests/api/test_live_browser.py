@@ -52,10 +52,10 @@ async def test_a_session_pauses_and_continues_at_no_charge(pausing_app: tuple[Ap
         await page.wait_for_selector("text='Start again'")
         assert await page.inner_text("#stage") == "Ended"
         (session,) = (await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"][:1]
-        ended = await page.get_attribute("#meter", "title")
-        assert float(ended.split()[0]) == -float(session["amount_usd"]), "the meter shows what was charged"
+        title = await page.get_attribute("#meter", "title")
+        assert float(title.split()[0]) == -float(session["amount_usd"]), "the meter shows what was charged"
         await tab.open("/predictions?kind=live")
-        assert await page.get_attribute(".run .facts data", "title") == ended
+        assert await page.get_attribute(".run .facts data", "title") == title
     assert await app.faults() == ()
 
 

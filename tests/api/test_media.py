@@ -226,8 +226,8 @@ async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture)
         answer = await app.client.post("/api/ra1", json=body_with(app, seed=seed))
         return (await app.client.get(answer.json()["image_url"])).content
 
-    first, again, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
-    assert first == again
+    first, second, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
+    assert first == second
     assert len({first, other, random}) == 3
 
 
@@ -241,9 +241,9 @@ async def test_job_has_the_same_result_as_a_direct_request(app: AppFixture) -> N
         "status": "in_progress",
         "status_url": f"/api/media/status/{job_id}",
     }
-    ended = await finished_job(app, queued.json()["status_url"])
-    result = ended.pop("result")
-    assert ended == {
+    job = await finished_job(app, queued.json()["status_url"])
+    result = job.pop("result")
+    assert job == {
         "job_id": job_id,
         "status": "completed",
         "progress": 1.0,
@@ -261,15 +261,15 @@ async def test_job_has_the_same_result_as_a_direct_request(app: AppFixture) -> N
 
 async def test_failed_job_has_an_error_and_canceled_job_is_free(app: AppFixture) -> None:
     failing = await app.client.post("/api/ra1", json=body_with(app, prompt="FAIL", response_mode="polling"))
-    ended = await finished_job(app, failing.json()["status_url"])
-    assert (ended["status"], ended["error"]) == ("failed", "Image generation failed. Please try again.")
+    job = await finished_job(app, failing.json()["status_url"])
+    assert (job["status"], job["error"]) == ("failed", "Image generation failed. Please try again.")
     slow = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW", response_mode="polling"))
     assert await app.balance() == ("5.00", "0.04")
     canceled = await app.client.delete(slow.json()["status_url"])
     assert canceled.status_code == 200
-    ended = await finished_job(app, slow.json()["status_url"])
-    assert ended["status"] == "canceled"
-    assert set(ended) == {"job_id", "status", "progress", "status_url"}
+    job = await finished_job(app, slow.json()["status_url"])
+    assert job["status"] == "canceled"
+    assert set(job) == {"job_id", "status", "progress", "status_url"}
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -286,8 +286,8 @@ async def test_response_after_the_inline_time_is_a_job(tmp_path: Path) -> None:
     async with running_app(tmp_path, inline_seconds=0.05) as app:
         answer = await app.client.post("/api/ra1", json=body_with(app, prompt="LATE"))
         assert answer.status_code == 202
-        ended = await finished_job(app, answer.json()["status_url"])
-        assert ended["status"] == "completed"
+        job = await finished_job(app, answer.json()["status_url"])
+        assert job["status"] == "completed"
 
 
 async def test_draining_server_returns_jobs_and_refuses_new_requests(app: AppFixture) -> None:

@@ -162,8 +162,8 @@ async def test_versions_are_compared_and_restored(app: AppFixture) -> None:
     assert ("-one\n+two" in change["diff"], change["fields"]) == (True, {"tags": {"from": [], "to": ["x"]}})
     assert (await app.client.delete("/api/pages/a", headers=app.bearer)).json()["deleted"] is True
     assert (await send_route(app, "GET /api/pages/{slug}", "a", app.key)).status_code == 404
-    result = await app.client.post("/api/versions/a", json={"version": 1}, headers=app.bearer)
-    assert (result.status_code, result.json()["version"], result.json()["body"]) == (200, 3, "one\n")
+    response = await app.client.post("/api/versions/a", json={"version": 1}, headers=app.bearer)
+    assert (response.status_code, response.json()["version"], response.json()["body"]) == (200, 3, "one\n")
     assert first
     for as_of, status in (("1999-01-01T00:00:00Z", 404), ("yesterday", 400), ("2999-01-01T00:00:00Z", 200)):
         past = await app.client.get("/api/pages/a", params={"as_of": as_of}, headers=app.bearer)
@@ -187,14 +187,14 @@ async def test_tags_are_read_as_of_a_time_and_graph_is_refused(app: AppFixture) 
 async def test_links_of_a_page_are_paged(app: AppFixture) -> None:
     body = "\n".join(f"- knows [[people/{name}]]" for name in ("ann", "bea", "cy"))
     await app.client.post("/api/pages", json={"slug": "a", "body": body}, headers=app.bearer)
-    whole = await get(app, "/api/links/a")
-    assert ([link["to"] for link in whole["links"]], whole["next_cursor"]) == (
+    full_body = await get(app, "/api/links/a")
+    assert ([link["to"] for link in full_body["links"]], full_body["next_cursor"]) == (
         ["people/ann", "people/bea", "people/cy"], None,
     )  # fmt: skip
     first = await get(app, "/api/links/a", limit=2)
-    assert first["links"] == whole["links"][:2]
+    assert first["links"] == full_body["links"][:2]
     rest = await get(app, "/api/links/a", limit=2, cursor=first["next_cursor"])
-    assert (rest["links"], rest["next_cursor"]) == (whole["links"][2:], None)
+    assert (rest["links"], rest["next_cursor"]) == (full_body["links"][2:], None)
 
 
 async def test_tags_links_and_timelines_have_their_own_routes(app: AppFixture) -> None:
@@ -212,8 +212,8 @@ async def test_tags_links_and_timelines_have_their_own_routes(app: AppFixture) -
     ]
     assert (await get(app, "/api/collections"))["collections"] == [{"name": "shelf", "count": 1}]
     link = {"to": "b", "type": "knows", "context": "from school"}
-    result = await send_route(app, "POST /api/links/{slug}", "a", app.key, json=link)
-    assert (result.status_code, result.json()["links"][0]["context"]) == (201, "from school")
+    response = await send_route(app, "POST /api/links/{slug}", "a", app.key, json=link)
+    assert (response.status_code, response.json()["links"][0]["context"]) == (201, "from school")
     assert (await get(app, "/api/traverse/b", depth=2))["edges"] == [
         {"from": "a", "to": "b", "type": "knows"}
     ]
@@ -226,29 +226,29 @@ async def test_tags_links_and_timelines_have_their_own_routes(app: AppFixture) -
 async def test_page_lists_are_paged_by_cursor(app: AppFixture) -> None:
     for number in range(5):
         await put(app, f"n/{number}", tags=["t"])
-    seen: list[str] = []
+    slugs: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
         result = await get(app, "/api/pages", limit=2, cursor=cursor, tag="t", prefix="n/")
-        seen += [page["slug"] for page in result["pages"]]
+        slugs += [page["slug"] for page in result["pages"]]
         cursor = result["next_cursor"]
-    assert seen == [f"n/{number}" for number in range(5)]
+    assert slugs == [f"n/{number}" for number in range(5)]
 
 
 async def test_times_of_a_response_bound_lists_and_searches(app: AppFixture) -> None:
     await put(app, "a", "numbat")
-    changed = (await get(app, "/api/pages/a"))["updated_at"]
-    assert (await get(app, "/api/pages", updated_after=changed))["pages"] == []
+    update_time = (await get(app, "/api/pages/a"))["updated_at"]
+    assert (await get(app, "/api/pages", updated_after=update_time))["pages"] == []
 
     async def find(**limits: str) -> int:
         body = {"query": "numbat", **limits}
         response = await app.client.post("/api/search", json=body, headers=app.bearer)
         return len(response.json()["results"])
 
-    assert await find(since=changed) == 1
-    assert await find(until=changed) == 1
-    assert await find(since=changed[:10]) == 1, "a date is since its start"
-    assert await find(until=changed[:10]) == 1, "and until its end"
+    assert await find(since=update_time) == 1
+    assert await find(until=update_time) == 1
+    assert await find(since=update_time[:10]) == 1, "a date is since its start"
+    assert await find(until=update_time[:10]) == 1, "and until its end"
 
 
 async def test_repeated_idempotency_key_has_one_effect(app: AppFixture) -> None:

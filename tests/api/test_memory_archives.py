@@ -262,11 +262,11 @@ async def test_links_in_a_tar_are_not_followed(app: AppFixture) -> None:
 
 
 async def test_damaged_archives_are_rejected(app: AppFixture) -> None:
-    whole = zip_of([("a.md", "x" * 5000)])
+    archive = zip_of([("a.md", "x" * 5000)])
     damaged = [
         b"x",
         b"PK\x03\x04junk",
-        whole[:-30],
+        archive[:-30],
         tar_of([("a.md", "x" * 5000)])[:60],
         b"\x1f\x8b" + b"\0" * 50,
     ]
@@ -324,8 +324,8 @@ async def test_import_of_an_own_export_changes_no_page(app: AppFixture) -> None:
     headers = {**app.bearer, "Content-Type": "text/markdown"}
     file = await app.client.put("/api/pages/plain", content=files["plain.md"], headers=headers)
     assert file.headers["ETag"] == f'"{pages["pages"][-1]["version"]}"'
-    changed = {**files, "plain.md": files["plain.md"] + b" more"}
-    assert (await import_report(app, zip_of(changed.items())))["updated"] == 1
+    changed_files = {**files, "plain.md": files["plain.md"] + b" more"}
+    assert (await import_report(app, zip_of(changed_files.items())))["updated"] == 1
 
 
 async def test_export_imported_elsewhere_is_equal(app: AppFixture) -> None:

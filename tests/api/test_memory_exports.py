@@ -77,8 +77,8 @@ async def test_a_notion_export_has_links_tags_and_no_ids(app: AppFixture) -> Non
     assert "The rotor is blue." in (await page(app, "team/notes.txt"))["body"]
     back = await export(app)
     assert all(back[name] == text for name, text in NOTION.items() if name.endswith(".md"))
-    again = await import_files(app, NOTION)
-    assert (again["created"], again["updated"]) == (0, 0)
+    second_report = await import_files(app, NOTION)
+    assert (second_report["created"], second_report["updated"]) == (0, 0)
 
 
 async def test_links_between_html_files_are_resolved(app: AppFixture) -> None:

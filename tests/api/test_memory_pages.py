@@ -166,12 +166,12 @@ async def test_conflicting_lines_are_marked_and_not_saved(app: AppFixture) -> No
     marked = editor_text(answer.text)
     assert marked == "<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
     assert "yours is <b>My title</b>, theirs is <b>Their title</b>" in answer.text
-    again = {"version": "2", "merging": "1", "body": marked, "title": "T"}
-    response = await post_form(app, "/memory/a/~edit", **again)
+    form = {"version": "2", "merging": "1", "body": marked, "title": "T"}
+    response = await post_form(app, "/memory/a/~edit", **form)
     assert response.status_code == 409
     assert editor_text(response.text) == marked
     assert (await read(app, "a"))["body"] == "theirs\n"
-    assert (await post_form(app, "/memory/a/~edit", **again, action="anyway")).status_code == 303
+    assert (await post_form(app, "/memory/a/~edit", **form, action="anyway")).status_code == 303
 
 
 async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:

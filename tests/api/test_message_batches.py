@@ -42,8 +42,8 @@ async def test_anthropic_client_runs_a_batch_of_messages(any_database_gateway: G
         3,
     )
     assert (output.expires_at - output.created_at).total_seconds() == 24 * 3600
-    done = await finished_batch(gateway, output.id)
-    assert done.request_counts.model_dump() == {
+    batch = await finished_batch(gateway, output.id)
+    assert batch.request_counts.model_dump() == {
         "processing": 0,
         "succeeded": 2,
         "errored": 1,
@@ -80,11 +80,11 @@ async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gatewa
     assert canceled.processing_status == "canceling"
     gateway.anth.mode = "well"
     gateway.anth.go_on.set()
-    done = await finished_batch(gateway, result.id)
-    assert done.request_counts.canceled > 0
-    assert done.request_counts.canceled + done.request_counts.succeeded == 40
+    batch = await finished_batch(gateway, result.id)
+    assert batch.request_counts.canceled > 0
+    assert batch.request_counts.canceled + batch.request_counts.succeeded == 40
     kinds = [each.result.type async for each in await client.messages.batches.results(result.id)]
-    assert kinds.count("canceled") == done.request_counts.canceled
+    assert kinds.count("canceled") == batch.request_counts.canceled
     assert (await client.messages.batches.cancel(result.id)).processing_status == "ended"
 
 

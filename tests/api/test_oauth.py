@@ -92,8 +92,8 @@ async def test_401_of_mcp_links_to_the_oauth_metadata(app: AppFixture) -> None:
     assert result is not None
     resource = (await app.client.get(result[1])).json()
     assert resource["resource"] == f"{ORIGIN}/mcp"
-    place = f"{resource['authorization_servers'][0]}/.well-known/oauth-authorization-server"
-    server = (await app.client.get(place)).json()
+    metadata_url = f"{resource['authorization_servers'][0]}/.well-known/oauth-authorization-server"
+    server = (await app.client.get(metadata_url)).json()
     assert server["code_challenge_methods_supported"] == ["S256"]
     assert server["registration_endpoint"] == f"{ORIGIN}/oauth/register"
 

@@ -50,13 +50,13 @@ async def test_items_in_place_of_many_references_have_a_limit(tmp_path: Path) ->
     ) as gateway:
         first = await gateway.openai().responses.create(model="acme/small", input="say 4000 words")
         reference = {"type": "item_reference", "id": first.output[0].id}
-        seen = len(gateway.acme.seen)
+        request_count = len(gateway.acme.seen)
         for count, status in ((2, 200), (200, 400)):
             body = {"model": "acme/small", "input": [reference] * count, "max_output_tokens": 9}
             answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
             assert answer.status_code == status
         assert "This conversation is too long" in answer.json()["error"]["message"]
-        assert len(gateway.acme.seen) == seen + 1
+        assert len(gateway.acme.seen) == request_count + 1
 
 
 @pytest.mark.parametrize(
@@ -76,23 +76,23 @@ async def test_reference_to_a_foreign_item_is_refused(
 ) -> None:
     first, gateway = servers
     await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="a zeppelin")
-    seen = len(first.acme.seen)
+    request_count = len(first.acme.seen)
     body = b'{"model": "native/small", "input": [' + reference + b', {"role": "user", "content": "And?"}]}'
     headers = {**gateway.headers, "Content-Type": "application/json"}
     answer = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Item with id 'msg_1' not found.")
-    assert len(first.acme.seen) == seen
+    assert len(first.acme.seen) == request_count
 
 
 async def test_foreign_and_unknown_responses_are_not_continued(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     theirs = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="a zeppelin")
     remaining = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="x", store=False)
-    seen = len(first.acme.seen)
+    request_count = len(first.acme.seen)
     for previous in (theirs.id, remaining.id, "resp_elsewhere"):
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             await gateway.openai().responses.create(model=MODEL, input="And?", previous_response_id=previous)
-    assert len(first.acme.seen) == seen
+    assert len(first.acme.seen) == request_count
 
 
 async def test_deleted_response_is_not_continued_by_anyone(servers: tuple[Gateway, Gateway]) -> None:

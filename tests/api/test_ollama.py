@@ -236,9 +236,9 @@ async def test_models_cannot_be_changed(gateway: Gateway) -> None:
 
 async def test_every_model_is_listed_and_shown(gateway: Gateway) -> None:
     official = client(gateway)
-    listed = [row.model for row in (await official.list()).models]
-    assert {"both:latest", "small:latest", "large:latest", "embeddings:latest"} <= set(listed)
-    assert len(listed) == len(set(listed))
+    names = [row.model for row in (await official.list()).models]
+    assert {"both:latest", "small:latest", "large:latest", "embeddings:latest"} <= set(names)
+    assert len(names) == len(set(names))
     response = await official.show("both")
     assert "completion" in (response.capabilities or [])
     assert (response.modelinfo or {})["general.basename"] == "both"

@@ -58,9 +58,9 @@ async def test_catalog_offers_the_models_that_need_a_prompt_alone() -> None:
 
 
 async def test_models_lists_text_to_image_models_and_openai_names(app: AppFixture) -> None:
-    listed = [model.id async for model in client(app).models.list()]
-    assert len(listed) == len(set(listed))
-    assert {*NAMES, "dall-e-3", "gpt-image-1"} <= set(listed)
+    ids = [model.id async for model in client(app).models.list()]
+    assert len(ids) == len(set(ids))
+    assert {*NAMES, "dall-e-3", "gpt-image-1"} <= set(ids)
     for name in (*NAMES, "dall-e-3"):
         assert (await client(app).models.retrieve(name)).owned_by == "sixfold"
 

@@ -187,10 +187,10 @@ async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: AppFi
     assert raw.response.headers["content-type"] == "audio/pcm"
     with av.open(io.BytesIO(wav.content), "r") as container:
         frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
-    whole = np.concatenate(frames).astype(np.float64)
+    samples = np.concatenate(frames).astype(np.float64)
     half = np.frombuffer(raw.content, "<i2").astype(np.float64)
-    assert half.size == pytest.approx(whole.size / 2, abs=24)
-    even = whole[: 2 * half.size : 2][: half.size]
+    assert half.size == pytest.approx(samples.size / 2, abs=24)
+    even = samples[: 2 * half.size : 2][: half.size]
     assert np.corrcoef(half[: even.size], even)[0, 1] > 0.95
 
 
@@ -380,9 +380,9 @@ async def test_transcript_deltas_add_up_to_the_text(real: AppFixture) -> None:
     events: list[Any] = [event async for event in stream]
     assert "".join(event.delta for event in events[:-1]) == full_transcription.text
     assert (events[-1].type, events[-1].text) == ("transcript.text.done", full_transcription.text)
-    for refused in ({"response_format": "diarized_json"}, {"response_format": "srt", "stream": True}):
+    for options in ({"response_format": "diarized_json"}, {"response_format": "srt", "stream": True}):
         with pytest.raises(openai.BadRequestError) as excinfo:
-            await talk.transcriptions.create(model="stt", file=file, **cast("Any", refused))
+            await talk.transcriptions.create(model="stt", file=file, **cast("Any", options))
         assert excinfo.value.param == "response_format"
 
 

@@ -193,9 +193,12 @@ async def test_image_edit_forwards_every_file_with_its_name(gateway: Gateway) ->
         n=1,
         quality="low",
     )
-    seen = gateway.acme.seen[0].document
-    assert (seen["model"], seen["prompt"], seen["n"]) == ("pic", 'at "dawn"\r\n', "1")
-    assert (seen["image[]"], seen["mask"]) == (["two.png", len(IMAGE_BYTES)], ["mask.png", len(IMAGE_BYTES)])
+    document = gateway.acme.seen[0].document
+    assert (document["model"], document["prompt"], document["n"]) == ("pic", 'at "dawn"\r\n', "1")
+    assert (document["image[]"], document["mask"]) == (
+        ["two.png", len(IMAGE_BYTES)],
+        ["mask.png", len(IMAGE_BYTES)],
+    )
     assert (await gateway.last_call())["cost_usd"] == "0.0282"  # 10 of text, 272 of the image
 
 

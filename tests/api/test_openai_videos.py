@@ -249,8 +249,8 @@ async def test_repeated_request_creates_one_video(dot_app: AppFixture) -> None:
 
 async def test_list_of_models_names_the_video_models(dot_app: AppFixture) -> None:
     answer = await dot_app.client.get("/v1/models", headers=bearer(dot_app.key))
-    listed = {row["id"] for row in answer.json()["data"]}
-    assert {"video-text", "video-image", "video-a", "video-c", "ra2v"} <= listed
+    names = {row["id"] for row in answer.json()["data"]}
+    assert {"video-text", "video-image", "video-a", "video-c", "ra2v"} <= names
 
 
 @pytest.mark.parametrize(

@@ -169,23 +169,23 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
     for headers in (app.bearer, await key(rights.STANDARD)):
         assert (await app.client.post(f"{url}/credit", json=body, headers=headers)).status_code == 403
         assert (await app.client.get("/api/operator/actions", headers=headers)).status_code == 403
-    whole = await key(rights.ALL)
-    credited = (await app.client.post(f"{url}/credit", json=body, headers=whole)).json()
+    full_key = await key(rights.ALL)
+    credited = (await app.client.post(f"{url}/credit", json=body, headers=full_key)).json()
     assert credited["balance_usd"] == "6.00"
-    suspended = await app.client.post(f"{url}/suspend", json={"reason": "spam"}, headers=whole)
+    suspended = await app.client.post(f"{url}/suspend", json={"reason": "spam"}, headers=full_key)
     assert suspended.json()["suspended_at"] is not None
-    assert (await app.client.post(f"{url}/resume", json={}, headers=whole)).json()["suspended_at"] is None
+    assert (await app.client.post(f"{url}/resume", json={}, headers=full_key)).json()["suspended_at"] is None
     invited = await app.client.post(
-        "/api/operator/accounts", json={"email": "zoe@example.com", "credit_usd": "1"}, headers=whole
+        "/api/operator/accounts", json={"email": "zoe@example.com", "credit_usd": "1"}, headers=full_key
     )
     assert (invited.status_code, "/signin?token=link_" in invited.json()["url"]) == (201, True)
-    listed = (await app.client.get("/api/operator/accounts?q=zoe", headers=whole)).json()
-    assert [each["email"] for each in listed["accounts"]] == ["zoe@example.com"]
-    result = (await app.client.get("/api/operator/actions", headers=whole)).json()["actions"]
+    response_body = (await app.client.get("/api/operator/accounts?q=zoe", headers=full_key)).json()
+    assert [each["email"] for each in response_body["accounts"]] == ["zoe@example.com"]
+    result = (await app.client.get("/api/operator/actions", headers=full_key)).json()["actions"]
     assert [each["action"] for each in result] == [
         "account.invite",
         "account.resume",
         "account.suspend",
         "account.credit",
     ]
-    assert (await app.client.get("/api/operator/accounts/acct_0", headers=whole)).status_code == 404
+    assert (await app.client.get("/api/operator/accounts/acct_0", headers=full_key)).status_code == 404

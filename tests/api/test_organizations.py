@@ -112,18 +112,18 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
     async with asyncio.timeout(20):
         while await app.balance() == before:  # noqa: ASYNC110 - money has no event to wait for
             await asyncio.sleep(0.01)
-    listed = (await app.client.get(f"{ORGANIZATION}/members", headers=app.bearer)).json()["members"]
-    assert [(each["email"], each["role"]) for each in listed] == [
+    members = (await app.client.get(f"{ORGANIZATION}/members", headers=app.bearer)).json()["members"]
+    assert [(each["email"], each["role"]) for each in members] == [
         ("ada@example.com", "owner"),
         ("ben@example.com", "member"),
     ]
-    assert float(listed[1]["budget"]["spent_month_usd"]) > 0
+    assert float(members[1]["budget"]["spent_month_usd"]) > 0
     assert await app.faults() == ()
     # What a member runs in the browser is the organization's, and counted for the member.
-    spent = listed[1]["budget"]["spent_month_usd"]
-    changed = {"budget_month_usd": spent}
-    path = f"{ORGANIZATION}/members/{listed[1]['id']}"
-    assert (await app.client.patch(path, json=changed, headers=app.bearer)).status_code == 200
+    spent = members[1]["budget"]["spent_month_usd"]
+    changes = {"budget_month_usd": spent}
+    path = f"{ORGANIZATION}/members/{members[1]['id']}"
+    assert (await app.client.patch(path, json=changes, headers=app.bearer)).status_code == 200
     form = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64}}
     response = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
     assert (response.status_code, response.json()["error"].startswith("This member's budget")) == (429, True)
@@ -144,15 +144,15 @@ async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixtu
     assert await accepted(app, token, bearer(app.poor)) == 403
     assert await accepted(app, token, bearer(app.other)) == 201
     assert await accepted(app, token, bearer(app.other)) == 404
-    again = await invite(app)
-    assert await accepted(app, again, bearer(app.other)) == 409
-    assert await accepted(app, again, app.bearer) == 409
+    second_link = await invite(app)
+    assert await accepted(app, second_link, bearer(app.other)) == 409
+    assert await accepted(app, second_link, app.bearer) == 409
     write = app.database.write
     await write(expire(app.account.id, "invite_late"))
     late = "invite_late"
     assert await accepted(app, late, bearer(app.poor)) == 404
     assert await write(invitations.sweep()) == 1
-    assert await accepted(app, again, bearer(app.poor)) == 201
+    assert await accepted(app, second_link, bearer(app.poor)) == 201
     answer = await app.client.get(f"{ORGANIZATION}/invitations", headers=app.bearer)
     assert answer.json() == {"invitations": []}
     withdrawn = await app.client.post(f"{ORGANIZATION}/invitations", json={}, headers=app.bearer)
@@ -261,9 +261,9 @@ async def test_objects_of_an_admin_end_with_the_role(any_database_app: AppFixtur
     else:
         changed_response = await app.client.patch(path, json={"role": "member"}, headers=app.bearer)
         assert changed_response.json()["role"] == "member"
-    for listed in (f"{ORGANIZATION}/invitations", "/api/account/alerts", "/api/shared-folders"):
-        (rows, *_) = (await app.client.get(listed, headers=app.bearer)).json().values()
-        assert len(rows) == 1, (listed, rows)
+    for list_path in (f"{ORGANIZATION}/invitations", "/api/account/alerts", "/api/shared-folders"):
+        (rows, *_) = (await app.client.get(list_path, headers=app.bearer)).json().values()
+        assert len(rows) == 1, (list_path, rows)
     guardrails = (await app.client.get("/api/account/guardrails", headers=app.bearer)).json()["guardrails"]
     assert [(each["mask"], each["hook"]) for each in guardrails] == [(["emails"], None)]
 

@@ -133,8 +133,8 @@ async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
         body = (await app.client.get(path, headers=bearer(app.poor))).json()
         hour = app.server.templates["world-model"].hour_micros / 1_000_000
         assert (body["price_hour_usd"], float(body["list_price_hour_usd"])) == ("0.00", hour)
-        ended = (await app.client.delete(path, headers=bearer(app.poor))).json()
-        assert ended["cost"] == "0.00"
+        response_body = (await app.client.delete(path, headers=bearer(app.poor))).json()
+        assert response_body["cost"] == "0.00"
         assert await app.database.read(ledger_queries.verify()) == ()
 
 
@@ -226,8 +226,10 @@ async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
         await comfy_setup.imported(PAINT_AND_TINT, "paint")
         body = (await comfy_setup.run("paint", text="a lake")).json()
         assert (body["status"], body["cost"], body["list_price"]) == ("succeeded", "0.00", "0.04"), body
-        again = (await comfy_setup.run("paint", text="a lake")).json()
-        assert (again["cost"], again["list_price"]) == ("0.00", "0.00"), "what it had kept costs nothing"
+        second_body = (await comfy_setup.run("paint", text="a lake")).json()
+        assert (second_body["cost"], second_body["list_price"]) == ("0.00", "0.00"), (
+            "what it had kept costs nothing"
+        )
         assert await app.balance() == ("5.00", "0.00")
 
 

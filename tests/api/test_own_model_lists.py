@@ -25,7 +25,7 @@ async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
             ("/api/containers/templates", "templates"),
             ("/replicate/v1/models", "results"),
         ):
-            whole = (await works.client.get(path, headers=works.bearer)).json()
+            full_body = (await works.client.get(path, headers=works.bearer)).json()
             rows, page = [], {"next_cursor": ""}
             while page.get("next_cursor") is not None:
                 request = {"limit": "2", "cursor": page["next_cursor"]}
@@ -33,7 +33,7 @@ async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
                 rows += page[key]
                 if following := page.get("next"):
                     page["next_cursor"] = following.rpartition("cursor=")[2].replace("%3A", ":")
-            assert rows == whole[key]
+            assert rows == full_body[key]
             assert (
                 len(rows) == len((await works.client.get(path, headers=bearer(works.other))).json()[key]) + 3
             )

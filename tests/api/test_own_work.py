@@ -62,8 +62,8 @@ async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture
         assert await list_ids(app, path, second) == [of_two]
         assert await list_ids(app, path, app.key) == [of_all, of_two, of_one]
     agent = Agent(app, second)
-    visible = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
-    assert [each["id"] for each in visible["structuredContent"]["predictions"]] == [of_two]
+    result = await agent.result("tools/call", {"name": "prediction", "arguments": {}})
+    assert [each["id"] for each in result["structuredContent"]["predictions"]] == [of_two]
     for path in (f"{LISTS[0]}/{of_one}", f"{LISTS[0]}/{of_one}/events", f"{LISTS[1]}/{of_one}"):
         statuses = [
             (await app.client.get(path, headers=bearer(key))).status_code for key in (first, second, app.key)
@@ -75,8 +75,8 @@ async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture
         ("POST", f"{LISTS[1]}/{of_one}/cancel"),
     ):
         assert (await app.client.request(method, path, headers=bearer(second))).status_code == 404, path
-    refused = await agent.result("tools/call", {"name": "prediction", "arguments": {"id": of_one}})
-    assert refused["isError"]
+    refused_result = await agent.result("tools/call", {"name": "prediction", "arguments": {"id": of_one}})
+    assert refused_result["isError"]
 
 
 async def test_list_of_a_limited_key_has_full_pages(any_database_app: AppFixture) -> None:
@@ -101,8 +101,8 @@ async def test_all_keys_of_a_programs_grant_see_its_work(any_database_app: AppFi
     )
     first, foreign = await program.tokens(scope="models"), await other.tokens(scope="models")
     result = await run_model(any_database_app, first["access_token"])
-    again = (await program.refresh(first["refresh_token"])).json()
-    assert await list_ids(any_database_app, LISTS[0], again["access_token"]) == [result]
+    second_body = (await program.refresh(first["refresh_token"])).json()
+    assert await list_ids(any_database_app, LISTS[0], second_body["access_token"]) == [result]
     assert await list_ids(any_database_app, LISTS[0], foreign["access_token"]) == []
 
 
@@ -219,15 +219,15 @@ async def test_calls_of_own_models_are_in_the_log(either: Path) -> None:
         async def page(query: str = "", key: str = app.key) -> Any:
             return (await app.client.get(f"{path}{query}", headers=bearer(key))).json()
 
-        whole = (await page())["calls"]
-        assert [call["face"] for call in whole] == ["images", "chat"] * 2
-        own = whole[0]
+        all_calls = (await page())["calls"]
+        assert [call["face"] for call in all_calls] == ["images", "chat"] * 2
+        own = all_calls[0]
         assert (own["model"], own["status"], own["cost_usd"]) == ("ra2", "succeeded", "0.04")
         assert (own["id"][:5], own["usage"]["counted_by"]) == ("pred_", "none")
         assert own["charge"]["amount_usd"] == "0.04"
         first = await page("?limit=3")
         rest = await page(f"?limit=3&cursor={first['next_cursor']}")
-        assert [call["id"] for call in first["calls"] + rest["calls"]] == [call["id"] for call in whole]
+        assert [call["id"] for call in first["calls"] + rest["calls"]] == [call["id"] for call in all_calls]
         assert rest["next_cursor"] is None
         assert len((await page("?model=ra2&status=succeeded"))["calls"]) == 2
         assert len((await page(f"?q={own['id'][-12:]}"))["calls"]) == 1
@@ -245,8 +245,8 @@ async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
         )
         assert sent.status_code == 200
         await gateway.settled()
-        again = bearer((await program.refresh(first["refresh_token"])).json()["access_token"])
-        calls = (await gateway.app.client.get("/api/gateway/calls", headers=again)).json()["calls"]
+        second_headers = bearer((await program.refresh(first["refresh_token"])).json()["access_token"])
+        calls = (await gateway.app.client.get("/api/gateway/calls", headers=second_headers)).json()["calls"]
         assert len(calls) == 1
 
 

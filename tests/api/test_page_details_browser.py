@@ -102,9 +102,9 @@ async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[A
         await page.wait_for_selector("text='Start again'")
         assert "Ended" in await page.inner_text("#stage")
         assert not await page.is_visible("#stop")
-        ended = await page.inner_text("#meter")
+        meter_text = await page.inner_text("#meter")
         await page.wait_for_timeout(600)
-        assert await page.inner_text("#meter") == ended
+        assert await page.inner_text("#meter") == meter_text
 
 
 @pytest.mark.nightly
@@ -145,8 +145,11 @@ async def test_result_and_save_button_are_in_the_first_view(browser_app: tuple[A
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
     body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
     async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
-        seen = ((f"/predictions/{body['id']}", ".outputs img"), ("/memory/notes/long/~edit", "[value=save]"))
-        for path, selector in seen:
+        selectors = (
+            (f"/predictions/{body['id']}", ".outputs img"),
+            ("/memory/notes/long/~edit", "[value=save]"),
+        )
+        for path, selector in selectors:
             await tab.open(path)
             box = await tab.page.locator(selector).bounding_box()
             assert box["y"] + box["height"] <= 900, path

@@ -239,16 +239,16 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(app: AppFixtu
 
 
 async def test_every_guide_is_a_page_and_its_images_are_immutable(app: AppFixture) -> None:
-    listed = re.findall(r'href="(/docs/[^"]+)"', (await app.client.get("/docs")).text)
-    assert len(listed) == len(set(listed)) == len(DocsRepository().snapshot().guides)
-    visible = set[str]()
-    for path in listed:
+    links = re.findall(r'href="(/docs/[^"]+)"', (await app.client.get("/docs")).text)
+    assert len(links) == len(set(links)) == len(DocsRepository().snapshot().guides)
+    image_urls = set[str]()
+    for path in links:
         page = await app.client.get(path)
         assert page.status_code == 200, path
         assert "default-src 'none'" in page.headers["Content-Security-Policy"]
-        visible |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
-    assert len(visible) > 20
-    for path in visible:
+        image_urls |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
+    assert len(image_urls) > 20
+    for path in image_urls:
         picture = await app.client.get(path)
         assert picture.headers["Content-Type"].startswith("image/"), path
         assert "immutable" in picture.headers["Cache-Control"]
@@ -271,8 +271,8 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
     answer = await app.client.post("/pages/run", json=request, headers=headers)
     result = await app.predictions.get_any(answer.json()["id"])
     assert (result.hardware, result.rate) == ("gpu-141gb", 6_380_000)
-    again = (await app.client.get(f"/catalog/fast-image-native?from={result.id}")).text
-    assert re.search(r'value="gpu-141gb" selected', again)
+    second_html = (await app.client.get(f"/catalog/fast-image-native?from={result.id}")).text
+    assert re.search(r'value="gpu-141gb" selected', second_html)
     for terms, name in (
         ({"hardware": "gpu-16gb-a"}, "hardware"),
         ({"hardware": "none"}, "hardware"),

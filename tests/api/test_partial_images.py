@@ -72,18 +72,18 @@ async def test_partial_images_of_an_edit(setup: ComfySetup) -> None:
 
 async def test_a_failure_after_a_partial_image_is_an_event_and_free(setup: ComfySetup) -> None:
     setup.comfy.raises["VAEDecode"] = ("RuntimeError", "broken")
-    seen: list[str] = []
+    event_types: list[str] = []
     stream = await client(setup).images.generate(
         model="ra2", prompt="a lake", size=SIZE, stream=True, partial_images=1
     )
 
     async def read() -> None:
         async for event in stream:
-            seen.append(event.type)
+            event_types.append(event.type)
 
     with pytest.raises(openai.APIError, match="broken"):
         await read()
-    assert seen == ["image_generation.partial_image"]
+    assert event_types == ["image_generation.partial_image"]
     assert await setup.app.balance() == ("5.00", "0.00")
 
 

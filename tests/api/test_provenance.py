@@ -135,11 +135,11 @@ async def test_digest_in_a_manifest_becomes_the_url_of_the_file(app: AppFixture)
     inline = image_files.data_uri(data)
     result = await run(app, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
     response = await drop(app, token, (await app.client.get(result["output"]["url"])).content)
-    again = response["inputs"]["source_image_url"]
-    assert "/media/" in again
-    assert (await app.client.get(again)).content == data
+    url = response["inputs"]["source_image_url"]
+    assert "/media/" in url
+    assert (await app.client.get(url)).content == data
     form = (await app.client.get(f"/catalog/style-transfer?from={result['id']}")).text
-    assert again in form
+    assert url in form
 
 
 async def test_prediction_page_shows_sources_and_derived_files(any_database_app: AppFixture) -> None:
@@ -185,9 +185,9 @@ async def test_replay_returns_identical_bytes(app: AppFixture, model: str) -> No
     path = f"/predictions/{result['id']}/replay"
     assert (await app.client.post(path, data={"csrf": "wrong"})).status_code == 403
     answer = await app.client.post(path, data={"csrf": token})
-    again = answer.headers["location"].rpartition("/")[2]
-    prediction = await app.predictions.wait(await app.predictions.get_any(again), 60)
+    replay_id = answer.headers["location"].rpartition("/")[2]
+    prediction = await app.predictions.wait(await app.predictions.get_any(replay_id), 60)
     assert str(prediction.state) == "succeeded"
-    page = (await app.client.get(f"/predictions/{again}")).text
+    page = (await app.client.get(f"/predictions/{replay_id}")).text
     assert "identical output" in page
     assert answer.status_code == 303

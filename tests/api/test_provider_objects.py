@@ -100,9 +100,9 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
 async def test_audio_belongs_to_the_account_that_created_it(gateway: Gateway, stream: bool) -> None:
     gateway.acme.stored = {"audio": {"id": "audio_1", "data": "AAAA"}}
     voice = {"audio": {"voice": "alloy", "format": "pcm16"}, "modalities": ["text", "audio"]}
-    result = await gateway.chat(stream=stream, **voice)
-    assert result.status_code == 200
-    assert "audio_1" in result.text
+    response = await gateway.chat(stream=stream, **voice)
+    assert response.status_code == 200
+    assert "audio_1" in response.text
     messages: Any = [USER, {"role": "assistant", "audio": {"id": "audio_1"}}, USER]
     second_completion = await gateway.openai().chat.completions.create(model="acme/small", messages=messages)
     assert second_completion.choices[0].message.content == "word word"
@@ -156,8 +156,8 @@ def test_ids_that_a_caller_can_choose_are_not_recorded() -> None:
     ran = {"type": "bash_code_execution_tool_result", "content": {"content": files}}
     message = {"content": [call, outside, ran], "container": {"id": "container_1"}}
     assert set(provider_objects.created_ids("messages", message)) == {"container_1", "file_1"}
-    listed = {"type": "mcp_list_tools", "tools": [{"input_schema": {"container_id": "d", "file_id": "e"}}]}
-    assert list(provider_objects.ids_in_item(listed)) == []
+    item = {"type": "mcp_list_tools", "tools": [{"input_schema": {"container_id": "d", "file_id": "e"}}]}
+    assert list(provider_objects.ids_in_item(item)) == []
 
 
 async def test_form_with_an_id_of_an_object_is_refused(gateway: Gateway) -> None:

@@ -230,9 +230,9 @@ async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Pat
         assert response.json()["text"] == "good morning dear friends"
         picture = parts.data_uri(fault_server.picture(64, 64))
         asked_of = {"service": "caption", "image_url": picture}
-        seen = (await app.client.post("/api/service", json=asked_of, headers=app.bearer)).json()
-        assert seen["output"]["text"] == "A red square on white."
-        assert (seen["engine"], seen["quality"]) == ("openai-caption", "full")
+        response_body = (await app.client.post("/api/service", json=asked_of, headers=app.bearer)).json()
+        assert response_body["output"]["text"] == "A red square on white."
+        assert (response_body["engine"], response_body["quality"]) == ("openai-caption", "full")
         assert await app.balance() == ("4.9954", "0.00")  # 0.002, a tenth of 0.006, and 0.002
         costs_there = {name: row.spent for name, row in (await read_spent(app)).items()}
         assert costs_there == {"openai-speech": 195, "openai-listening": 600, "openai-caption": 711}

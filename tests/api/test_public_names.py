@@ -35,8 +35,8 @@ async def test_public_routes_name_no_account(app: AppFixture) -> None:
         for path in (job, "/api/posts", "/gallery", upload.json()["path"].removeprefix(ORIGIN)):
             result[path] = await stranger.get(path)
             assert result[path].status_code == 200, path
-    opened = [name for name, answer in result.items() if answer.status_code < 300]
-    assert len(opened) > 25
+    open_routes = [name for name, answer in result.items() if answer.status_code < 300]
+    assert len(open_routes) > 25
     named = [
         name
         for name, answer in result.items()
@@ -165,8 +165,8 @@ async def test_loopback_sends_no_strict_transport_security(app: AppFixture) -> N
 
 
 async def test_anonymous_callers_do_not_share_idempotency_keys(tmp_path: Path) -> None:
-    opened = {"open_image_service": True, "previews": "allow"}
-    async with running_app(tmp_path, public_url="https://six.example", **opened) as app:
+    settings = {"open_image_service": True, "previews": "allow"}
+    async with running_app(tmp_path, public_url="https://six.example", **settings) as app:
         picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
         body = {"source_image_url": picture["image_url"], "style_prompt": "ukiyo-e"}
         headers = {"Idempotency-Key": "one", "Host": "six.example"}

@@ -104,7 +104,7 @@ async def test_page_beyond_the_memory_of_an_account_is_refused(tmp_path: Path, w
         headers = {**app.bearer, **request.get("headers", {})}
         response = await app.client.request(method, path, **{**request, "headers": headers})
         tool = await app.client.post("/mcp", json=rpc("write", PAGE), headers=app.bearer)
-        listed = (await app.client.get("/api/pages", headers=app.bearer)).json()["pages"]
+        pages = (await app.client.get("/api/pages", headers=app.bearer)).json()["pages"]
     assert response.status_code == 413, response.text
     assert "limited to 20,000 bytes" in tool.text
-    assert [page["slug"] for page in listed] == ["small"]
+    assert [page["slug"] for page in pages] == ["small"]

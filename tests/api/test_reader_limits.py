@@ -56,7 +56,7 @@ def body_routes() -> list[BodyRoute]:
         for method in sorted(route.handlers)
         if route.path not in LAST
     ]
-    return sorted(results, key=lambda place: (-place.most, place.path, place.method))
+    return sorted(results, key=lambda route: (-route.most, route.path, route.method))
 
 
 PLACES = body_routes()
@@ -70,15 +70,15 @@ async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Met
 
 
 def request_cost(
-    metered: MeteredServer, place: BodyRoute, body: bytes | None, headers: Mapping[str, str]
+    metered: MeteredServer, route: BodyRoute, body: bytes | None, headers: Mapping[str, str]
 ) -> Cost:
     """Return the lowest cost of several requests: the first on a path may import modules."""
-    best = metered.cost(place.method, place.address, body, headers)
+    best = metered.cost(route.method, route.address, body, headers)
     for _ in range(TRIES - 1):
         if best.loop_ms < AIM_MS:
             break
         best = min(
-            best, metered.cost(place.method, place.address, body, headers), key=lambda cost: cost.loop_ms
+            best, metered.cost(route.method, route.address, body, headers), key=lambda cost: cost.loop_ms
         )
     return best
 
@@ -88,13 +88,13 @@ def failures(
 ) -> Iterator[str]:
     """Return the violations when a document is sent to routes, with and without credentials."""
     bodies: dict[int, bytes] = {}
-    for place in chosen:
-        size = min(place.most, most)
+    for route in chosen:
+        size = min(route.most, most)
         body = bodies.get(size) or bodies.setdefault(size, document.build(size)[:size])
         for known in ({}, metered.known):
-            cost = request_cost(metered, place, body, {**known, "Content-Type": document.content_type})
+            cost = request_cost(metered, route, body, {**known, "Content-Type": document.content_type})
             if cost.loop_ms > LOOP_MS or cost.grown_bytes > memory_limit(len(body)) or cost.status == 500:
-                yield f"{document.name}, {len(body):,} bytes: {place.method} {place.path}: {cost}"
+                yield f"{document.name}, {len(body):,} bytes: {route.method} {route.path}: {cost}"
 
 
 def memory_limit(size: int) -> int:
@@ -112,8 +112,8 @@ def assign_routes() -> dict[str, list[BodyRoute]]:
         families[document.name.partition(" ")[0]].append(document)
     chosen: dict[str, list[BodyRoute]] = defaultdict(list)
     for family in (families["json"], families["form"], families["multipart"], list(documents.FILES)):
-        for number, place in enumerate(READING):
-            chosen[family[number % len(family)].name].append(place)
+        for number, route in enumerate(READING):
+            chosen[family[number % len(family)].name].append(route)
     for document in DOCUMENTS:
         chosen[document.name] = chosen[document.name] or READING[::25]
     return chosen
@@ -126,7 +126,7 @@ def most(document: Document) -> int:
 @pytest.mark.nightly
 async def test_largest_documents_block_the_loop_under_100_ms(metered: MeteredServer) -> None:
     chosen = assign_routes()
-    assert {place for results in chosen.values() for place in results} == set(READING)
+    assert {route for results in chosen.values() for route in results} == set(READING)
     results = [
         failure
         for document in DOCUMENTS
@@ -139,19 +139,19 @@ async def test_largest_documents_block_the_loop_under_100_ms(metered: MeteredSer
 async def test_long_headers_and_queries_block_the_loop_under_100_ms(metered: MeteredServer) -> None:
     names, queries = list(HEADERS), list(QUERIES)
     results: list[str] = []
-    for number, place in enumerate(PLACES):
+    for number, route in enumerate(PLACES):
         name, query = names[number % len(names)], queries[number % len(queries)]
-        request = place._replace(path=f"{place.path}?{QUERIES[query]}")
+        request = route._replace(path=f"{route.path}?{QUERIES[query]}")
         for known in ({}, metered.known):
             headers = {**known, **HEADERS[name]}
             if known and "Cookie" in HEADERS[name]:
                 headers["Cookie"] = f"{known['Cookie']}; {headers['Cookie']}"
             for what, cost in (
-                (name, request_cost(metered, place, None, headers)),
+                (name, request_cost(metered, route, None, headers)),
                 (query, request_cost(metered, request, None, known)),
             ):
                 if cost.loop_ms > LOOP_MS or cost.grown_bytes > memory_limit(0) or cost.status == 500:
-                    results.append(f"{what}: {place.method} {place.path}: {cost}")
+                    results.append(f"{what}: {route.method} {route.path}: {cost}")
     assert not results, "\n".join(results)
 
 

@@ -73,13 +73,17 @@ async def test_events_of_a_text_response_are_in_order(server: RealtimeServer) ->
         "response.done",
     ]
     deltas = [each.delta for each in events if each.type == "response.output_text.delta"]
-    done = events[-1].response
+    response = events[-1].response
     assert ("".join(deltas), len(deltas)) == ("word word word", 3)
-    assert (done.status, done.output[0].content[0].text) == ("completed", "word word word")
-    assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (10, 3, 13)
-    assert done.usage.input_token_details.cached_tokens == 4
+    assert (response.status, response.output[0].content[0].text) == ("completed", "word word word")
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (
+        10,
+        3,
+        13,
+    )
+    assert response.usage.input_token_details.cached_tokens == 4
     assert len({each.event_id for each in events}) == len(events)
-    (call,) = [row for row in await server.gateway.settled() if row["id"][4:] == done.id[5:]]
+    (call,) = [row for row in await server.gateway.settled() if row["id"][4:] == response.id[5:]]
     assert (call["face"], call["status"], call["cost_usd"]) == ("realtime", "succeeded", "0.0038")
 
 
@@ -161,18 +165,18 @@ async def test_a_canceled_response_is_charged_as_a_stream(server: RealtimeServer
         await connection.response.create()
         await until(connection, "response.output_text.delta")
         await connection.response.create(event_id="again")
-        refused = (await until(connection, "error"))[-1].error
-        assert (refused.code, refused.event_id) == ("conversation_already_has_active_response", "again")
+        error = (await until(connection, "error"))[-1].error
+        assert (error.code, error.event_id) == ("conversation_already_has_active_response", "again")
         await connection.response.cancel()
         events = await until(connection, "response.done")
-        done = events[-1].response
-        assert (done.status, done.status_details.reason) == ("cancelled", "client_cancelled")
-        assert done.output[0].status == "incomplete"
-        assert 0 < done.usage.output_tokens < 8
+        response = events[-1].response
+        assert (response.status, response.status_details.reason) == ("cancelled", "client_cancelled")
+        assert response.output[0].status == "incomplete"
+        assert 0 < response.usage.output_tokens < 8
         await connection.response.cancel(event_id="late")
         assert (await event(connection)).error.code == "response_cancel_not_active"
-    (call,) = [row for row in await server.gateway.settled() if row["id"][4:] == done.id[5:]]
-    assert (call["status"], call["usage"]["output_tokens"]) == ("left", done.usage.output_tokens)
+    (call,) = [row for row in await server.gateway.settled() if row["id"][4:] == response.id[5:]]
+    assert (call["status"], call["usage"]["output_tokens"]) == ("left", response.usage.output_tokens)
     assert await server.gateway.pending() == 0
 
 
@@ -188,12 +192,14 @@ async def test_a_response_outside_of_the_conversation(server: RealtimeServer) ->
         }
         await connection.response.create(response=response)
         events = await until(connection, "response.done")
-        done = events[-1].response
-        assert (done.conversation_id, done.metadata) == (None, {"topic": "count"})
+        final_response = events[-1].response
+        assert (final_response.conversation_id, final_response.metadata) == (None, {"topic": "count"})
         assert "conversation.item.added" not in kinds(events)
-        seen = server.gateway.acme.seen[-1].document
-        assert [row["content"] for row in seen["messages"]] == ["Count", "say 2 words"]
-        assert seen["max_completion_tokens" if "max_completion_tokens" in seen else "max_tokens"] == 50
+        document = server.gateway.acme.seen[-1].document
+        assert [row["content"] for row in document["messages"]] == ["Count", "say 2 words"]
+        assert (
+            document["max_completion_tokens" if "max_completion_tokens" in document else "max_tokens"] == 50
+        )
         await say(connection, "say 1 words")
     assert len(server.gateway.acme.seen[-1].document["messages"]) == 3
 
@@ -279,8 +285,8 @@ async def test_a_refused_event_changes_nothing(server: RealtimeServer) -> None:
             assert (error.type, error.param, error.event_id) == ("invalid_request_error", param, name)
             assert words in error.message, (name, error.message)
         await connection.response.create()
-        done = (await until(connection, "response.done"))[-1].response
-    assert done.status == "completed"
+        response = (await until(connection, "response.done"))[-1].response
+    assert response.status == "completed"
     assert len(server.gateway.acme.seen) == 1
 
 
@@ -305,9 +311,9 @@ async def test_a_failed_model_server_costs_nothing(server: RealtimeServer) -> No
             await connection.conversation.item.create(item=user_message("say 4 words"))
             await connection.response.create(event_id="it")
             events = await until(connection, "response.done")
-            done = events[-1].response
-            assert (done.status, done.status_details.type) == ("failed", "failed")
-            assert done.status_details.error.message
+            response = events[-1].response
+            assert (response.status, response.status_details.type) == ("failed", "failed")
+            assert response.status_details.error.message
             if mode == "fail":
                 assert [each.error.event_id for each in events if each.type == "error"] == ["it"]
     await server.gateway.settled(2)
@@ -324,12 +330,12 @@ async def test_guardrails_and_the_content_log_apply(tmp_path: Path) -> None:
         server.gateway.acme.answer = "Write to bob@example.com today"
         async with server.connect(TEXT) as connection:
             events = await say(connection, "I am ann@example.com")
-        done = events[-1].response
+        response = events[-1].response
         deltas = [each.delta for each in events if each.type == "response.output_text.delta"]
-        assert "".join(deltas) == done.output[0].content[0].text == "Write to [EMAIL] today"
+        assert "".join(deltas) == response.output[0].content[0].text == "Write to [EMAIL] today"
         assert server.gateway.acme.seen[-1].document["messages"][0]["content"] == "I am [EMAIL]"
         await app.server.gateway_runtime.gateway.drain()
-        path = f"/api/account/logging/calls/req_{done.id[5:]}"
+        path = f"/api/account/logging/calls/req_{response.id[5:]}"
         logged = (await app.client.get(path, headers=app.bearer)).text
         assert "I am [EMAIL]" in logged
         assert "Write to [EMAIL] today" in logged

@@ -86,8 +86,8 @@ async def test_speech_is_detected_transcribed_and_answered(server: RealtimeServe
     (transcript,) = [each for each in events if each.type == kind]
     assert (transcript.item_id, transcript.usage.type) == (started.item_id, "duration")
     assert "morning" in transcript.transcript
-    seen = server.gateway.acme.seen[-1].document["messages"]
-    assert [row["content"] for row in seen] == [transcript.transcript]
+    messages = server.gateway.acme.seen[-1].document["messages"]
+    assert [row["content"] for row in messages] == [transcript.transcript]
 
 
 async def test_semantic_detection_waits_by_its_eagerness(server: RealtimeServer, speech: bytes) -> None:
@@ -98,12 +98,12 @@ async def test_semantic_detection_waits_by_its_eagerness(server: RealtimeServer,
         detection = (await until(connection, "session.updated"))[-1].session.audio.input.turn_detection
         assert (detection.type, detection.eagerness) == ("semantic_vad", "low")
         await send(connection, SECOND)
-        ended = (await until(connection, "input_audio_buffer.speech_stopped"))[-1]
+        event = (await until(connection, "input_audio_buffer.speech_stopped"))[-1]
         await until(connection, "response.done")
         await connection.session.update(session=listening({"type": "server_vad"}))
         detection = (await until(connection, "session.updated"))[-1].session.audio.input.turn_detection
         assert (detection.type, detection.silence_duration_ms) == ("server_vad", 500)
-    assert 3_000 <= ended.audio_end_ms <= 5_500
+    assert 3_000 <= event.audio_end_ms <= 5_500
 
 
 @pytest.mark.parametrize("encoding", ["audio/pcmu", "audio/pcma"])
@@ -128,8 +128,8 @@ async def test_a_response_ends_when_the_user_speaks(server: RealtimeServer, spee
         await send(connection, speech)
         events = await until(connection, "response.done")
         assert "input_audio_buffer.speech_started" in [each.type for each in events]
-        done = events[-1].response
-        assert (done.status, done.status_details.reason) == ("cancelled", "turn_detected")
+        response = events[-1].response
+        assert (response.status, response.status_details.reason) == ("cancelled", "turn_detected")
         await send(connection, SECOND)
         await until(connection, TURNED)
 
@@ -279,8 +279,8 @@ async def test_a_turn_costs_its_transcript_and_its_chat(ground: str, tmp_path: P
             await send(connection, recording)
             await connection.input_audio_buffer.commit()
             await connection.response.create()
-            done = (await until(connection, "response.done"))[-1].response
-            assert done.status == "completed"
+            response = (await until(connection, "response.done"))[-1].response
+            assert response.status == "completed"
         calls = {row["face"]: float(row["cost_usd"]) for row in await server.gateway.settled(3)}
         page = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
         (transcript,) = [row for row in page["predictions"] if row["model"] == "stt"]

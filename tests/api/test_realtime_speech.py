@@ -66,8 +66,8 @@ async def test_a_response_is_spoken_with_its_transcript(server: RealtimeServer) 
     assert part.type == "audio"
     written = [each.delta for each in events if each.type == "response.output_audio_transcript.delta"]
     assert "".join(written) == ANSWER
-    done = events[-1].response
-    assert (done.status, done.output[0].content[0].transcript) == ("completed", ANSWER)
+    response = events[-1].response
+    assert (response.status, response.output[0].content[0].transcript) == ("completed", ANSWER)
     samples = audio_samples(events)
     assert 4 * 24_000 < samples.size < 12 * 24_000
     assert np.sqrt(np.mean(samples**2)) > 500
@@ -78,8 +78,8 @@ async def test_g711_is_the_same_speech_at_8_khz(server: RealtimeServer, encoding
     server.gateway.acme.answer = "Hello there, my friend."
     async with server.connect(AUDIO) as connection:
         plain = audio_samples(await say(connection, "Hi"))
-        changed: Any = {"type": "realtime", "audio": {"output": {"format": {"type": encoding}}}}
-        await connection.session.update(session=changed)
+        session: Any = {"type": "realtime", "audio": {"output": {"format": {"type": encoding}}}}
+        await connection.session.update(session=session)
         events = await say(connection, "Hi")
     narrow = audio_samples(events, encoding)
     assert narrow.size == pytest.approx(plain.size / 3, rel=0.01)
@@ -97,8 +97,8 @@ async def test_audio_begins_before_the_text_has_ended(server: RealtimeServer) ->
         assert not server.gateway.acme.go_on.is_set()
         assert "response.output_audio_transcript.done" not in [each.type for each in early]
         server.gateway.acme.go_on.set()
-        done = (await until(connection, "response.done"))[-1].response
-    assert done.output[0].content[0].transcript == ANSWER
+        response = (await until(connection, "response.done"))[-1].response
+    assert response.output[0].content[0].transcript == ANSWER
 
 
 async def test_truncate_removes_the_text_that_was_not_played(server: RealtimeServer) -> None:
@@ -175,8 +175,8 @@ async def test_a_response_costs_its_chat_and_its_speech(ground: str, tmp_path: P
             await connection.response.create()
             await until(connection, "response.output_audio.delta")
             await connection.response.cancel()
-            done = (await until(connection, "response.done"))[-1].response
-            assert (done.status, done.output[0].status) == ("cancelled", "incomplete")
+            response = (await until(connection, "response.done"))[-1].response
+            assert (response.status, response.output[0].status) == ("cancelled", "incomplete")
         await server.gateway.settled(2)
         assert (await app.balance())[1] == "0.00"
         assert await app.faults() == ()

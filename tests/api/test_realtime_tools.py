@@ -33,15 +33,15 @@ async def test_a_tool_is_listed_called_and_answered(tmp_path: Path) -> None:
     async with weather() as (url, cities), running(tmp_path, url) as server:
         session = {**TEXT, "tools": [{**WEATHER, "allowed_tools": ["forecast"]}]}
         async with server.connect(session) as connection:
-            listed = await until(connection, "mcp_list_tools.completed")
-            assert [each.type for each in listed] == [
+            events = await until(connection, "mcp_list_tools.completed")
+            assert [each.type for each in events] == [
                 "conversation.item.added",
                 "mcp_list_tools.in_progress",
                 "conversation.item.done",
                 "mcp_list_tools.completed",
             ]
-            (tool,) = listed[2].item.tools
-            assert (listed[2].item.server_label, tool.name) == ("weather", "forecast")
+            (tool,) = events[2].item.tools
+            assert (events[2].item.server_label, tool.name) == ("weather", "forecast")
             assert tool.input_schema["properties"]["city"]["type"] == "string"
             first = await say(connection, "Will it snow?")
             second = await until(connection, "response.done")
@@ -106,9 +106,9 @@ async def test_a_tool_server_that_is_down_fails_the_response(tmp_path: Path) -> 
     async with running(tmp_path, "http://127.0.0.1:9/mcp") as server:
         before = await server.gateway.app.balance()
         async with server.connect({**TEXT, "tools": [WEATHER]}) as connection:
-            listed = await until(connection, "error")
-            assert listed[-2].type == "mcp_list_tools.failed"
-            assert listed[-1].error.code == "tools_unavailable"
+            events = await until(connection, "error")
+            assert events[-2].type == "mcp_list_tools.failed"
+            assert events[-1].error.code == "tools_unavailable"
             failed = (await say(connection, "Will it snow?"))[-1].response
         assert (failed.status, failed.status_details.error.code) == ("failed", "tools_unavailable")
         assert server.gateway.acme.seen == []
@@ -132,12 +132,12 @@ async def test_limited_keys_and_oauth_clients_call_no_tools(tmp_path: Path) -> N
     async with weather() as (url, cities), running(tmp_path, url) as server:
         app = server.gateway.app
         program = await OAuthClient.registered(app)
-        refused = {
+        refused_keys = {
             await app.limited_key(Scope(services=("acme/small", "chat"))): "This key may not use tools",
             (await program.tokens(scope="models"))["access_token"]: "OAuth clients may not use the tools",
         }
         response: Any = {"tools": [WEATHER], "output_modalities": ["text"]}
-        for key, reason in refused.items():
+        for key, reason in refused_keys.items():
             async with server.connect(key=key) as connection:
                 await connection.session.update(session={"type": "realtime", "tools": [WEATHER]})
                 assert reason in (await until(connection, "error"))[-1].error.message

@@ -85,13 +85,13 @@ async def test_turns_are_transcribed_and_not_answered(server: RealtimeServer) ->
         assert "morning" in events[-1].transcript
         assert events[-2].delta == events[-1].transcript
         await send(connection, recording + SECOND)
-        again = await until(connection, COMPLETED)
-        committed = next(each for each in again if each.type == "input_audio_buffer.committed")
+        second_events = await until(connection, COMPLETED)
+        committed = next(each for each in second_events if each.type == "input_audio_buffer.committed")
         assert committed.previous_item_id == events[-1].item_id
         await connection.response.create(event_id="no")
-        refused = (await event(connection)).error
-        assert (refused.param, refused.event_id) == ("type", "no")
-        assert "response.create" not in refused.message.partition("(got")[0]
+        error = (await event(connection)).error
+        assert (error.param, error.event_id) == ("type", "no")
+        assert "response.create" not in error.message.partition("(got")[0]
     assert server.gateway.acme.seen == []
 
 
@@ -108,14 +108,14 @@ async def test_the_configuration_of_transcripts_is_updated(server: RealtimeServe
             },
         }
         await connection.session.update(session=session)
-        changed = (await event(connection)).session.audio.input
-        assert (changed.transcription.model, changed.turn_detection) == ("acme/small", None)
+        next_event = (await event(connection)).session.audio.input
+        assert (next_event.transcription.model, next_event.turn_detection) == ("acme/small", None)
         await send(connection, SECOND)
         await connection.input_audio_buffer.commit()
         assert (await until(connection, COMPLETED))[-1].transcript == "good morning"
         sent = server.gateway.acme.seen[-1]
         assert (sent.path, sent.document["prompt"]) == ("/v1/audio/transcriptions", "harbour")
-        refused: dict[str, tuple[Any, str | None]] = {
+        refused_updates: dict[str, tuple[Any, str | None]] = {
             "instructions": ({"instructions": "Be short"}, "session.instructions"),
             "output": ({"audio": {"output": {"voice": "alloy"}}}, "session.audio.output"),
             "none": (
@@ -124,7 +124,7 @@ async def test_the_configuration_of_transcripts_is_updated(server: RealtimeServe
             "model": ({"audio": {"input": {"transcription": {"model": "nothing"}}}}, None),
             "type": ({"type": "realtime"}, "session.type"),
         }  # fmt: skip
-        for name, (fields, param) in refused.items():
+        for name, (fields, param) in refused_updates.items():
             update = {"type": "session.update", "event_id": name, "session": fields}
             await connection.send(cast("Any", update))
             error = (await event(connection)).error
@@ -221,8 +221,8 @@ async def test_a_response_ends_and_is_charged_at_a_shutdown(ground: str, tmp_pat
             await until(connection, "response.output_text.delta")
             gateway.app.predictions.drain()
             gateway.acme.go_on.set()
-            done = (await until(connection, "response.done"))[-1].response
-            assert (done.status, done.usage.output_tokens) == ("completed", 8)
+            response = (await until(connection, "response.done"))[-1].response
+            assert (response.status, response.usage.output_tokens) == ("completed", 8)
             assert (await event(connection)).error.code == "shutting_down"
             with pytest.raises(websockets.ConnectionClosed):
                 await event(connection)

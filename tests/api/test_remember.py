@@ -99,8 +99,8 @@ async def test_the_same_fact_is_not_written_twice(remembering: Remembering) -> N
     remembering.model.extract = [{"facts": [WORKS]}]
     await remembering.remember()
     assert (await remembering.remember())["known"] == 1
-    again = fact("Ann", "Ann is employed at Acme.", "I started at Acme last week", "")
-    remembering.model.extract = [{"facts": [again]}]
+    second_fact = fact("Ann", "Ann is employed at Acme.", "I started at Acme last week", "")
+    remembering.model.extract = [{"facts": [second_fact]}]
     remembering.model.compare = [{"facts": [{"fact": 1, "same": [1]}]}]
     result = await remembering.remember()
     assert (result["known"], result["added"], result["pages"]) == (1, [], [])
@@ -151,11 +151,9 @@ async def test_an_undo_restores_every_page(remembering: Remembering) -> None:
     assert (
         await remembering.post("remember/undo", key=remembering.app.other, batch=result["batch"])
     ).status_code == 404
-    listed = (
-        await remembering.app.client.get("/api/remember?limit=1", headers=remembering.app.bearer)
-    ).json()
-    assert [(row["batch"], row["state"]) for row in listed["batches"]] == [(result["batch"], "undone")]
-    assert listed["next_cursor"]
+    pages = (await remembering.app.client.get("/api/remember?limit=1", headers=remembering.app.bearer)).json()
+    assert [(row["batch"], row["state"]) for row in pages["batches"]] == [(result["batch"], "undone")]
+    assert pages["next_cursor"]
     others = await remembering.app.client.get("/api/remember", headers=bearer(remembering.app.other))
     assert others.json()["batches"] == []
 
@@ -232,8 +230,8 @@ async def test_invalid_json_reply_writes_nothing_and_is_charged(
 
 
 async def test_truncated_reply_keeps_its_complete_facts(limited_remembering: Remembering) -> None:
-    whole = json.dumps({"facts": [WORKS, OSLO]})
-    limited_remembering.model.extract = [f"<think>{{}}</think>Here:\n```json\n{whole[:-30]}"]
+    full_reply = json.dumps({"facts": [WORKS, OSLO]})
+    limited_remembering.model.extract = [f"<think>{{}}</think>Here:\n```json\n{full_reply[:-30]}"]
     assert (await limited_remembering.remember())["pages"] == ["facts/ann"]
 
 

@@ -230,8 +230,8 @@ async def test_every_invalid_clip_is_in_one_error(engine_app: AppFixture) -> Non
     )
     text = answer.json()["error"]
     assert answer.status_code == 400
-    places = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
-    assert [place for place in places if place not in text] == []
+    prefixes = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
+    assert [prefix for prefix in prefixes if prefix not in text] == []
     assert await engine_app.balance() == ("5.00", "0.00")
 
 

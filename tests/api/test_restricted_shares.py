@@ -76,8 +76,8 @@ async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> Non
     mine = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
     assert [(each["with"], each["team_id"]) for each in mine] == [("", team.id), ("cleo@example.com", "")]
     cleo = await browser(app, "cleo@example.com")
-    listed = (await cleo.client.get("/account/shares")).text
-    assert f'<a href="/s/{mine[1]["id"]}">a quiet harbour</a>' in listed
+    html = (await cleo.client.get("/account/shares")).text
+    assert f'<a href="/s/{mine[1]["id"]}">a quiet harbour</a>' in html
 
 
 @pytest.mark.parametrize("kind", ["workflow", "chat"])

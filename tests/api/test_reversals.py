@@ -121,16 +121,16 @@ async def test_nothing_is_published_of_a_run_refunded_meanwhile(
 
 async def test_refund_keeps_identical_outputs_of_other_runs(any_database_app: AppFixture) -> None:
     app = any_database_app
-    result, again = await run(app), await run(app)
+    result, second_result = await run(app), await run(app)
     theirs = await app.client.post(
         RUN,
         json={"model": "ra1", "input": {"prompt": "a fox", "seed": 7}},
         headers={"Authorization": f"Bearer {app.other}"},
     )
-    body = {"api_key": app.key, "text": "x", "media_url": again["output"]["url"]}
+    body = {"api_key": app.key, "text": "x", "media_url": second_result["output"]["url"]}
     await app.client.post("/api/create-post", json=body)
     await refund(app, result["id"])
-    assert (await app.client.get(again["output"]["url"])).status_code == 200
+    assert (await app.client.get(second_result["output"]["url"])).status_code == 200
     assert (await app.client.get(theirs.json()["output"]["url"])).status_code == 200
     (post,) = (await app.client.get("/api/posts")).json()["posts"]
     assert (await app.client.get(post["media_url"])).status_code == 200
@@ -213,8 +213,8 @@ async def test_save_path_in_use_is_409_without_a_hold(
     assert answers == [409] * 4
     assert await app.balance() == ("5.00", "0.04")
     assert await task == 200
-    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
-    assert [each["cost"] for each in listed] == ["0.04"]
+    predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
+    assert [each["cost"] for each in predictions] == ["0.04"]
     assert await app.balance() == ("4.96", "0.00")
     assert await put(app, second) == (200 if second == first else 409)
 
@@ -265,9 +265,9 @@ async def test_cancelation_of_one_image_keeps_the_others_of_a_group(tmp_path: Pa
     async with running_app(tmp_path, workers=2) as app:
         request = asyncio.create_task(images(app, 3, "LATE"))
         await app.until("5.00", "0.12")
-        listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
-        waiting = next(each for each in listed if each["status"] == "queued")
-        await app.client.post(f"{PREDICTIONS}/{waiting['id']}/cancel", headers=app.bearer)
+        predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
+        queued_prediction = next(each for each in predictions if each["status"] == "queued")
+        await app.client.post(f"{PREDICTIONS}/{queued_prediction['id']}/cancel", headers=app.bearer)
         answer = await request
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["data"]) == 2
@@ -280,8 +280,8 @@ async def test_group_without_funds_for_all_is_free_and_has_no_result(app: AppFix
     key = {"Authorization": f"Bearer {app.poor}"}
     body = {"model": "ra2", "prompt": "a fox", "n": 3}
     assert (await app.client.post("/v1/images/generations", json=body, headers=key)).status_code == 402
-    listed = (await app.client.get(PREDICTIONS, headers=key)).json()["predictions"]
-    assert all(each["output"] is None for each in listed)
+    predictions = (await app.client.get(PREDICTIONS, headers=key)).json()["predictions"]
+    assert all(each["output"] is None for each in predictions)
     assert (await images(app, 2, "FAIL")).status_code == 502
     assert await app.balance() == ("5.00", "0.00")
 
@@ -309,8 +309,8 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
         monkeypatch.setattr(pipeline.waiters, "wait", wait)
     request = asyncio.create_task(images(app, 3, "a fox"))
     await app.until("4.96", "0.08")
-    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
-    readable = next(each["output"]["url"] for each in listed if each["status"] == "succeeded")
+    predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
+    readable = next(each["output"]["url"] for each in predictions if each["status"] == "succeeded")
     over.set()
     if end == "shutdown":
         pipeline.drain()
@@ -352,18 +352,20 @@ async def test_failed_graph_leaves_no_readable_images(dot_app: AppFixture) -> No
         "3": node("SixfoldEdgeStyle", image=["1", 0], prompt="FAIL", strength=0.5, steps=3, seed=1),
         "4": node("SaveImage", images=["3", 0], filename_prefix="styled"),
     }
-    ended = await run_and_hold(dot_app, failing)
-    assert (ended["status"], ended["cost"]) == ("failed", "0.00")
+    prediction = await run_and_hold(dot_app, failing)
+    assert (prediction["status"], prediction["cost"]) == ("failed", "0.00")
     assert await dot_app.balance() == ("5.00", "0.00")
-    listed = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
-    assert {each["status"] for each in listed} == {"failed"}
-    assert all(each["output"] is None for each in listed)
+    predictions = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
+    assert {each["status"] for each in predictions} == {"failed"}
+    assert all(each["output"] is None for each in predictions)
     view = {"filename": "fox_00001_.png", "type": "output"}
     assert (await dot_app.client.get("/view", params=view, headers=dot_app.bearer)).status_code == 404
-    again = await run_and_hold(
+    second_prediction = await run_and_hold(
         dot_app, {**remaining, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
     )
-    assert (again["status"], again["cost"]) == ("succeeded", "0.04"), "nothing was found in the cache"
+    assert (second_prediction["status"], second_prediction["cost"]) == ("succeeded", "0.04"), (
+        "nothing was found in the cache"
+    )
     third = await run_and_hold(
         dot_app, {**remaining, "7": node("SaveImage", images=["1", 0], filename_prefix="y")}
     )

@@ -150,12 +150,12 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
 
 
 async def test_responses_without_a_stream_are_not_registered(app: AppFixture) -> None:
-    seen: list[object] = []
+    streams: list[object] = []
     connections: Any = app.server.connections
-    connections.add = lambda *inputs: seen.append(inputs)
+    connections.add = lambda *inputs: streams.append(inputs)
     await app.client.get("/api/account", headers=app.bearer)
     await app.client.post(RUN, json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer)
-    assert seen == []
+    assert streams == []
 
 
 async def test_sockets_end_with_their_key(tmp_path: Path) -> None:

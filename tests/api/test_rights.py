@@ -90,8 +90,8 @@ async def program(app: AppFixture, scope: str) -> PrincipalCase:
 
 async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> PrincipalCase:
     moment = await app.database.read(now())
-    begun = login_sessions.new_session(account.id, moment, LoginSession("link"))
-    token = await app.database.write(begun)
+    transaction = login_sessions.new_session(account.id, moment, LoginSession("link"))
+    token = await app.database.write(transaction)
     granted = rights.ALL if account.is_operator else rights.STANDARD
     return PrincipalCase(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
 
@@ -229,11 +229,11 @@ async def close_code(app: AppFixture, path: str, caller: PrincipalCase, *, in_qu
         "asgi": {"version": "3.0"},
     }
     first: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-    waiting = [{"type": "websocket.connect"}]
+    incoming = [{"type": "websocket.connect"}]
 
     async def receive() -> dict[str, Any]:
-        if waiting:
-            return waiting.pop()
+        if incoming:
+            return incoming.pop()
         await asyncio.wait([first])
         return {"type": "websocket.disconnect", "code": 1000}
 
@@ -272,13 +272,13 @@ async def test_rights_of_every_key_on_every_mcp_tool(app: AppFixture) -> None:
     }
     for caller in await principal_cases(app):
         agent = Agent(app, caller.headers["Authorization"].removeprefix("Bearer "))
-        listed = {tool["name"] for tool in (await agent.result("tools/list"))["tools"]}
+        names = {tool["name"] for tool in (await agent.result("tools/list"))["tools"]}
         for name in TOOLS:
             allowed = caller.may(known.get(name, rights.MEMORY_READ))
-            assert (name in listed) == allowed, (caller.name, name)
+            assert (name in names) == allowed, (caller.name, name)
             answer = await agent.rpc("tools/call", {"name": name, "arguments": {}})
-            refused = answer.get("error", {}).get("data", {}).get("code") == "forbidden"
-            assert refused != allowed, (caller.name, name, answer)
+            is_refused = answer.get("error", {}).get("data", {}).get("code") == "forbidden"
+            assert is_refused != allowed, (caller.name, name, answer)
 
 
 TOOLS = (

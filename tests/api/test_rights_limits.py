@@ -26,10 +26,10 @@ from tests.api.test_pages import link, signed_in
 async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
     headers = bearer(await app.limited_key(Scope(services=("ra1",))))
     blank = {"width": 16, "height": 16, "batch_size": 1, "color": 0}
-    visible = {"images": ["1", 0], "filename_prefix": "x"}
+    inputs = {"images": ["1", 0], "filename_prefix": "x"}
     graph = {
         "1": {"class_type": "EmptyImage", "inputs": blank},
-        "2": {"class_type": "SaveImage", "inputs": visible},
+        "2": {"class_type": "SaveImage", "inputs": inputs},
     }
     expected: list[tuple[str, dict[str, Any]]] = [
         ("/api/anime", {"prompt": "x"}),
@@ -173,14 +173,14 @@ async def test_page_creates_a_key_with_the_selected_rights(app: AppFixture) -> N
 
 
 async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixture) -> None:
-    whole = (await app.client.get("/api/account", headers=app.bearer)).json()
+    full_body = (await app.client.get("/api/account", headers=app.bearer)).json()
     reading = bearer(await app.limited_key(Scope(budget_day=5)))
     body = (await app.client.get("/api/account", headers=reading)).json()
-    assert body == {**whole, "webhook_secret": None}
-    assert whole["webhook_secret"].startswith("whsec_")
+    assert body == {**full_body, "webhook_secret": None}
+    assert full_body["webhook_secret"].startswith("whsec_")
     row = await app.database.read(one("account_by_id", id=app.account.id))
     assert row is not None
-    assert whole["webhook_secret"] not in str(row)
+    assert full_body["webhook_secret"] not in str(row)
 
 
 async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixture) -> None:

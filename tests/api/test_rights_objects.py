@@ -33,16 +33,16 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
 async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: AppFixture) -> None:
     app = any_database_app
     await import_files(app, vault())
-    listed = (await app.client.get("/v1/files", headers=app.bearer)).json()["data"]
-    files = [file["id"] for file in listed]
+    items = (await app.client.get("/v1/files", headers=app.bearer)).json()["data"]
+    files = [file["id"] for file in items]
     assert len(files) == 2
     reading = Rights.RUN | Rights.ACCOUNT_READ | Rights.MEMORY_READ
     without = bearer(await app.limited_key(Scope(), reading & ~Rights.MEMORY_READ))
     reader = bearer(await app.limited_key(Scope(), reading))
     for api in ({}, ANTHROPIC):
-        for headers, seen in ((without, 0), (reader, 2)):
+        for headers, count in ((without, 0), (reader, 2)):
             rows = (await app.client.get("/v1/files", headers=headers | api)).json()["data"]
-            assert len(rows) == seen
+            assert len(rows) == count
     for path in (f"/v1/files/{files[0]}", f"/v1/files/{files[0]}/content"):
         assert (await app.client.get(path, headers=without)).status_code == 404
         assert (await app.client.get(path, headers=reader)).status_code == 200
@@ -286,8 +286,8 @@ async def test_shared_folders_end_with_their_key_client_or_member(
     else:
         await write(keys.revoke(await key_id(app, secret)))
     assert await ben_reads(app, share_id) == 404
-    listed = [(await app.client.get(FOLDERS, headers=bearer(key))).json() for key in (app.key, app.other)]
-    assert [each["folders"] + each["received"] for each in listed] == [[], []]
+    folders = [(await app.client.get(FOLDERS, headers=bearer(key))).json() for key in (app.key, app.other)]
+    assert [each["folders"] + each["received"] for each in folders] == [[], []]
     if kind == "member":
         # A member who comes back gets neither keys nor shares back.
         await write(members.add(app.account.id, cleo.person_id, "admin", "invitation"))

@@ -68,8 +68,8 @@ async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppF
         await page.click("#generate .primary")
         await page.wait_for_url("**/catalog/ra1?run=*")
         await page.wait_for_selector(f"{DONE} img")
-        visible = ["#run", ".warning", ".outputs img", ".receipt-strip", ".next-steps"]
-        assert await page.evaluate(BOXES, visible) == [True] * len(visible)
+        selectors = ["#run", ".warning", ".outputs img", ".receipt-strip", ".next-steps"]
+        assert await page.evaluate(BOXES, selectors) == [True] * len(selectors)
         assert not await page.is_visible(".receipt")
         assert await page.inner_text("#balance") == "4.96 USD"
         async with page.expect_download() as coming:

@@ -131,8 +131,8 @@ async def test_requests_without_credit_key_or_right_are_refused(app: AppFixture)
 async def test_repeated_idempotency_key_returns_the_same_response(app: AppFixture) -> None:
     body = {"service": "ra2", "prompt": "x"}
     first = await ask(app, body, **{"Idempotency-Key": "k"})
-    again = await ask(app, body, **{"Idempotency-Key": "k"})
-    assert again.json() == first.json()
+    second_response = await ask(app, body, **{"Idempotency-Key": "k"})
+    assert second_response.json() == first.json()
     assert await app.balance() == ("4.96", "0.00")
 
 

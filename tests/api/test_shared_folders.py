@@ -62,8 +62,8 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
     assert [(each["owner"], each["folder"], each["access"]) for each in received] == [
         ("ada@example.com", "work/apollo", "write")
     ]
-    listed = (await send(app, "GET", "/api/pages", chosen)).json()["pages"]
-    assert [each["slug"] for each in listed] == ["work/apollo", "work/apollo/engine"]
+    pages = (await send(app, "GET", "/api/pages", chosen)).json()["pages"]
+    assert [each["slug"] for each in pages] == ["work/apollo", "work/apollo/engine"]
     query = {"query": "zeppelin", "mode": "lexical"}
     matches = (await send(app, "POST", "/api/search", chosen, json=query)).json()["results"]
     assert [each["slug"] for each in matches] == ["work/apollo/engine"]
@@ -72,8 +72,8 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
     new = {"slug": "work/apollo/crew", "body": "Ben was here"}
     response = await send(app, "POST", "/api/pages", chosen, json=new)
     assert (response.status_code, response.json()["collections"]) == (201, ["folder:work/apollo"])
-    seen = await get(app, "/api/pages/work/apollo/crew")
-    assert (seen["body"], seen["created_by"]) == ("Ben was here", "ben@example.com")
+    page = await get(app, "/api/pages/work/apollo/crew")
+    assert (page["body"], page["created_by"]) == ("Ben was here", "ben@example.com")
     # Without the header, the request is for the account's own memory.
     assert (await app.client.get("/api/pages", headers=bearer(app.other))).json()["pages"] == []
 
@@ -232,8 +232,8 @@ async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
     assert (answer.status_code, answer.json()["team"]) == (201, "Flyers")
     chosen = {"X-Sixfold-Memory": answer.json()["id"]}
     flyer = await write(members.add(organization.id, cleo.id, "member", "operator", team.id))
-    held = keys.create(organization.id, holder=Holder(flyer.id, team.id))
-    key = (await write(held)).api_key
+    key_transaction = keys.create(organization.id, holder=Holder(flyer.id, team.id))
+    key = (await write(key_transaction)).api_key
     elsewhere = (await write(keys.create(organization.id, holder=Holder(None, other.id)))).api_key
     path = "/api/pages/work/apollo"
     assert (await send(app, "GET", path, chosen, key)).status_code == 200

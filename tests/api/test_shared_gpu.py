@@ -130,9 +130,9 @@ async def test_report_lists_loaded_models_and_waiting_calls(small_gpu: Shared) -
     assert [each["model"] for each in row["waiting"]] == [CHAT]
     operator = bearer(await small_gpu.app.operator_key())
     metrics = (await small_gpu.app.client.get("/metrics", headers=operator)).text
-    held = re.search(r'sixfold_gpu_memory_bytes\{gpu="gpu",holder="ComfyUI [^"]*"\} (\S+)', metrics)
-    assert held is not None
-    assert float(held[1]) == 16 * GIB
+    match = re.search(r'sixfold_gpu_memory_bytes\{gpu="gpu",holder="ComfyUI [^"]*"\} (\S+)', metrics)
+    assert match is not None
+    assert float(match[1]) == 16 * GIB
     assert 'sixfold_gpu_waiting{gpu="gpu"} 1.0' in metrics
     await signed_in(small_gpu.app, small_gpu.app.operator)
     page = (await small_gpu.app.client.get("/admin")).text

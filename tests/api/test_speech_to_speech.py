@@ -139,6 +139,6 @@ async def test_speak_works_without_recognizer_and_transcribe_fails(
         response = await app.client.post(
             "/api/uploads", content=_silence(), headers={**app.bearer, "Content-Type": "audio/wav"}
         )
-        refused = await run(app, task="transcribe", audio=response.json()["url"])
-        assert refused.status_code == 503
-        assert "No engine can serve speech-to-speech with task transcribe here." in refused.json()["error"]
+        result = await run(app, task="transcribe", audio=response.json()["url"])
+        assert result.status_code == 503
+        assert "No engine can serve speech-to-speech with task transcribe here." in result.json()["error"]

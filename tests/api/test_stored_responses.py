@@ -80,8 +80,8 @@ async def test_history_of_a_response_is_counted_and_charged(gateway: Gateway, mo
     after = (await gateway.app.balance())[0]
     paid = [money.parse_usd(old) - money.parse_usd(new) for old, new in ((before, between), (between, after))]
     assert paid[1] - paid[0] == 20 * int(PRICE["input_per_million_usd"])
-    held = [money.parse_usd(call["held_usd"]) for call in await gateway.settled(2)]
-    assert held[0] > held[1], "newest first: what was said before is held, too"
+    holds = [money.parse_usd(call["held_usd"]) for call in await gateway.settled(2)]
+    assert holds[0] > holds[1], "newest first: what was said before is held, too"
 
 
 @BOTH
@@ -302,8 +302,13 @@ async def test_the_items_of_an_input_are_listed_in_pages(gateway: Gateway) -> No
 async def test_referenced_item_is_listed_once(gateway: Gateway) -> None:
     client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
-    again: Any = [{"type": "item_reference", "id": first.output[0].id}, {"role": "user", "content": "Hello"}]
-    second = await client.responses.create(model="acme/small", input=again, previous_response_id=first.id)
+    second_input: Any = [
+        {"type": "item_reference", "id": first.output[0].id},
+        {"role": "user", "content": "Hello"},
+    ]
+    second = await client.responses.create(
+        model="acme/small", input=second_input, previous_response_id=first.id
+    )
     items = [item async for item in await client.responses.input_items.list(second.id, order="asc", limit=1)]
     texts = [cast("Any", item).content[0].text for item in items]
     assert texts == ["say 1 words", "word", "Hello"]
@@ -404,15 +409,15 @@ async def test_server_that_stored_a_response_gets_its_id(tmp_path: Path, stream:
         if stream:
             *_, response = [event.response async for event in response if event.type == "response.completed"]
         assert await client.responses.retrieve(response.id) == response
-        again = {
+        second_body = {
             "model": "native/small",
             "input": "And?",
             "previous_response_id": response.id,
             "odd": [1, 2.50],
         }
-        answer = await gateway.app.client.post("/v1/responses", json=again, headers=gateway.headers)
+        answer = await gateway.app.client.post("/v1/responses", json=second_body, headers=gateway.headers)
         assert answer.status_code == 200
-        assert first.acme.seen[-1].document == {**again, "model": "small"}
+        assert first.acme.seen[-1].document == {**second_body, "model": "small"}
         items = await client.responses.input_items.list(answer.json()["id"], order="asc")
         assert [cast("Any", item).content[0].text for item in items.data] == ["Hello", "I am native", "And?"]
 

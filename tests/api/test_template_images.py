@@ -107,9 +107,9 @@ async def test_upscaler_scales_and_face_restoration_is_503_with_remedy(real: App
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
         response = await run_template(real, "upscaler", image=picture, scale=scale, model=model)
         assert (await output_image(real, response)).size == (50 * int(scale), 40 * int(scale))
-    refused = await run_template(real, "upscaler", 503, image=picture, face_enhance=True)
-    assert refused["code"] == "engine_unavailable"
-    assert "REPLICATE_API_TOKEN" in refused["error"]
+    body = await run_template(real, "upscaler", 503, image=picture, face_enhance=True)
+    assert body["code"] == "engine_unavailable"
+    assert "REPLICATE_API_TOKEN" in body["error"]
     wrong = await run_template(real, "upscaler", 400, scale=3, model="x")
     assert [each["input"] for each in wrong["errors"]] == ["image", "scale", "model"]
 
@@ -175,10 +175,10 @@ async def test_images_and_prompts_become_glb_files(real: AppFixture) -> None:
             for part in meshes.trimesh.load(io.BytesIO(data), file_type="glb").geometry.values()
         )
     assert (voxels["quality"], relief["quality"]) == ("full", "preview")
-    refused = await run_template(
+    body = await run_template(
         real, "image-to-3d-pbr", 400, image=uri(rgba), resolution=1200, decimation_target=9
     )
-    assert [error["input"] for error in refused["errors"]] == ["resolution", "decimation_target"]
+    assert [error["input"] for error in body["errors"]] == ["resolution", "decimation_target"]
 
 
 async def test_image_is_vectorized_to_svg_paths(real: AppFixture) -> None:
@@ -203,9 +203,9 @@ async def test_videos_from_prompts_are_encoded_and_reduced_in_colors(
     )
     for codec in ("h264_hw", "av1_hw"):
         wish = {"video": upload.json()["url"], "num_levels": 4, "output_codec": codec}
-        again = await run_template(real, "video-fx", **wish)
-        (tmp_path / "fx.mp4").write_bytes(await output(real, again))
+        second_body = await run_template(real, "video-fx", **wish)
+        (tmp_path / "fx.mp4").write_bytes(await output(real, second_body))
         assert len(videos.decode(tmp_path / "fx.mp4").frames) == 17
-        assert "in software" in again["logs"]
-    refused = await run_template(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
-    assert [error["input"] for error in refused["errors"]] == ["num_frames", "resolution"]
+        assert "in software" in second_body["logs"]
+    body = await run_template(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
+    assert [error["input"] for error in body["errors"]] == ["num_frames", "resolution"]

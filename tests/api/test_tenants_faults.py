@@ -36,8 +36,8 @@ def ignore_owner(database: Any, name: str) -> None:
     """Change a statement, and the one that counts its rows, to ignore the owner."""
     for each in (name, f"{name}_sizes"):
         if (query := database._queries.get(each)) is not None:
-            sql, changed = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
-            assert changed
+            sql, change_count = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
+            assert change_count
             database._queries = {**database._queries, each: replace(query, sql=sql)}
 
 

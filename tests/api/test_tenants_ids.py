@@ -38,8 +38,8 @@ async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixt
         ),
         await app.client.post("/mcp", json={}, headers=bearer(row.api_key)),
     ]
-    refused = [answer.status_code == 401 for answer in answers]
-    assert refused == [days < 0] * len(answers), [answer.status_code for answer in answers]
+    refusals = [answer.status_code == 401 for answer in answers]
+    assert refusals == [days < 0] * len(answers), [answer.status_code for answer in answers]
 
 
 async def test_live_session_of_another_account_is_404(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ async def test_prompts_of_one_name_are_each_tenants_own(any_database_app: AppFix
     entries = [
         await finished_prompt(app, headers, text_graph(f"secret {n}")) for n, headers in enumerate(who)
     ]
-    again = [(await app.client.get("/history", headers=headers)).json() for headers in who]
-    for number, (entry, history) in enumerate(zip(entries, again, strict=True)):
+    second_histories = [(await app.client.get("/history", headers=headers)).json() for headers in who]
+    for number, (entry, history) in enumerate(zip(entries, second_histories, strict=True)):
         assert list(history) == [PROMPT_ID]
         assert history[PROMPT_ID] == entry
         assert [each for each in range(len(who)) if f"secret {each}" in str(history)] == [number]

@@ -85,14 +85,14 @@ async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture
 async def test_no_route_accepts_a_credential_that_has_ended(app: AppFixture) -> None:
     """Keys that were revoked, rolled or have expired, and the key of a former member, act for no one."""
     names = await create_objects(app)
-    ended = await app.database.write(_ended_keys(app.account.id))
+    ended_keys = await app.database.write(_ended_keys(app.account.id))
     before = await state_of_objects(app)
     body, wrong = body_with(names), list[str]()
     async with app.visitor(REMOTE_ADDRESS) as caller:
         for method, path in routes(app.asgi):
             url = fill_path(path, names)
             anonymous = await caller.request(method, url, json=body)
-            for title, key in ended.items():
+            for title, key in ended_keys.items():
                 response = await caller.request(method, url, json=body, headers=bearer(key))
                 is_open = response.status_code < 300 and anonymous.status_code >= 300
                 if is_open or has_secret(path, response):

@@ -97,8 +97,8 @@ async def prompted(app: AppFixture, graph: Any) -> Prediction:
     body = {"prompt": graph, "client_id": "c", "prompt_id": ids.new("req")}
     answer = await app.client.post("/prompt", json=body, headers=app.bearer)
     assert answer.status_code == 200, answer.text
-    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
-    (parent,) = [each for each in listed if each["parent_id"] is None and each["status"] != "failed"][:1]
+    predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
+    (parent,) = [each for each in predictions if each["parent_id"] is None and each["status"] != "failed"][:1]
     return await app.predictions.get_any(parent["id"])
 
 
@@ -137,8 +137,8 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, children: lis
     for query in (SAVED, SHOWN):
         for path in ("/view", "/api/view"):
             assert (await app.client.get(path, params=query, headers=app.bearer)).status_code == 404
-    listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
-    for record in listed:
+    predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
+    for record in predictions:
         nested = (await app.client.get(f"{PREDICTIONS}/{record['id']}", headers=app.bearer)).json()
         for each in (record, nested):
             assert each["output"] is None
@@ -193,8 +193,8 @@ async def test_paid_results_are_readable_and_ordered(dot_app: AppFixture) -> Non
     assert max(at, len(response) - 1 - response[::-1].index("executed")) < response.index("execution_success")
     for query in (SAVED, SHOWN):
         assert (await dot_app.client.get("/view", params=query, headers=dot_app.bearer)).status_code == 200
-    listed = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
-    for record in (each for each in listed if each["parent_id"]):
+    predictions = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
+    for record in (each for each in predictions if each["parent_id"]):
         assert {"a fox", "ink"} & set(map(str, record["input"].values()))
         assert (await dot_app.client.get(record["output"]["url"])).status_code == 200
     for part in await parts(dot_app, parent):
@@ -205,7 +205,7 @@ async def test_paid_results_are_readable_and_ordered(dot_app: AppFixture) -> Non
         with pytest.raises(Conflict):
             await dot_app.predictions.refund(part, "a test")
     await dot_app.predictions.refund(prediction, "a test")
-    await nothing_after_refund(dot_app, listed)
+    await nothing_after_refund(dot_app, predictions)
     assert await dot_app.balance() == ("5.00", "0.00")
 
 
@@ -225,8 +225,8 @@ async def test_a_part_is_not_refunded_without_its_workflow(dot_app: AppFixture) 
     assert (await dot_app.balance(), await dot_app.faults()) == (("5.00", "0.00"), ())
 
 
-async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) -> None:
-    urls = [each["output"]["url"] for each in listed if each["parent_id"]]
+async def nothing_after_refund(app: AppFixture, predictions: list[dict[str, Any]]) -> None:
+    urls = [each["output"]["url"] for each in predictions if each["parent_id"]]
     assert {(await app.client.get(url)).status_code for url in urls} == {404}
     for query in (SAVED, SHOWN):
         assert (await app.client.get("/view", params=query, headers=app.bearer)).status_code == 404
@@ -289,8 +289,8 @@ async def test_result_paid_but_unreleased_by_an_old_server_is_released(
     assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 404
     assert await dot_app.database.write(refunds.sweep()) == 1
     assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 200
-    listed = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
-    assert all(each["output"] is not None for each in listed)
+    predictions = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
+    assert all(each["output"] is not None for each in predictions)
     assert await dot_app.database.write(refunds.sweep()) == 0
     assert await dot_app.faults() == ()
 

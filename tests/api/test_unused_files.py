@@ -34,10 +34,12 @@ async def run_without_credit(app: AppFixture) -> httpx.Response:
 async def deleted_file(app: AppFixture) -> httpx.Response:
     files = {"file": ("a.bin", os.urandom(SIZE))}
     headers = bearer(app.poor)
-    result = await app.client.post("/v1/files", data={"purpose": "assistants"}, files=files, headers=headers)
-    if result.status_code == 200:
-        await app.client.delete(f"/v1/files/{result.json()['id']}", headers=headers)
-    return result
+    response = await app.client.post(
+        "/v1/files", data={"purpose": "assistants"}, files=files, headers=headers
+    )
+    if response.status_code == 200:
+        await app.client.delete(f"/v1/files/{response.json()['id']}", headers=headers)
+    return response
 
 
 async def part_beyond_its_upload(app: AppFixture) -> httpx.Response:

@@ -170,11 +170,11 @@ async def test_all_pages_of_files_are_complete(any_database_gateway: Gateway, as
     await wait_for_files(client, store.id)
     order: Any = "asc" if ascending else "desc"
     files = client.vector_stores.files
-    listed = [file.id async for file in files.list(store.id, limit=2, order=order)]
-    assert listed == sorted(ids, reverse=not ascending)
+    item_ids = [file.id async for file in files.list(store.id, limit=2, order=order)]
+    assert item_ids == sorted(ids, reverse=not ascending)
     # An unknown file begins the list again.
     page = await files.list(store.id, limit=2, order=order, after="file_unknown")
-    assert [file.id for file in page.data] == listed[:2]
+    assert [file.id for file in page.data] == item_ids[:2]
     assert not [file async for file in files.list(store.id, filter="failed")]
 
 

@@ -89,9 +89,9 @@ async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(video_app
     inline = (await video_app.client.post("/api/video-a", json=body_with(video_app))).json()["result"]
     queued = await video_app.client.post("/api/video-a", json=body_with(video_app, response_mode="polling"))
     assert queued.status_code == 202
-    ended = await finished_job(video_app, queued.json()["status_url"])
-    assert ended["status"] == "completed"
-    result = ended["result"]
+    job = await finished_job(video_app, queued.json()["status_url"])
+    assert job["status"] == "completed"
+    result = job["result"]
     files = [(await video_app.client.get(each["video"].pop("url"))).content for each in (inline, result)]
     assert result == inline
     assert files[0] == files[1]
@@ -112,8 +112,8 @@ async def test_every_parameter_of_video_a_is_honoured(video_app: AppFixture) -> 
     answer = await video_app.client.post("/api/video-a", json=body_with(video_app, **expected))
     result = answer.json()["result"]
     assert 0 <= result["seed"] < 2**31
-    seen = await video_properties(video_app, result["video"]["url"])
-    assert (seen["size"], seen["rate"], seen["frames"]) == ((480, 854), 30.0, 13)
+    properties = await video_properties(video_app, result["video"]["url"])
+    assert (properties["size"], properties["rate"], properties["frames"]) == ((480, 854), 30.0, 13)
 
 
 async def test_form_is_equivalent_to_json(video_app: AppFixture) -> None:
@@ -188,11 +188,11 @@ async def test_prices_are_the_documented_ones(
     body = answer.json()
     assert (body["cost"], body["credits_charged"]) == (cost, credits)
     url = body.get("video_url") or body["video"]["url"]
-    seen = await video_properties(video_app, url)
-    assert seen["sound"] is (name in ("video-text", "video-image"))
+    properties = await video_properties(video_app, url)
+    assert properties["sound"] is (name in ("video-text", "video-image"))
     if "video" in body:
         assert set(body["video"]) == {"url", "width", "height", "duration", "fps", "content_type"}
-        assert (body["video"]["width"], body["video"]["height"]) == seen["size"]
+        assert (body["video"]["width"], body["video"]["height"]) == properties["size"]
     assert await video_app.faults() == ()
 
 
@@ -262,9 +262,9 @@ async def test_failed_video_has_an_error_and_is_free(tmp_path: Path, name: str) 
     async with running_app(tmp_path, short_videos(), failpoints=points, max_attempts=1) as app:
         answer = await app.client.post(f"/api/{name}", json=body_with(app))
         queued = await app.client.post(f"/api/{name}", json=body_with(app, response_mode="polling"))
-        ended = await finished_job(app, queued.json()["status_url"])
+        job = await finished_job(app, queued.json()["status_url"])
         assert (answer.status_code, answer.json()) == (500, FAILED)
-        assert (ended["status"], ended["error"]) == ("failed", FAILED["error"])
+        assert (job["status"], job["error"]) == ("failed", FAILED["error"])
         assert await app.balance() == ("5.00", "0.00")
         assert await app.faults() == ()
 
@@ -292,9 +292,9 @@ async def test_video_canceled_during_its_run_is_free(tmp_path: Path) -> None:
             while (await app.client.get(url)).json()["progress"] < 0.13:  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.02)
         await app.client.delete(url)
-        ended = await finished_job(app, url)
-        assert ended["status"] == "canceled"
-        assert ended["progress"] < 0.9
+        job = await finished_job(app, url)
+        assert job["status"] == "canceled"
+        assert job["progress"] < 0.9
         assert await app.balance() == ("5.00", "0.00")
 
 

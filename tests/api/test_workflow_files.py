@@ -23,8 +23,8 @@ async def test_a_missing_file_is_refused_before_queueing(app: AppFixture, path: 
     document = response.json()
     assert (response.status_code, document["code"]) == (400, "invalid_input")
     assert [each["input"] for each in document["errors"]] == ["image"]
-    listed = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
-    assert listed["predictions"] == []
+    body = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
+    assert body["predictions"] == []
 
 
 def _saved(class_type: str, name: str, source: Any) -> dict[str, Any]:

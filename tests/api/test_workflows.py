@@ -99,9 +99,10 @@ async def test_run_is_a_prediction_charged_by_its_nodes(flows: AppFixture) -> No
     assert (await fetch_image(flows, body)).size == (128, 128)
     assert (body["cost"], body["credits_charged"], body["quality"]) == ("0.04", 4, "preview")
     assert await flows.balance() == ("4.96", "0.00")
-    again = (await run(flows, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
-    assert (again["status"], again["cost"], again["quality"]) == ("succeeded", "0.00", "preview")
-    assert (await fetch_image(flows, again)).tobytes() == (await fetch_image(flows, body)).tobytes()
+    second_body = (await run(flows, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (second_body["status"], second_body["cost"]) == ("succeeded", "0.00")
+    assert second_body["quality"] == "preview"
+    assert (await fetch_image(flows, second_body)).tobytes() == (await fetch_image(flows, body)).tobytes()
     assert await flows.faults() == ()
 
 
@@ -114,11 +115,11 @@ async def test_inputs_reach_their_nodes_and_invalid_ones_are_named(flows: AppFix
     assert child["parent_id"] == body["id"]
     request = {name: child["input"][name] for name in ("prompt", "steps", "guidance", "seed")}
     assert request == {"prompt": "a fox", "steps": 3, "guidance": 4.5, "seed": 9}
-    refused = await run(flows, "stylized-text-to-image", width=128)
-    assert [each["input"] for each in refused.json()["errors"]] == ["prompt"]
-    refused = await run(flows, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
-    assert {each["input"] for each in refused.json()["errors"]} == {"width", "steps"}
-    assert refused.status_code == 400
+    response = await run(flows, "stylized-text-to-image", width=128)
+    assert [each["input"] for each in response.json()["errors"]] == ["prompt"]
+    response = await run(flows, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
+    assert {each["input"] for each in response.json()["errors"]} == {"width", "steps"}
+    assert response.status_code == 400
     keyless = await flows.client.post(f"{SPACES}/api-contract/run", json={"input": {"text": "x"}})
     assert (keyless.status_code, keyless.json()["code"]) == (401, "invalid_api_key")
     poor = await run(flows, "turbo-text-to-image", flows.poor, prompt="a boat")
@@ -159,13 +160,13 @@ async def test_file_inputs_are_urls_upload_ids_or_names(flows: AppFixture) -> No
 
 
 async def test_workflow_without_an_engine_responds_503_and_is_free(flows: AppFixture) -> None:
-    refused = await run(flows, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
-    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
-    assert "pip install chatterbox-tts" in refused.json()["error"]
+    response = await run(flows, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
+    assert (response.status_code, response.json()["code"]) == (503, "engine_unavailable")
+    assert "pip install chatterbox-tts" in response.json()["error"]
     spoken = (await run(flows, "voice-clone-tts", speech="Hello.")).json()
     assert spoken["output"]["content_type"] == "audio/mpeg"
-    refused = await run(flows, "sound-effects", prompt="rain", model="no-such-model")
-    assert refused.status_code == 503
+    response = await run(flows, "sound-effects", prompt="rain", model="no-such-model")
+    assert response.status_code == 503
 
 
 async def test_failed_child_fails_the_run_for_free(tmp_path: Path) -> None:
@@ -212,12 +213,12 @@ async def test_uploaded_output_image_becomes_a_workflow(flows: AppFixture) -> No
     assert space["verification"]["status"] == "unverified"
     defaults = {each["name"]: each["default"] for each in space["apiInputs"]}
     assert (defaults["prompt"], defaults["width"]) == ("a tower", 64)
-    again = (await run(flows, "my-tower", prompt="a tower", width=128)).json()
-    assert (await fetch_image(flows, again)).size == (128, 64)
+    second_body = (await run(flows, "my-tower", prompt="a tower", width=128)).json()
+    assert (await fetch_image(flows, second_body)).size == (128, 64)
     own = f"{SPACES}/my-tower"
     assert (await flows.client.get(f"{own}/download", headers=flows.bearer)).content == result
-    listed = (await flows.client.get(SPACES, headers=flows.bearer)).json()["spaces"]
-    assert [each["slug"] for each in listed][-1] == "my-tower"
+    spaces = (await flows.client.get(SPACES, headers=flows.bearer)).json()["spaces"]
+    assert [each["slug"] for each in spaces][-1] == "my-tower"
     assert (await flows.client.get(own, headers=bearer(flows.other))).status_code == 404
     assert (await flows.client.get(own)).status_code == 404
     assert (await flows.client.delete(own, headers=flows.bearer)).status_code == 204
@@ -233,11 +234,11 @@ async def test_derived_image_states_that_it_omits_the_workflow(flows: AppFixture
     body = (await run(flows, "image-upscale", image=source)).json()
     result = (await flows.client.get(body["output"]["url"])).content
     await flows.client.post(SPACES, files={"file": ("larger.png", result, "image/png")}, headers=flows.bearer)
-    refused = await run(flows, "larger")
-    assert refused.status_code == 400
-    assert "this workflow does not contain its image" in refused.text
-    again = (await run(flows, "larger", image=source)).json()
-    assert (await fetch_image(flows, again)).size == (384, 256)
+    refused_response = await run(flows, "larger")
+    assert refused_response.status_code == 400
+    assert "this workflow does not contain its image" in refused_response.text
+    second_body = (await run(flows, "larger", image=source)).json()
+    assert (await fetch_image(flows, second_body)).size == (384, 256)
 
 
 async def test_workflow_is_accepted_as_json_or_raw_and_validated(flows: AppFixture) -> None:

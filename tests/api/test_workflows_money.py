@@ -23,8 +23,8 @@ async def dot_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with dot engines and real graphs."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
-    whole = {**document, "engines": {**document["engines"], "graph": graph}}
-    async with running_app(tmp_path, whole) as app:
+    catalog_document = {**document, "engines": {**document["engines"], "graph": graph}}
+    async with running_app(tmp_path, catalog_document) as app:
         yield app
 
 
@@ -77,11 +77,11 @@ async def test_inputs_known_only_at_run_time_are_held_at_maximum(
     graph = template_graph(model, **inputs)
     response = await estimate_of(dot_app, graph)
     assert (response["valid"], response["estimate"]["price_usd"]) == (True, most)
-    ended = await run_and_hold(dot_app, graph)
-    assert (ended["status"], ended["cost"]) == ("succeeded", cost)
-    charge = ended["receipt"][-1]["charge"]
+    prediction = await run_and_hold(dot_app, graph)
+    assert (prediction["status"], prediction["cost"]) == ("succeeded", cost)
+    charge = prediction["receipt"][-1]["charge"]
     assert (recomputed(charge), charge["lines"][0]["unit"]) == (micros(cost), model)
-    assert ended["held"] == round(float(most) * 1_000_000)
+    assert prediction["held"] == round(float(most) * 1_000_000)
     assert await dot_app.balance() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
     assert await dot_app.faults() == ()
 
@@ -99,8 +99,8 @@ async def test_size_count_and_seed_inputs_may_come_from_the_run(dot_app: AppFixt
         "5": node("SaveImage", images=["4", 0], filename_prefix="ink"),
     }
     assert (await estimate_of(dot_app, graph))["estimate"]["price_usd"] == "0.08"
-    ended = await run_and_hold(dot_app, graph)
-    assert (ended["status"], ended["cost"]) == ("succeeded", "0.08"), ended["error"]
+    prediction = await run_and_hold(dot_app, graph)
+    assert (prediction["status"], prediction["cost"]) == ("succeeded", "0.08"), prediction["error"]
 
 
 async def test_list_of_unknown_length_is_held_at_maximum_length(dot_app: AppFixture) -> None:
@@ -118,8 +118,8 @@ async def test_list_of_unknown_length_is_held_at_maximum_length(dot_app: AppFixt
         "count": 64,
         "price_usd": "2.56",
     }
-    ended = await run_and_hold(dot_app, graph)
-    assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.12", 3)
+    prediction = await run_and_hold(dot_app, graph)
+    assert (prediction["status"], prediction["cost"], len(prediction["output"])) == ("succeeded", "0.12", 3)
 
 
 async def test_latents_in_a_list_are_charged_as_images(dot_app: AppFixture) -> None:
@@ -130,8 +130,12 @@ async def test_latents_in_a_list_are_charged_as_images(dot_app: AppFixture) -> N
         "8": node("VAEDecode", samples=["r", 0], vae=["4", 2]),
     }
     assert (await estimate_of(dot_app, graph))["estimate"]["price_usd"] == "0.08"
-    ended = await run_and_hold(dot_app, graph)
-    assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.08", 2), ended["error"]
+    prediction = await run_and_hold(dot_app, graph)
+    assert (prediction["status"], prediction["cost"], len(prediction["output"])) == (
+        "succeeded",
+        "0.08",
+        2,
+    ), prediction["error"]
 
 
 async def test_child_predictions_never_exceed_the_hold(dot_app: AppFixture) -> None:
@@ -150,9 +154,11 @@ async def test_child_predictions_never_exceed_the_hold(dot_app: AppFixture) -> N
         "9": PAINT["9"],
     }
     assert (await estimate_of(dot_app, graph))["estimate"]["price_usd"] == "0.04"
-    ended = await run_and_hold(dot_app, graph)
-    assert (ended["status"], ended["cost"]) == ("failed", "0.00")
-    assert ended["error"] == "VAEDecode (node 8): it would cost more than the 0.04 USD held for this graph"
+    prediction = await run_and_hold(dot_app, graph)
+    assert (prediction["status"], prediction["cost"]) == ("failed", "0.00")
+    assert (
+        prediction["error"] == "VAEDecode (node 8): it would cost more than the 0.04 USD held for this graph"
+    )
     assert await dot_app.balance() == ("5.00", "0.00")
     assert await dot_app.faults() == ()
 

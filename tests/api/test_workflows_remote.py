@@ -112,8 +112,8 @@ async def test_remote_run_is_held_once_at_the_usual_price(comfy_app: ComfySetup)
     assert comfy_app.comfy.ran.count("KSampler") == 1
     page = await comfy_app.app.client.get("/api/containers/predictions", headers=comfy_app.app.bearer)
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
-    again = (await comfy_app.run("paint", text="a lake")).json()
-    assert (again["status"], again["cost"]) == ("succeeded", "0.00")
+    second_body = (await comfy_app.run("paint", text="a lake")).json()
+    assert (second_body["status"], second_body["cost"]) == ("succeeded", "0.00")
     comfy_app.comfy.old = True  # it sends no cached results over its socket
     old = (await comfy_app.run("paint", text="a lake")).json()
     assert (old["status"], old["output"]["content_type"]) == ("succeeded", "image/png")
@@ -225,10 +225,10 @@ async def test_graph_that_no_single_executor_supports_is_refused(comfy_app: Comf
     }
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
         await comfy_app.imported(graph, name)
-        refused = await comfy_app.run(name, image=image_files.data_uri(png()))
-        assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
-        assert sentences[name] in refused.json()["error"]
-        assert "SIXFOLD_COMFYUI_URL" not in refused.json()["error"]  # one is there
+        result = await comfy_app.run(name, image=image_files.data_uri(png()))
+        assert (result.status_code, result.json()["code"]) == (503, "engine_unavailable")
+        assert sentences[name] in result.json()["error"]
+        assert "SIXFOLD_COMFYUI_URL" not in result.json()["error"]  # one is there
 
 
 async def test_missing_classes_are_listed_with_their_remedy(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def page(name: str) -> str:
 def test_every_setting_is_documented() -> None:
     settings = module("sixfold.settings")
     text = page("reference/settings.md")
-    listed = [field.name for field in fields(settings.Settings) if field.name not in settings.NO_SETTINGS]
-    names = [f"SIXFOLD_{name.upper()}" for name in listed]
+    all_names = [field.name for field in fields(settings.Settings) if field.name not in settings.NO_SETTINGS]
+    names = [f"SIXFOLD_{name.upper()}" for name in all_names]
     missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
     assert not missing, f"docs/reference/settings.md does not name {missing}"
 
@@ -89,13 +89,13 @@ def test_every_part_of_a_score_is_documented() -> None:
     _, _, section = text.partition("## The formula")
     formula, table = section.split("```")[1], re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE)
     rows = {name for row in table for name in re.findall(r"`(\w+)`", row)}
-    for place, names in {
+    for path, names in {
         "the formula of ranking.py": set(re.findall(r"\w+", code.split('"""')[1])),
         "the formula of 62-ranking.md": set(re.findall(r"\w+", formula)),
         "the table of 62-ranking.md": rows,
         "LABELS in weights.py": set(module("sixfold.core.memory.indexing.weights").LABELS),
     }.items():
-        assert parts <= names, f"{place} lacks {sorted(parts - names)}"
+        assert parts <= names, f"{path} lacks {sorted(parts - names)}"
 
 
 def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, str]]:
@@ -184,8 +184,8 @@ def doc_blocks() -> Iterator[tuple[str, str, str]]:
         if (source.ROOT / path).is_file():
             text = (source.ROOT / path).read_text(encoding="utf-8")
             for result in FENCE.finditer(text):
-                line = text.count("\n", 0, result.start()) + 1
-                yield f"{path}:{line}", result["info"].strip(), result["body"]
+                line_number = text.count("\n", 0, result.start()) + 1
+                yield f"{path}:{line_number}", result["info"].strip(), result["body"]
 
 
 def test_python_code_of_the_docs_is_valid() -> None:

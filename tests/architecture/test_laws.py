@@ -94,8 +94,8 @@ def test_every_command_and_long_option_of_a_parser_is_listed() -> None:
     command = parser.add_subparsers().add_parser("serve")
     command.add_argument("--port", "-p")
     command.add_argument("--secret", help=argparse.SUPPRESS)
-    listed = list(test_documented.options(parser, "sixfold"))
-    assert listed == [("sixfold", ""), ("sixfold serve", ""), ("sixfold serve", "--port")]
+    options = list(test_documented.options(parser, "sixfold"))
+    assert options == [("sixfold", ""), ("sixfold serve", ""), ("sixfold serve", "--port")]
 
 
 def test_a_lock_is_split_into_its_pins() -> None:

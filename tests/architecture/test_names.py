@@ -34,24 +34,24 @@ def git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("law", vocabulary.LAWS)
 def test_breaches_of_a_package_equal_the_listed_number(law: str) -> None:
-    result, listed = vocabulary.LAWS[law](), vocabulary.listed().get(law, {})
+    result, allowed_counts = vocabulary.LAWS[law](), vocabulary.listed().get(law, {})
     faults = [
-        f"{place}: {result[place]} breaches of `{law}`, {listed.get(place, 0)} listed: "
+        f"{package}: {result[package]} breaches of `{law}`, {allowed_counts.get(package, 0)} listed: "
         + (
             "rename the new ones"
-            if result[place] > listed.get(place, 0)
+            if result[package] > allowed_counts.get(package, 0)
             else "lower the number in vocabulary.toml"
         )
-        for place in sorted({*result, *listed})
-        if result[place] != listed.get(place, 0)
+        for package in sorted({*result, *allowed_counts})
+        if result[package] != allowed_counts.get(package, 0)
     ]
     assert not faults, "\n" + "\n".join([*faults, "`make vocabulary` lowers the numbers."])
 
 
 def test_the_list_is_sorted_and_names_only_laws() -> None:
-    listed = vocabulary.listed()
-    assert vocabulary.LIST.read_text(encoding="utf-8") == vocabulary.render(listed)
-    assert list(listed) == list(vocabulary.LAWS)
+    counts = vocabulary.listed()
+    assert vocabulary.LIST.read_text(encoding="utf-8") == vocabulary.render(counts)
+    assert list(counts) == list(vocabulary.LAWS)
 
 
 def test_every_retired_word_is_in_the_glossary() -> None:

@@ -59,10 +59,10 @@ def test_two_builds_are_equal(wheel: Path, tmp_path: Path) -> None:
     archive = release.build_archive(tmp_path / "first")
     mask = os.umask(0o077)
     try:
-        again = release.build_wheel(tmp_path / "second"), release.build_archive(tmp_path / "second")
+        second = release.build_wheel(tmp_path / "second"), release.build_archive(tmp_path / "second")
     finally:
         os.umask(mask)
-    assert [each.read_bytes() for each in again] == [wheel.read_bytes(), archive.read_bytes()]
+    assert [each.read_bytes() for each in second] == [wheel.read_bytes(), archive.read_bytes()]
 
 
 def test_bill_of_materials_lists_what_the_lock_installs() -> None:
@@ -96,8 +96,10 @@ def test_checksums_cover_every_file_and_are_signed_with_a_key(
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in (bill, tmp_path / "sixfold-1.whl")
     }
-    listed = {name: digest for digest, name in (line.split("  ") for line in sums.read_text().splitlines())}
-    assert listed == expected
+    checksums = {
+        name: digest for digest, name in (line.split("  ") for line in sums.read_text().splitlines())
+    }
+    assert checksums == expected
     if shutil.which("ssh-keygen") is None:
         pytest.skip("no ssh-keygen on this machine")
     key = tmp_path / "key"

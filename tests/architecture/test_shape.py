@@ -69,10 +69,10 @@ def test_only_outermost_loops_catch_all_exceptions() -> None:
     source.check_law(
         "broad-except",
         {
-            f"{name}:{function.name}": f"line {line} catches everything; name what can go wrong"
+            f"{name}:{function.name}": f"line {line_number} catches everything; name what can go wrong"
             for name in source.python("src")
             for function in source.functions(name)
-            for line in function.catch_all
+            for line_number in function.catch_all
         },
     )
 

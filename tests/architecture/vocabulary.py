@@ -59,12 +59,12 @@ def modules() -> list[str]:
 
 def shared_classes() -> Counter[str]:
     """Count the definitions of public classes whose name another module uses too."""
-    places: defaultdict[str, list[str]] = defaultdict(list)
+    files: defaultdict[str, list[str]] = defaultdict(list)
     for name in source.python("src"):
         for each in () if name.startswith(API_TYPES) else source.outline(name).classes:
             if each.outermost and not each.name.startswith("_"):
-                places[each.name].append(name)
-    shared = [result for name, result in places.items() if len(result) > 1 and name not in ROLES]
+                files[each.name].append(name)
+    shared = [result for name, result in files.items() if len(result) > 1 and name not in ROLES]
     return Counter(package(name) for result in shared for name in result)
 
 
@@ -89,7 +89,7 @@ def matches(pattern: re.Pattern[str]) -> Counter[str]:
 def large_folders() -> Counter[str]:
     """Return the number of modules of each folder that has too many."""
     sizes = Counter(str(PurePath(name).parent) for name in modules())
-    return Counter({place: size for place, size in sizes.items() if size > FOLDER_MODULES})
+    return Counter({folder: size for folder, size in sizes.items() if size > FOLDER_MODULES})
 
 
 def small_modules() -> Counter[str]:
@@ -122,7 +122,8 @@ LAWS: dict[str, Callable[[], Counter[str]]] = {
 def counted() -> Counts:
     """Return the present number of breaches, by law and place."""
     return {
-        law: {place: number for place, number in count().items() if number} for law, count in LAWS.items()
+        law: {package_name: number for package_name, number in count().items() if number}
+        for law, count in LAWS.items()
     }
 
 
@@ -134,9 +135,9 @@ def listed() -> Counts:
 def higher(law: str, before: dict[str, int], now: dict[str, int]) -> list[str]:
     """Return which numbers of a law have grown: of a listed place, or in total where a place is new."""
     faults = [
-        f"{law}: {place} has {now.get(place, 0)} breaches, {number} are listed; rename the new ones"
-        for place, number in sorted(before.items())
-        if now.get(place, 0) > number
+        f"{law}: {scope} has {now.get(scope, 0)} breaches, {number} are listed; rename the new ones"
+        for scope, number in sorted(before.items())
+        if now.get(scope, 0) > number
     ]
     total, limit = sum(now.values()), sum(before.values())
     if not faults and total > limit:
@@ -147,8 +148,13 @@ def higher(law: str, before: dict[str, int], now: dict[str, int]) -> list[str]:
 def render(counts: Counts) -> str:
     """Return the text of `vocabulary.toml`, sorted by place."""
     tables = [
-        "\n".join([f"[{law}]", *(f'"{place}" = {number}' for place, number in sorted(places.items()))])
-        for law, places in counts.items()
+        "\n".join(
+            [
+                f"[{law}]",
+                *(f'"{package_name}" = {number}' for package_name, number in sorted(numbers.items())),
+            ]
+        )
+        for law, numbers in counts.items()
     ]
     return HEADER + "\n" + "\n\n".join(tables) + "\n"
 
@@ -162,7 +168,7 @@ def main() -> None:
     arguments = parser.parse_args()
     before = listed() if LIST.exists() else {}
     now = counted()
-    faults = [fault for law, places in now.items() for fault in higher(law, before.get(law, {}), places)]
+    faults = [fault for law, numbers in now.items() for fault in higher(law, before.get(law, {}), numbers)]
     if faults and not arguments.rise:
         sys.exit("\n".join([*faults, "vocabulary.toml is unchanged."]))
     LIST.write_text(render(now), encoding="utf-8")

@@ -48,12 +48,12 @@ async def main(folder: Path, port: int, name: str) -> None:
     await store.put_file(key, source)
     result = await store.stat(key)
     path = await open_store(folder / "other", port, name).local_path(key)
-    again = blake3.blake3()
+    second_digest = blake3.blake3()
     with path.open("rb") as file:
         while piece := file.read(MIB):
-            again.update(piece)
+            second_digest.update(piece)
     size = result.size if result is not None else None
-    print(size, again.digest() == digest.digest(), peak() - before)  # noqa: T201 - what the parent reads
+    print(size, second_digest.digest() == digest.digest(), peak() - before)  # noqa: T201 - what the parent reads
 
 
 if __name__ == "__main__":

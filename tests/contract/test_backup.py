@@ -281,14 +281,14 @@ def test_every_changed_byte_is_detected(tmp_path: Path, valid_backup: Path) -> N
     data = bytearray(valid_backup.read_bytes())
     changed_path = tmp_path / "changed.tar"
     contents = [range(info.offset_data, info.offset_data + info.size) for info in members(valid_backup)]
-    places = [place for content in contents for place in content[:: max(1, len(content) // 5)]]
-    assert len(places) > 20
-    for place in places:
-        original = data[place]
-        data[place] ^= 1
+    offsets = [offset for content in contents for offset in content[:: max(1, len(content) // 5)]]
+    assert len(offsets) > 20
+    for offset in offsets:
+        original = data[offset]
+        data[offset] ^= 1
         changed_path.write_bytes(data)
-        assert restored_otherwise(changed_path, tmp_path / "target") is False, place
-        data[place] = original
+        assert restored_otherwise(changed_path, tmp_path / "target") is False, offset
+        data[offset] = original
 
 
 def members(path: Path) -> list[tarfile.TarInfo]:

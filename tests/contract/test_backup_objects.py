@@ -78,12 +78,12 @@ def test_unreachable_bucket_leaves_no_partial_backup_or_restore(tmp_path: Path) 
     source, path = in_a_bucket(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     asyncio.run(write_backup(source, path))
-    whole = path.read_bytes()
+    content = path.read_bytes()
     away = {"buckets": {"s3": {**s3.server().options, "endpoint": "http://127.0.0.1:1"}}}
     (tmp_path / "source" / "cache").rename(tmp_path / "elsewhere")
     with pytest.raises(errors.StoreFailed, match="cannot be reached"):
         asyncio.run(write_backup(source.replace(tables=away), path))
-    assert path.read_bytes() == whole, "the one before is still there"
+    assert path.read_bytes() == content, "the one before is still there"
     target = in_a_bucket(tmp_path / "target").replace(tables=away)
     with pytest.raises(errors.StoreFailed, match="cannot be reached"):
         restore.restore(path, target, verify=True)

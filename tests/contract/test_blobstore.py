@@ -52,7 +52,7 @@ async def test_stored_blob_is_read_back(store: BlobStore, size: int) -> None:
     assert result is not None
     assert replace(result, modified_at=info.modified_at) == info
     assert abs(result.modified_at - before) < 60_000_000, "a store may have a clock of its own"
-    assert [listed async for listed in store.list()] == [result]
+    assert [object_info async for object_info in store.list()] == [result]
 
 
 async def test_put_replaces_an_object(store: BlobStore) -> None:

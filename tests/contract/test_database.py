@@ -101,8 +101,8 @@ async def test_constraint_violation_is_a_catchable_conflict(database: Database) 
 
 async def test_query_runs_per_parameter_and_returns_change_counts(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=50))
-    held = [ledger_batches.HoldRequest(account.id, f"hold{number}", number) for number in (1, 2, 3)]
-    assert await database.write(ledger_batches.book(holds=held)) > 0
+    holds = [ledger_batches.HoldRequest(account.id, f"hold{number}", number) for number in (1, 2, 3)]
+    assert await database.write(ledger_batches.book(holds=holds)) > 0
 
     def end(*names: str) -> Transaction[int]:
         same = {"account_id": account.id, "state": "released", "captured": 0}
@@ -120,13 +120,13 @@ async def test_conflict_rolls_back_its_own_transaction_only(database: Database) 
         yield _audit(1)
         yield Query("audit_insert", {}, [_audit(number).params for number in (2, 3, 2)])
 
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         database.write(_write(8)),
         database.write(many_audits()),
         database.write(_write(9)),
         return_exceptions=True,
     )
-    assert [type(result) for result in done] == [int, TransactionConflict, int]
+    assert [type(result) for result in results] == [int, TransactionConflict, int]
     assert await database.write(_write(1, 2, 3)) == 3
 
 
@@ -190,8 +190,8 @@ async def test_holds_of_one_group_have_their_own_times(opener: databases.Opener,
         account = await database.write(accounts.create("a@example.com", credit=50))
         names = [f"h{number}" for number in range(10)]
         await asyncio.gather(*(database.write(ledger.hold(account.id, name, 1)) for name in names))
-        ended = [many("hold_end", id=name, state="released", captured=0) for name in names]
-        results = [(await database.write(ending))[0]["created_at"] for ending in ended]
+        transactions = [many("hold_end", id=name, state="released", captured=0) for name in names]
+        results = [(await database.write(ending))[0]["created_at"] for ending in transactions]
     assert results == sorted(set(results))
 
 

@@ -63,9 +63,9 @@ class TaskRuns:
 
 @pytest.fixture
 async def runs(driver: Driver, tmp_path: Path) -> TaskRuns:
-    held = TaskRuns(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
-    await held.hold()
-    return held
+    task_runs = TaskRuns(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
+    await task_runs.hold()
+    return task_runs
 
 
 def together(outcome: Outcome) -> int:

@@ -93,16 +93,16 @@ async def test_worker_cannot_access_secrets_of_the_server(
     worker = await driver.start(spec("Probe", tmp_path))
     outcome, _ = await run(worker, {})
     assert isinstance(outcome, RunCompleted)
-    seen = outcome.data
-    assert SECRETS.keys().isdisjoint(seen["environ"])
-    assert not [value for value in seen["environ"].values() if "canary" in value]
-    assert seen["descriptors"] == [0, 1, 2, 3]
-    assert seen["core"] == [0, 0]
-    assert seen["session"] == seen["pid"] == worker.pid
-    assert seen["mask"] == 0o077
-    assert seen["nice"] >= 5
-    assert 256 * MIB < seen["address_space"] < 2048 * MIB
-    assert seen["environ"]["TMPDIR"] == seen["folder"] == str(tmp_path / f"{worker.id}.tmp")
+    data = outcome.data
+    assert SECRETS.keys().isdisjoint(data["environ"])
+    assert not [value for value in data["environ"].values() if "canary" in value]
+    assert data["descriptors"] == [0, 1, 2, 3]
+    assert data["core"] == [0, 0]
+    assert data["session"] == data["pid"] == worker.pid
+    assert data["mask"] == 0o077
+    assert data["nice"] >= 5
+    assert 256 * MIB < data["address_space"] < 2048 * MIB
+    assert data["environ"]["TMPDIR"] == data["folder"] == str(tmp_path / f"{worker.id}.tmp")
 
 
 async def test_worker_usage_includes_its_child_processes(driver: ProcessDriver, tmp_path: Path) -> None:
@@ -115,14 +115,14 @@ async def test_worker_usage_includes_its_child_processes(driver: ProcessDriver, 
 
 
 async def test_worker_has_lower_priority_unless_interactive(driver: ProcessDriver, tmp_path: Path) -> None:
-    seen: list[int] = []
+    priorities: list[int] = []
     for watched in (False, True):
         worker = await driver.start(replace(spec("Probe", tmp_path), watched=watched))
         outcome, _ = await run(worker, {})
         assert isinstance(outcome, RunCompleted)
-        seen.append(outcome.data["nice"])
+        priorities.append(outcome.data["nice"])
     ours = os.nice(0)
-    assert seen == [min(ours + 5, 19), ours]
+    assert priorities == [min(ours + 5, 19), ours]
 
 
 async def test_exceeded_memory_limit_fails_the_run_only(driver: ProcessDriver, tmp_path: Path) -> None:

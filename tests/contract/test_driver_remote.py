@@ -138,11 +138,11 @@ async def test_failpoints_reach_remote_engines(worker: Worker) -> None:
 
 
 async def test_tasks_beyond_the_worker_slots_are_refused(worker: Worker) -> None:
-    held = [await start_runs(worker, name) for name in "abc"]
+    runs = [await start_runs(worker, name) for name in "abc"]
     with pytest.raises(RuntimeError, match="3"):
         await run(worker, "d")
     await worker.kill()
-    await asyncio.gather(*(pending_task for pending_task, _ in held))
+    await asyncio.gather(*(pending_task for pending_task, _ in runs))
 
 
 @pytest.mark.parametrize("factory", ["sixfold.no_such_module:Engine", "sixfold.engines.testing:Nothing"])

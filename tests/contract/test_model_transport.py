@@ -33,23 +33,23 @@ class Listening:
 @asynccontextmanager
 async def listening(answer: Answer) -> AsyncIterator[Listening]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.connections += 1
+        listener.connections += 1
         writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
-                seen.heads.append(head)
-                seen.bodies.append(await reader.readexactly(int(length or 0)))
+                listener.heads.append(head)
+                listener.bodies.append(await reader.readexactly(int(length or 0)))
                 await answer(writer)
-        seen.gone.set()
+        listener.gone.set()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    seen = Listening(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    listener = Listening(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
     writers: list[asyncio.StreamWriter] = []
     async with server:
-        yield seen
+        yield listener
         for writer in writers:
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -58,9 +58,9 @@ async def listening(answer: Answer) -> AsyncIterator[Listening]:
 
 @pytest.fixture(params=(AsyncioTransport, PyreqwestTransport))
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
-    opened = request.param(1.0, _QUIET)
-    yield opened
-    await opened.aclose()
+    client = request.param(1.0, _QUIET)
+    yield client
+    await client.aclose()
 
 
 def _says(raw: bytes) -> Answer:

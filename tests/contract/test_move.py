@@ -76,9 +76,14 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def test_every_row_and_file_is_moved_and_the_source_is_unchanged(old: Installation) -> None:
     before = (plain.dump(old.source), old.files(old.source))
-    done = old.sixfold.ok("move")
-    assert (done["files"], done["copied"], done["missing"], done["rows_were_there"]) == (21, 21, [], False)
-    assert done["tables"]["transfer"] > TRANSFERS
+    result = old.sixfold.ok("move")
+    assert (result["files"], result["copied"], result["missing"], result["rows_were_there"]) == (
+        21,
+        21,
+        [],
+        False,
+    )
+    assert result["tables"]["transfer"] > TRANSFERS
     assert content(old.target) == content(old.source)
     assert old.files(old.target) == old.files(old.source)
     assert (plain.dump(old.source), old.files(old.source)) == before
@@ -103,9 +108,9 @@ def test_an_interrupted_move_is_repeated(old: Installation, monkeypatch: pytest.
         patch.setattr(ObjectStore, "put_file", fails_after_five)
         assert "lost its network" in old.sixfold.refused("move")
     assert old.schema() is None
-    done = old.sixfold.ok("move")
-    assert done["files"] == 21
-    assert done["copied"] == 16, "five were there"
+    result = old.sixfold.ok("move")
+    assert result["files"] == 21
+    assert result["copied"] == 16, "five were there"
     assert content(old.target) == content(old.source)
 
 

@@ -34,9 +34,9 @@ def test_a_killed_move_is_completed_by_the_next(
     committed = moment == "after commit"
     assert (old.schema() is not None) == committed, "rows are visible only after the commit"
     assert (plain.dump(old.source), old.files(old.source)) == before
-    done = old.sixfold.ok("move")
-    assert done["rows_were_there"] == committed
-    assert 0 <= done["copied"] < done["files"], "files that were copied are not copied again"
+    result = old.sixfold.ok("move")
+    assert result["rows_were_there"] == committed
+    assert 0 <= result["copied"] < result["files"], "files that were copied are not copied again"
     assert content(old.target) == content(old.source)
     assert old.files(old.target) == before[1]
     assert old.sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}

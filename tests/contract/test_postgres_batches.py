@@ -90,11 +90,11 @@ async def test_servers_booking_the_same_accounts_never_deadlock(tmp_path: Path) 
 
         spent = sum(await asyncio.gather(*(serve(f"s{n}", server) for n, server in enumerate(servers))))
         results = [await servers[0].read(accounts.by_id(account_id)) for account_id in ids]
-        held = 4 * 8 * 9
+        hold_count = 4 * 8 * 9
         assert sum(account.posted for account in results) == 6_000_000 - spent
-        assert sum(account.held for account in results) == held
+        assert sum(account.held for account in results) == hold_count
         rest = [await servers[0].read(limits.unspent(payer)) for payer in payers.values()]
-        assert sum(BUDGET - each for each in rest) == spent + held
+        assert sum(BUDGET - each for each in rest) == spent + hold_count
         assert await servers[0].read(ledger_queries.verify()) == ()
         # A deadlock would be ended by PostgreSQL after a second, and counted here.
         assert await _deadlocks(tmp_path) == 0

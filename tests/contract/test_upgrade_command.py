@@ -70,9 +70,13 @@ def test_check_describes_an_upgrade_and_changes_nothing(sixfold: Commands) -> No
 
 def test_an_upgrade_migrates_once(sixfold: Commands) -> None:
     assert sixfold.ok("upgrade")["upgraded"] is True
-    again = sixfold.ok("upgrade")
-    assert (again["schema"], again["migrations"], again["needed_bytes"]) == (sql.latest("sqlite"), [], 0)
-    assert again["upgraded"] is False
+    second_result = sixfold.ok("upgrade")
+    assert (second_result["schema"], second_result["migrations"], second_result["needed_bytes"]) == (
+        sql.latest("sqlite"),
+        [],
+        0,
+    )
+    assert second_result["upgraded"] is False
     assert sixfold.ok("ledger", "verify")["ok"] is True
 
 

@@ -47,8 +47,8 @@ def islands(seed: int = 11) -> Wiki:
     people = [f"{first} {last}" for first in WORDS["first_names"] for last in WORDS["last_names"]]
     draw.shuffle(people)
     world.people = people[:70]
-    places = [village for names in world.villages.values() for village in names]
-    world.homes = {person: draw.choice(places) for person in world.people}
+    villages = [village for names in world.villages.values() for village in names]
+    world.homes = {person: draw.choice(villages) for person in world.people}
     results: list[tuple[Page, list[Question]]] = []
     for part in (_islands, _villages, _people, _festivals, _ships, _species, _minutes, _diaries, _dishes):
         results += part(world)
@@ -134,9 +134,9 @@ def _festivals(world: _World) -> Made:
             MONTHS[number % 12],
             f"{('Tar', 'Tub', 'Door', 'Coat', 'Whale', 'Yawn')[number % 6]} Night of {island}",
         )
-        begun = world.draw.randrange(1600, 1950)
-        body = f"Held every {month} on {world.link('islands', island)} since {begun}. {custom}."
-        page = Page(f"festivals/{slug(name)}-{begun}", f"{name}, since {begun}", body, "festival")
+        start_year = world.draw.randrange(1600, 1950)
+        body = f"Held every {month} on {world.link('islands', island)} since {start_year}. {custom}."
+        page = Page(f"festivals/{slug(name)}-{start_year}", f"{name}, since {start_year}", body, "festival")
         choices = [
             Question(f"{request} on {island}?", (page.slug,), "open"),
             Question(f"Which festival takes place on {island} in {month}?", (page.slug,), "temporal"),
@@ -187,11 +187,12 @@ def _ships(world: _World) -> Made:
 
 def _species(world: _World) -> Made:
     for number, (name, peculiar, request) in enumerate(WORDS["species"]):
-        places = world.draw.sample(WORDS["islands"], 2)
+        habitats = world.draw.sample(WORDS["islands"], 2)
         result = world.people[(number * 5 + 1) % len(world.people)]
         body = (
-            f"The {name} {peculiar}. It occurs on {world.link('islands', places[0])} and "
-            f"{world.link('islands', places[1])}, and was first described by {world.link('people', result)}."
+            f"The {name} {peculiar}. It occurs on {world.link('islands', habitats[0])} and "
+            f"{world.link('islands', habitats[1])}, "
+            f"and was first described by {world.link('people', result)}."
         )
         page = Page(f"nature/{slug(name)}", name.capitalize(), body, "species")
         yield (

@@ -46,9 +46,9 @@ def film(
         cover, colours = (
             cv2.warpAffine(item, move, wide[::-1], flags=cv2.INTER_LINEAR) for item in (alpha, paint)
         )
-        whole = colours * cover[..., None] + ground * (1 - cover[..., None])
+        image = colours * cover[..., None] + ground * (1 - cover[..., None])
         corner = (middle + eye - np.array([width, height]) / 2).astype(np.float32)
         view = np.array([[1, 0, -corner[0]], [0, 1, -corner[1]]], np.float32)
-        seen, truth = (cv2.warpAffine(item, view, (width, height)) for item in (whole, cover))
-        grained = seen + rng.normal(0, _NOISE, seen.shape)
+        view_image, truth = (cv2.warpAffine(item, view, (width, height)) for item in (image, cover))
+        grained = view_image + rng.normal(0, _NOISE, view_image.shape)
         yield np.clip(np.rint(grained * 255), 0, 255).astype(np.uint8), truth.astype(np.float32)

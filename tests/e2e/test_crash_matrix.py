@@ -117,11 +117,11 @@ async def test_kill_at_a_random_time_loses_and_duplicates_nothing(either: Path, 
     lines = random.Random(seed).randint(1, pipeline_child.ORDERS)  # noqa: S311 - a test that repeats
     try:
         async with asyncio.timeout(processes.STORY_SECONDS):
-            seen = b"".join([await child.stdout.readline() for _ in range(lines)])
+            output = b"".join([await child.stdout.readline() for _ in range(lines)])
     finally:
         child.kill()
     rest, _ = await _wait_for_end(child)
-    await _check(either, _accepted_ids(seen + rest))
+    await _check(either, _accepted_ids(output + rest))
 
 
 @pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])

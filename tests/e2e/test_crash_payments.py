@@ -90,11 +90,11 @@ async def test_saved_file_is_charged_once_after_a_kill_at(either: Path, point: s
         with pytest.raises(LOST):
             await server.call("GET", f"{path}one.png", **bearer)
         await restart(server)
-        listed = (await server.call("GET", "/api/containers/predictions", **bearer)).json["predictions"]
-        assert [each["status"] for each in listed] == ["succeeded"]
+        predictions = (await server.call("GET", "/api/containers/predictions", **bearer)).json["predictions"]
+        assert [each["status"] for each in predictions] == ["succeeded"]
         after = (await server.call("GET", "/api/account", **bearer)).json
         spent = float(before["balance_usd"]) - float(after["balance_usd"])
-        assert (round(spent, 6), float(after["held_usd"])) == (float(listed[0]["cost"]), 0)
+        assert (round(spent, 6), float(after["held_usd"])) == (float(predictions[0]["cost"]), 0)
         second_response = await server.call("GET", f"{path}two.png", **bearer)
         assert second_response.status == 200, second_response.body
         status, text = await server.command("ledger", "verify")

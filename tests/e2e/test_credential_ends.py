@@ -122,8 +122,8 @@ async def servers(tmp_path: Path) -> AsyncIterator[TwoServers]:
 
 
 async def _revoke_key(servers: TwoServers, _access: Access) -> None:
-    _, listed = await servers.first.command("key", "list", EMAIL, "--json")
-    (key,) = [row["id"] for row in json.loads(listed)["keys"]]
+    _, output = await servers.first.command("key", "list", EMAIL, "--json")
+    (key,) = [row["id"] for row in json.loads(output)["keys"]]
     code, text = await servers.first.command("key", "revoke", key)
     assert code == 0, text
 

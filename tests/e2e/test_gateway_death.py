@@ -42,11 +42,11 @@ async def test_server_killed_during_streams_restarts_without_holds(either: Path)
                 assert await account(client) == (10 - cost, 0)
                 acme.mode = "trickle"
                 streams = [_begun(client, origin, headers) for _ in range(4)]
-                opened = await asyncio.gather(*streams)
+                results = await asyncio.gather(*streams)
                 balance, held = await account(client)
                 assert (balance, held > 0) == (10 - cost, True)
                 await server.kill()
-                assert len(opened) == 4
+                assert len(results) == 4
             await server.restart()
             async with httpx.AsyncClient(timeout=30) as client:
                 assert await account(client) == (10 - cost, 0)

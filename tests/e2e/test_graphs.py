@@ -50,27 +50,27 @@ def graph(folder: Path) -> dict[str, Any]:
 @asynccontextmanager
 async def in_the_middle(tmp_path: Path) -> AsyncIterator[tuple[Server, str, Path]]:
     """A server, and the id of a graph that has its image and waits at the gate."""
-    folder, place = tmp_path / "data", tmp_path / "place"
+    folder, run_folder = tmp_path / "data", tmp_path / "place"
     (folder / "models").mkdir(parents=True)
-    place.mkdir()
+    run_folder.mkdir()
     (folder / "models" / "gate.py").write_text(GATE)
     environ = {"SIXFOLD_LEASE_SECONDS": "1", "SIXFOLD_WORKERS": "2", "SIXFOLD_SANDBOX": "off"}
     async with servers.serving(folder, **environ) as server:
         async with asyncio.timeout(60):
             while "name" not in await call(server, "GET", "/api/containers/templates/gate"):  # noqa: ASYNC110  # of another process there is no event
                 await asyncio.sleep(0.05)
-        body = {"workflow": graph(place), "name": "gated"}
+        body = {"workflow": graph(run_folder), "name": "gated"}
         imported = await call(server, "POST", "/api/graph/spaces", body)
         assert imported["slug"] == "gated", imported
         response = await call(server, "POST", "/api/graph/spaces/gated/run", {"input": {}, "wait": 0})
         assert response["status"] in ("queued", "starting", "running"), response
-        await poll_until(lambda: len(runs(place)) == 1)
-        yield server, response["id"], place
+        await poll_until(lambda: len(runs(run_folder)) == 1)
+        yield server, response["id"], run_folder
 
 
-def runs(place: Path) -> list[int]:
+def runs(run_folder: Path) -> list[int]:
     """Return the processes that waited at the gate."""
-    path = place / "runs"
+    path = run_folder / "runs"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
@@ -108,11 +108,11 @@ async def children(server: Server, parent_id: str) -> list[Any]:
 
 
 async def test_graph_survives_killed_worker_and_server_charged_once(tmp_path: Path) -> None:
-    async with in_the_middle(tmp_path) as (server, parent_id, place):
-        os.kill(runs(place)[0], signal.SIGKILL)
-        await poll_until(lambda: len(runs(place)) == 2)
+    async with in_the_middle(tmp_path) as (server, parent_id, run_folder):
+        os.kill(runs(run_folder)[0], signal.SIGKILL)
+        await poll_until(lambda: len(runs(run_folder)) == 2)
         await server.kill()
-        (place / "open").touch()
+        (run_folder / "open").touch()
         await server.restart()
         response = await finished_prediction(server, parent_id)
         assert (response["status"], response["error"]) == ("succeeded", None)

@@ -59,8 +59,8 @@ async def test_account_moves_from_a_laptop_to_a_cluster(tmp_path: Path) -> None:
             assert "Begun on the laptop" in (await request(server, key, "/api/pages/plans"))["body"]
             sound = await server.call("GET", urlsplit(song["output"]["url"]).path)
             assert (sound.status, sound.body[:3]) == (200, b"ID3")
-        ended = await request(second, key, "/api/containers/run", {**PIANO, "wait": 60})
-        assert ended["status"] == "succeeded"
+        prediction = await request(second, key, "/api/containers/run", {**PIANO, "wait": 60})
+        assert prediction["status"] == "succeeded"
         response = (await request(first, key, "/api/containers/predictions"))["predictions"]
-        assert [each["id"] for each in response] == [ended["id"], song["id"]]
+        assert [each["id"] for each in response] == [prediction["id"], song["id"]]
         assert (await first.command("ledger", "verify"))[0] == 0

@@ -35,10 +35,10 @@ async def serving(folder: Path, **environ: str) -> AsyncIterator[tuple[Server, M
 
 def children(server: Server) -> list[int]:
     """Return the ids of the child processes."""
-    listed = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    pids = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     return [
         pid
-        for pid in map(int, listed)
+        for pid in map(int, pids)
         if b"sixfold.cli.server.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
 

@@ -27,8 +27,8 @@ async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Pa
             assert await server.ended(accepted.json["status_url"]) == "completed"
             status, text = await server.command("account", "show", "local@localhost", "--json")
             assert status == 0
-            visible = json.loads(text)
-            assert (visible["balance_usd"], visible["held_usd"]) == ("9.96", "0.00")
+            document = json.loads(text)
+            assert (document["balance_usd"], document["held_usd"]) == ("9.96", "0.00")
             assert (await server.command("ledger", "verify"))[0] == 0
             log = (tmp_path / "data.log").read_text()
         assert fal.KEY not in log

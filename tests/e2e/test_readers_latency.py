@@ -34,16 +34,16 @@ async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Met
         yield result
 
 
-def latency(metered: MeteredServer, document: Document, places: list[BodyRoute]) -> float:
+def latency(metered: MeteredServer, document: Document, routes: list[BodyRoute]) -> float:
     """The longest wait of another client, in ms, while a document is sent to places."""
-    bodies = {place.most: document.build(place.most)[: place.most] for place in places}
+    bodies = {route.most: document.build(route.most)[: route.most] for route in routes}
     command = [sys.executable, prober.__file__, str(metered.server.port), "/livez"]
     process = processes.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        for place in places:
+        for route in routes:
             for known in ({}, metered.known):
                 headers = {**known, "Content-Type": document.content_type}
-                metered.send(place.method, place.address, bodies[place.most], headers)
+                metered.send(route.method, route.address, bodies[route.most], headers)
         out, _ = process.communicate(timeout=processes.PATIENCE_SECONDS)
     finally:
         processes.kill(process)
@@ -55,10 +55,10 @@ async def test_latency_of_another_client_is_below_100_ms(metered: MeteredServer,
     late: dict[str, float] = {}
     results = [document for document in DOCUMENTS if document.name.partition(" ")[0] == name]
     for number, document in enumerate(results):
-        places = LARGE[number % len(results) :: len(results)] or [LARGE[number % len(LARGE)]]
-        waits = [await asyncio.to_thread(latency, metered, document, places[:8]) for _ in range(1)]
+        routes = LARGE[number % len(results) :: len(results)] or [LARGE[number % len(LARGE)]]
+        waits = [await asyncio.to_thread(latency, metered, document, routes[:8]) for _ in range(1)]
         while min(waits) > LATE_MS and len(waits) < TRIES:  # another program's work
-            waits.append(await asyncio.to_thread(latency, metered, document, places[:8]))
+            waits.append(await asyncio.to_thread(latency, metered, document, routes[:8]))
         if min(waits) > LATE_MS:
             late[document.name] = min(waits)
     assert not late

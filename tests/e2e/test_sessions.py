@@ -31,20 +31,20 @@ async def session_server(tmp_path: Path) -> AsyncIterator[SessionServer]:
 
 
 async def test_session_is_created_shown_and_closed(session_server: SessionServer) -> None:
-    begun = await session_server.begin(input={"prompt": "walk"})
-    assert set(begun) == {
+    session = await session_server.begin(input={"prompt": "walk"})
+    assert set(session) == {
         "session_id", "status", "ws_url", "resume_token", "hardware", "idle_seconds", "created_at"
     }  # fmt: skip
-    assert begun["session_id"].startswith("sess_")
-    assert begun["ws_url"].startswith(
-        f"ws://127.0.0.1:{session_server.port}/ws/containers/sessions/{begun['session_id']}?"
+    assert session["session_id"].startswith("sess_")
+    assert session["ws_url"].startswith(
+        f"ws://127.0.0.1:{session_server.port}/ws/containers/sessions/{session['session_id']}?"
     )
-    assert (begun["hardware"], begun["idle_seconds"]) == ("gpu-24gb-b", 120)
-    assert begun["status"] in {"requested", "starting"}
-    visible = await session_server.told(begun)
-    assert visible["session_id"] == begun["session_id"]
-    assert begun["resume_token"] not in str(visible)
-    path = f"/api/containers/sessions/{begun['session_id']}"
+    assert (session["hardware"], session["idle_seconds"]) == ("gpu-24gb-b", 120)
+    assert session["status"] in {"requested", "starting"}
+    body = await session_server.told(session)
+    assert body["session_id"] == session["session_id"]
+    assert session["resume_token"] not in str(body)
+    path = f"/api/containers/sessions/{session['session_id']}"
     stranger = await session_server.app.client.get(path, headers=bearer(session_server.app.other))
     keyless = await session_server.app.client.delete(path)
     assert (stranger.status_code, keyless.status_code) == (404, 401)
@@ -83,8 +83,8 @@ async def test_session_without_credit_is_402(session_server: SessionServer) -> N
 
 
 async def test_poses_have_session_times_every_50_ms(session_server: SessionServer) -> None:
-    begun = await session_server.begin(input={"prompt": "walk"})
-    async with session_server.inside(begun) as guest:
+    session = await session_server.begin(input={"prompt": "walk"})
+    async with session_server.inside(session) as guest:
         await guest.say("hello")
         poses = await guest.several("pose", 12)
         numbers = [pose["seq"] for pose in poses]
@@ -101,7 +101,7 @@ async def test_poses_have_session_times_every_50_ms(session_server: SessionServe
         await guest.say("close")
         assert await guest.closed() == 1000
     assert [state["status"] for state in guest.of("state")][-2:] == ["closing", "closed"]
-    record = await session_server.told(begun)
+    record = await session_server.told(session)
     assert record["status"] == "closed"
     assert record["cost"] != "0.00"
     assert (await session_server.app.balance())[1] == "0.00"
@@ -109,48 +109,52 @@ async def test_poses_have_session_times_every_50_ms(session_server: SessionServe
 
 
 async def test_resumed_session_delivers_every_pose(session_server: SessionServer) -> None:
-    begun = await session_server.begin(input={"prompt": "dance"})
-    async with session_server.inside(begun) as guest:
+    session = await session_server.begin(input={"prompt": "dance"})
+    async with session_server.inside(session) as guest:
         await guest.say("hello")
-        seen = [pose["seq"] for pose in await guest.several("pose", 4)]
-    again = begun["ws_url"].partition("token=")[0] + f"token={begun['resume_token']}"
+        sequence = [pose["seq"] for pose in await guest.several("pose", 4)]
+    resume_url = session["ws_url"].partition("token=")[0] + f"token={session['resume_token']}"
     await asyncio.sleep(0.3)  # poses without a connected client
-    async with session_server.inside({"ws_url": again}) as guest:
-        await guest.say("hello", last_seq=seen[-1])
-        seen += [pose["seq"] for pose in await guest.several("pose", 12)]
-    assert seen == list(range(seen[0], seen[0] + 16))
+    async with session_server.inside({"ws_url": resume_url}) as guest:
+        await guest.say("hello", last_seq=sequence[-1])
+        sequence += [pose["seq"] for pose in await guest.several("pose", 12)]
+    assert sequence == list(range(sequence[0], sequence[0] + 16))
 
 
 async def test_newest_socket_replaces_the_previous_one(session_server: SessionServer) -> None:
-    begun = await session_server.begin()
-    async with session_server.inside(begun) as first:
+    session = await session_server.begin()
+    async with session_server.inside(session) as first:
         await first.say("hello")
         await first.until("pose")
-        async with session_server.inside(begun) as second:
+        async with session_server.inside(session) as second:
             await second.say("hello")
             assert await first.closed() == 4001
             await second.until("pose")
 
 
 async def test_invalid_token_and_foreign_origin_are_refused(session_server: SessionServer) -> None:
-    begun = await session_server.begin()
-    wrong = begun["ws_url"].partition("token=")[0] + "token=sess_nobody"
-    for url in (wrong, begun["ws_url"].partition("?")[0], wrong.replace(begun["session_id"], "sess_none")):
+    session = await session_server.begin()
+    wrong = session["ws_url"].partition("token=")[0] + "token=sess_nobody"
+    for url in (
+        wrong,
+        session["ws_url"].partition("?")[0],
+        wrong.replace(session["session_id"], "sess_none"),
+    ):
         async with session_server.inside({"ws_url": url}) as guest:
             assert await guest.closed() == 4401
-    for refused in (
-        websockets.connect(begun["ws_url"], origin=websockets.Origin("https://evil.example")),
-        websockets.connect(begun["ws_url"], additional_headers={"Sec-Fetch-Site": "cross-site"}),
+    for attempt in (
+        websockets.connect(session["ws_url"], origin=websockets.Origin("https://evil.example")),
+        websockets.connect(session["ws_url"], additional_headers={"Sec-Fetch-Site": "cross-site"}),
         websockets.connect(f"ws://127.0.0.1:{session_server.port}/ws/nothing"),
     ):
         with pytest.raises(websockets.InvalidStatus) as excinfo:
-            await refused
+            await attempt
         assert excinfo.value.response.status_code == 403
 
 
 async def test_frames_are_images_and_wait_for_flow_credit(session_server: SessionServer) -> None:
-    begun = await session_server.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
-    async with session_server.inside(begun, max_size=None) as guest:
+    session = await session_server.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
+    async with session_server.inside(session, max_size=None) as guest:
         await guest.say("hello")
         frames = await guest.several("frame", 3)
         shape = (frames[0]["width"], frames[0]["height"], frames[0]["format"])
@@ -173,8 +177,8 @@ async def test_frames_are_images_and_wait_for_flow_credit(session_server: Sessio
 
 
 async def test_invalid_messages_get_an_error_and_keep_the_session(session_server: SessionServer) -> None:
-    begun = await session_server.begin()
-    async with session_server.inside(begun) as guest:
+    session = await session_server.begin()
+    async with session_server.inside(session) as guest:
         for nonsense in (
             "no json", "[]", '{"type":"what"}', '{"type":"input"}', '{"type":"credit","n":-1}',
             '{"type":"input","seq":1,"keys":"w"}', '{"type":"input","seq":1,"keys":["w","q"]}',
@@ -187,8 +191,8 @@ async def test_invalid_messages_get_an_error_and_keep_the_session(session_server
 
 
 async def test_motion_reaches_its_waypoint(session_server: SessionServer) -> None:
-    begun = await session_server.begin(input={"prompt": "run"})
-    async with session_server.inside(begun) as guest:
+    session = await session_server.begin(input={"prompt": "run"})
+    async with session_server.inside(session) as guest:
         await guest.say("hello")
         await guest.say("input", seq=1, waypoints=[[1.2, 0.6]])
         nearest = 9.0
@@ -200,20 +204,20 @@ async def test_motion_reaches_its_waypoint(session_server: SessionServer) -> Non
 
 async def test_idle_timeout_ignores_pings(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, idle_seconds=1.0) as server:
-        begun = await server.begin()
-        assert begun["idle_seconds"] == 1
-        async with server.inside(begun) as guest:
+        session = await server.begin()
+        assert session["idle_seconds"] == 1
+        async with server.inside(session) as guest:
             for _ in range(3):
                 await guest.say("ping", t=1)
             assert await guest.closed() == 4000
         assert [state["status"] for state in guest.of("state")][-3:] == ["idle", "closing", "closed"]
-        assert (await server.told(begun))["reason"] == "idle"
+        assert (await server.told(session))["reason"] == "idle"
 
 
 async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, idle_seconds=600.0, session_pause_seconds=0.5) as server:
-        begun = await server.begin()
-        async with server.inside(begun) as guest:
+        session = await server.begin()
+        async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("state", status="idle", reason="paused")
             charged = (await guest.until("stats"))["cost"]
@@ -224,7 +228,7 @@ async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path)
                 await guest.say("ping", t=1)
                 assert (await guest.until("stats"))["cost"] == charged
             assert guest.of("pose") == []
-            assert (await server.told(begun))["status"] == "idle"
+            assert (await server.told(session))["status"] == "idle"
             await guest.say("input", seq=1, prompt="run")
             await guest.until("state", status="active")
             resumed = await guest.until("pose")
@@ -233,14 +237,14 @@ async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path)
             assert float(stats["cost"]) > float(charged)
             await guest.say("close")
             assert await guest.closed() == 1000
-        assert guest.of("stats")[-1]["cost"] == (await server.told(begun))["cost"]
+        assert guest.of("stats")[-1]["cost"] == (await server.told(session))["cost"]
         assert await server.app.faults() == ()
 
 
 async def test_lost_worker_is_replaced_without_a_gap(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, driver="process") as server:
-        begun = await server.begin(input={"prompt": "walk"})
-        async with server.inside(begun) as guest:
+        session = await server.begin(input={"prompt": "walk"})
+        async with server.inside(session) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
             (runner,) = server.app.server.sessions.running
@@ -269,8 +273,8 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
 
     monkeypatch.setattr(SessionWorkerPool, "acquire", acquire_late)
     async with running_session_server(either) as server:
-        begun = await server.begin(input={"prompt": "walk"})
-        async with server.inside(begun) as guest:
+        session = await server.begin(input={"prompt": "walk"})
+        async with server.inside(session) as guest:
             await guest.say("hello")
             last = (await guest.several("pose", 5))[-1]["seq"]
             (current_runner,) = server.app.server.sessions.running
@@ -286,7 +290,7 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
             assert following[0]["seq"] - last < 10, "the poses of the interruption are skipped"
             await guest.say("close")
             assert await guest.closed() == 1000
-        row = await server.app.database.read(sessions.get(begun["session_id"]))
+        row = await server.app.database.read(sessions.get(session["session_id"]))
         assert row.slice_at is not None
         assert row.ready_at is not None
         assert row.slice_at - row.ready_at >= 3_000_000
@@ -296,14 +300,14 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
 
 async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> None:
     async with running_session_server(tmp_path) as server:
-        begun = await server.begin()
-        async with server.inside(begun) as guest:
+        session = await server.begin()
+        async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
             await server.app.server.sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
-        assert (await server.told(begun))["reason"] == (None if left else "drained")
+        assert (await server.told(session))["reason"] == (None if left else "drained")
         assert await server.app.faults() == ()
 
 
@@ -313,8 +317,8 @@ async def test_minutes_are_charged_until_the_balance_is_spent(
     monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
     async with running_session_server(tmp_path) as server:
         app = server.app
-        begun = await server.begin()
-        async with server.inside(begun) as guest:
+        session = await server.begin()
+        async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.several("pose", 12)
             await guest.say("close")
@@ -322,7 +326,9 @@ async def test_minutes_are_charged_until_the_balance_is_spent(
         entries = await app.client.get("/api/account/ledger", headers=app.bearer)
         paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
         assert len(paid) >= 3
-        assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await server.told(begun))["cost"])
+        assert sum(float(entry["amount_usd"]) for entry in paid) == -float(
+            (await server.told(session))["cost"]
+        )
         account = await app.database.read(accounts.by_id(app.account.id))
         rest = ledger.LedgerEntry("test", "all but two slices")
         await app.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
@@ -338,20 +344,20 @@ async def test_killed_server_leaves_no_open_session(tmp_path: Path, paused: bool
     settings = {"SIXFOLD_SESSION_PAUSE_SECONDS": "0.5"} if paused else {}
     async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1", **settings) as server:
         key = {"Authorization": f"Bearer {server.key}"}
-        begun = (await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)).json
-        async with websockets.connect(begun["ws_url"]) as connection:
+        body = (await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)).json
+        async with websockets.connect(body["ws_url"]) as connection:
             await connection.send('{"type":"hello"}')
             async with asyncio.timeout(60):
                 while ('"paused"' if paused else '"pose"') not in str(await connection.recv())[:60]:
                     pass
         await server.kill()
         await server.restart()
-        path = f"/api/containers/sessions/{begun['session_id']}"
+        path = f"/api/containers/sessions/{body['session_id']}"
         response = (await server.call("GET", path, **key)).json
         remaining = backends.chosen_database() == "postgres"  # for its client, until the lease runs out
-        ended = ("idle" if paused else "ready", None, "0.00") if remaining else ("failed", "lost", "0.00")
-        assert (response["status"], response["reason"], response["cost"]) == ended
+        expected = ("idle" if paused else "ready", None, "0.00") if remaining else ("failed", "lost", "0.00")
+        assert (response["status"], response["reason"], response["cost"]) == expected
         status, faults = await server.command("ledger", "verify")
         assert status == 0, faults
         log = (tmp_path / "home.log").read_text()
-        assert begun["ws_url"].partition("token=")[2] not in log
+        assert body["ws_url"].partition("token=")[2] not in log

@@ -51,17 +51,17 @@ async def test_session_ending_during_an_outage_is_settled_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as server:
-        begun = await server.begin(input={"prompt": "walk"})
-        async with server.inside(begun) as guest:
+        session = await server.begin(input={"prompt": "walk"})
+        async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
             back = _out_of_reach(server, monkeypatch)
             await guest.say("close")
             await asyncio.sleep(1)
-            assert (await server.told(begun))["status"] in {"ready", "active", "idle"}
+            assert (await server.told(session))["status"] in {"ready", "active", "idle"}
             back()
             assert await guest.closed() == 1000
-        response = await server.told(begun)
+        response = await server.told(session)
         assert (response["status"], response["reason"]) == ("closed", "closed")
         assert float(response["cost"]) > 0
         assert (await server.app.balance())[1] == "0.00"
@@ -72,9 +72,9 @@ async def test_close_during_an_outage_returns_soon_and_ends_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as server:
-        begun = await server.begin(input={"prompt": "walk"})
-        path = f"/api/containers/sessions/{begun['session_id']}"
-        async with server.inside(begun) as guest:
+        session = await server.begin(input={"prompt": "walk"})
+        path = f"/api/containers/sessions/{session['session_id']}"
+        async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
             monkeypatch.setattr(session_service, "_CLOSE_SECONDS", 0.1)
@@ -97,8 +97,8 @@ async def test_session_opened_during_an_outage_starts_afterwards(
 ) -> None:
     async with running_session_server(tmp_path) as server:
         back = _out_of_reach(server, monkeypatch)
-        begun = await server.begin(input={"prompt": "walk"})
-        async with server.inside(begun) as guest:
+        session = await server.begin(input={"prompt": "walk"})
+        async with server.inside(session) as guest:
             await guest.say("hello")
             await asyncio.sleep(1)
             back()

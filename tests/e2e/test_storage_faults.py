@@ -32,9 +32,9 @@ async def test_full_disk_refuses_requests_and_recovers(tmp_path: Path) -> None:
         orders = [built.service.submit(built.order(extras={"n": n, "pad": "x" * 4000})) for n in range(60)]
         results = await asyncio.gather(*orders, return_exceptions=True)
         accepted = [result for result in results if isinstance(result, Prediction)]
-        refused = [result for result in results if isinstance(result, errors.StoreFailed)]
-        assert refused
-        assert len(accepted) + len(refused) == 60
+        failures = [result for result in results if isinstance(result, errors.StoreFailed)]
+        assert failures
+        assert len(accepted) + len(failures) == 60
         _limit_pages(built.database, 1_000_000)
         assert (await built.account()).held == len(accepted) * PRICE
         assert await built.faults() == ()

@@ -52,9 +52,9 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield result
 
 
-async def finished_training(app: AppFixture, **changed: Any) -> Any:
+async def finished_training(app: AppFixture, **changes: Any) -> Any:
     """Return a finished training prediction."""
-    answer = await app.client.post("/api/training", json={**BODY, **changed}, headers=app.bearer)
+    answer = await app.client.post("/api/training", json={**BODY, **changes}, headers=app.bearer)
     assert answer.status_code == 202, answer.text
     body = answer.json()
     assert body["service"] == "training"
@@ -74,16 +74,16 @@ async def generated_image(app: AppFixture, body: dict[str, Any]) -> bytes:
 
 @pytest.mark.weights
 async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -> None:
-    ended = await finished_training(app)
-    assert ended.state is PredictionState.SUCCEEDED, ended.error
+    prediction = await finished_training(app)
+    assert prediction.state is PredictionState.SUCCEEDED, prediction.error
     await app.until("4.00", "0.00")
-    response = await app.client.get(f"/api/containers/predictions/{ended.id}", headers=app.bearer)
+    response = await app.client.get(f"/api/containers/predictions/{prediction.id}", headers=app.bearer)
     output = response.json()["output"]
     assert output["name"] == "glow"
     assert output["loss"][-1] < output["loss"][0]
     assert (await app.client.get(output["adapter"]["url"])).status_code == 200
-    listed = (await app.client.get("/api/services", headers=app.bearer)).json()["services"]
-    (row,) = [each for each in listed if each["service"] == "custom:glow"]
+    services = (await app.client.get("/api/services", headers=app.bearer)).json()["services"]
+    (row,) = [each for each in services if each["service"] == "custom:glow"]
     assert row["available"]
     assert await generated_image(app, DRAWN) != await generated_image(app, {**DRAWN, "service": "ra2"})
     await app.until("3.92", "0.00")
@@ -99,8 +99,8 @@ async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -
 async def test_failed_training_is_free_and_creates_no_model(app: AppFixture) -> None:
     flux = app.settings.data_dir / "weights" / "image" / "tiny"
     (flux / "model_index.json").unlink()
-    ended = await finished_training(app)
-    assert ended.state is PredictionState.FAILED
+    prediction = await finished_training(app)
+    assert prediction.state is PredictionState.FAILED
     await app.until("5.00", "0.00")
     answer = await app.client.post("/api/service", json=DRAWN, headers=app.bearer)
     assert answer.status_code == 404

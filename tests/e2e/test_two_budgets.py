@@ -156,7 +156,7 @@ async def _rates_are_one(budget_servers: BudgetServers) -> None:
 async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_servers: BudgetServers) -> None:
     budget = 75_000
     key = await budget_servers.limited(Scope(budget_day=budget, budget_month=budget))
-    waiting = [
+    pending_orders = [
         make(number % 9 + 1) for number in range(8) for make in (image_call, chat_call, queued_chat_call)
     ]
     most, cost, sold = 0, 0, 1
@@ -169,17 +169,19 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_serv
 
     watching = asyncio.create_task(watch())
     while sold:  # what one round refused may fit in the next, which begins when nothing is held
-        answers = await budget_servers.ask(key, waiting)
-        refused = [answer.json for answer in answers if answer.status >= 400]
-        kinds = {str(response.get("code") or response["error"]["code"]) for response in refused}
-        assert kinds <= {"budget_exceeded"}, refused
+        answers = await budget_servers.ask(key, pending_orders)
+        errors = [answer.json for answer in answers if answer.status >= 400]
+        kinds = {str(response.get("code") or response["error"]["code"]) for response in errors}
+        assert kinds <= {"budget_exceeded"}, errors
         accepted = [answer for answer in answers if answer.status < 400]
         cost += sum(await asyncio.gather(*map(budget_servers.cost, accepted)))
-        waiting = [order for order, answer in zip(waiting, answers, strict=True) if answer.status >= 400]
+        pending_orders = [
+            order for order, answer in zip(pending_orders, answers, strict=True) if answer.status >= 400
+        ]
         sold = len(accepted)
         await budget_servers.settled(key, cost)
     watching.cancel()
-    assert image_call(1)[0] in {path for path, _ in waiting}
+    assert image_call(1)[0] in {path for path, _ in pending_orders}
     assert budget - IMAGE_PRICE < cost <= budget
     assert most <= budget
 

@@ -51,8 +51,8 @@ async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> No
         answers = await asyncio.gather(*requests)
         assert {answer.status for answer in answers} == {202}
         assert len({answer.body for answer in answers}) == 1
-        ended = await second.ended(answers[0].json["status_url"])
-        assert ended == "completed"
+        state = await second.ended(answers[0].json["status_url"])
+        assert state == "completed"
         assert await _balance(second) == ("9.993", "0.00")
 
 
@@ -91,12 +91,12 @@ async def test_session_follows_its_socket_and_survives_a_server(tmp_path: Path) 
         path = f"/api/containers/sessions/{session['session_id']}"
         async with enter(second, session) as guest:
             await guest.say("hello")
-            seen = [pose["seq"] for pose in await guest.several("pose", 60)]
+            sequence = [pose["seq"] for pose in await guest.several("pose", 60)]
             await second.kill()
         async with enter(first, session, session["resume_token"]) as guest:
-            await guest.say("hello", last_seq=seen[-1])
-            seen += [pose["seq"] for pose in await guest.several("pose", 30)]
-            assert seen == list(range(seen[0], seen[0] + len(seen)))
+            await guest.say("hello", last_seq=sequence[-1])
+            sequence += [pose["seq"] for pose in await guest.several("pose", 30)]
+            assert sequence == list(range(sequence[0], sequence[0] + len(sequence)))
             await second.restart()
             closed = (await second.call("DELETE", path, **bearer)).json
             assert (closed["status"], closed["reason"]) == ("closed", "closed")

@@ -94,7 +94,9 @@ class Bedrock:
         return await self._refusal(request) or JSONResponse({"modelSummaries": _SUMMARIES})
 
     async def profiles(self, request: Request) -> Response:
-        rows = [{"inferenceProfileId": f"{place}.{MODEL}", "status": "ACTIVE"} for place in ("eu", "global")]
+        rows = [
+            {"inferenceProfileId": f"{region}.{MODEL}", "status": "ACTIVE"} for region in ("eu", "global")
+        ]
         return await self._refusal(request) or JSONResponse({"inferenceProfileSummaries": rows})
 
     async def converse(self, request: Request) -> Response:
@@ -208,10 +210,12 @@ def _is_authentic(request: Request, body: bytes) -> bool:
     query = request.scope["query_string"].decode()
     url = f"http://{request.headers['host']}{request.scope['raw_path'].decode()}{'?' if query else ''}{query}"
     headers = {name: request.headers[name] for name in matched[2].split(";")}
-    again = AWSRequest(request.method, url, headers=headers, data=body)
-    again.context["timestamp"] = request.headers["x-amz-date"]
+    signed_request = AWSRequest(request.method, url, headers=headers, data=body)
+    signed_request.context["timestamp"] = request.headers["x-amz-date"]
     auth = SigV4Auth(Credentials(ACCESS_KEY, SECRET), service, region)
-    signature = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
+    signature = auth.signature(
+        auth.string_to_sign(signed_request, auth.canonical_request(signed_request)), signed_request
+    )
     token = request.headers.get("x-amz-security-token", TOKEN)
     return (access_key, service, signature, token) == (ACCESS_KEY, "bedrock", matched[3], TOKEN)
 

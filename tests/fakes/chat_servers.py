@@ -344,8 +344,8 @@ def _chat_chunks(shared: dict[str, Any], reply: dict[str, Any], usage: dict[str,
     events += [chunk({"content": piece}) for piece in re.findall(r"\s*\S+", reply["text"] or "")]
     for call in reply["calls"]:
         function = call["function"]
-        begun = {**call, "index": 0, "function": {"name": function["name"], "arguments": ""}}
-        events.append(chunk({"tool_calls": [begun]}))
+        call_start = {**call, "index": 0, "function": {"name": function["name"], "arguments": ""}}
+        events.append(chunk({"tool_calls": [call_start]}))
         half = len(function["arguments"]) // 2
         for part in (function["arguments"][:half], function["arguments"][half:]):
             events.append(chunk({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}))

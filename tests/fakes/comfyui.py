@@ -259,9 +259,9 @@ class Comfy:
             self.pending = [item for item in self.pending if item.prompt_id not in gone]
             self.changed.set()
             return Response()
-        running = [self.running.listed()] if self.running else []
+        running_entries = [self.running.listed()] if self.running else []
         return JSONResponse(
-            {"queue_running": running, "queue_pending": [item.listed() for item in self.pending]}
+            {"queue_running": running_entries, "queue_pending": [item.listed() for item in self.pending]}
         )
 
     async def _interrupt(self, request: Request) -> Response:
@@ -398,7 +398,7 @@ class _Run:
             response.pop("prompt_id")
         await self._comfy._tell(self._item.extra["client_id"], kind, response)
 
-    async def step(self, done: int, of: int) -> None:
+    async def step(self, step_number: int, of: int) -> None:
         class_type = self.prompt[self._node]["class_type"]
         hold = self._comfy._holds.pop(class_type, None)
         if hold is not None:
@@ -407,9 +407,9 @@ class _Run:
         await asyncio.sleep(0)  # others have their turn, as they do while a GPU computes
         if self._item.interrupted:
             raise _Stopped
-        await self.tell("progress", {"value": done, "max": of, "node": self._node})
+        await self.tell("progress", {"value": step_number, "max": of, "node": self._node})
         if not self._comfy.old:
-            state = {self._node: {"value": done, "max": of, "state": "running", "node_id": self._node}}
+            state = {self._node: {"value": step_number, "max": of, "state": "running", "node_id": self._node}}
             await self.tell("progress_state", {"nodes": state})
         if self._item.extra.get("preview_method") == "auto":
             await self.send(comfyui_nodes.PREVIEW)

@@ -54,7 +54,7 @@ PREVIEW = _preview_message()
 class Running(Protocol):
     """The server's functions for a running node."""
 
-    async def step(self, done: int, of: int) -> None:
+    async def step(self, step_number: int, of: int) -> None:
         """Report the progress; raises when the run was interrupted."""
         ...
 
@@ -290,10 +290,10 @@ async def _sample(run: Running, **inputs: Any) -> tuple[Any, ...]:
     key = [int(inputs["seed"]), zlib.crc32(" ".join(messages).encode()), int(inputs["steps"])]
     if len(latent.places) > run.memory:
         raise MemoryError("Allocation on device 0 would exceed allowed memory. (out of memory)")
-    for done in range(inputs["steps"]):
-        await run.step(done + 1, inputs["steps"])
+    for step in range(inputs["steps"]):
+        await run.step(step + 1, inputs["steps"])
     size = latent.pixels.shape[1:3]
-    fields = [_soft(np.random.default_rng([*key, place]), size) for place in latent.places]
+    fields = [_soft(np.random.default_rng([*key, position]), size) for position in latent.places]
     share: Any = np.float32(inputs["denoise"])
     if latent.mask is not None:
         share = share * latent.mask[None, ..., None]

@@ -165,8 +165,8 @@ async def _sample(run: Any, **inputs: Any) -> tuple[Any, ...]:
 
 async def sampled(run: Any, reel: Reel, seed: int, steps: int) -> Floats:
     """Return the frames of a video: its still image or a color of the seed, increasingly bright."""
-    for done in range(steps):
-        await run.step(done + 1, steps)
+    for step in range(steps):
+        await run.step(step + 1, steps)
     height, width = reel.size
     first = np.random.default_rng(seed).uniform(0, 0.2, (1, 1, 3)) * np.ones((height, width, 1))
     if reel.first is not None:

@@ -177,15 +177,15 @@ class Fal:
         logs = [
             {"message": "drawing", "level": "INFO", "source": "USER", "timestamp": "2026-11-20T00:00:00Z"}
         ]
-        visible: dict[str, Any] = {"request_id": job.id, "response_url": self._at(job)}
+        document: dict[str, Any] = {"request_id": job.id, "response_url": self._at(job)}
         if job.looks == 1 and self.looks_until_done > 1:
-            return JSONResponse({"status": "IN_QUEUE", "queue_position": 1, **visible}, 202)
+            return JSONResponse({"status": "IN_QUEUE", "queue_position": 1, **document}, 202)
         if not self.ends or job.looks < self.looks_until_done:
-            return JSONResponse({"status": "IN_PROGRESS", "logs": logs, **visible}, 202)
-        done = {"status": "COMPLETED", "logs": logs, "metrics": {"inference_time": 0.7}, **visible}
+            return JSONResponse({"status": "IN_PROGRESS", "logs": logs, **document}, 202)
+        completed_body = {"status": "COMPLETED", "logs": logs, "metrics": {"inference_time": 0.7}, **document}
         if self.failure:
-            done["error"], done["error_type"] = "Request failed", "internal_error"
-        return JSONResponse(done)
+            completed_body["error"], completed_body["error_type"] = "Request failed", "internal_error"
+        return JSONResponse(completed_body)
 
     def _at(self, job: Job) -> str:
         return f"{self.url}/{'/'.join(job.model.split('/')[:2])}/requests/{job.id}"

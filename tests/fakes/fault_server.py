@@ -56,8 +56,8 @@ class Faults:
         """Return the response of a fault, or None if the step should succeed."""
         self.seen.append(ReceivedRequest(step, request.url.path, dict(request.headers), document))
         self.event(step).set()
-        waiting = self.by_step.get(step, [])
-        return await waiting.pop(0)(request) if waiting else None
+        faults = self.by_step.get(step, [])
+        return await faults.pop(0)(request) if faults else None
 
     def steps(self, step: str) -> list[ReceivedRequest]:
         return [request for request in self.seen if request.step == step]

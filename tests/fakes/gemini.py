@@ -110,8 +110,8 @@ class Gemini:
         if refusal is not None:
             return refusal
         assert request.query_params["alt"] == "sse"
-        whole = self._reply(request, document)
-        candidates = whole.pop("candidates", [])
+        reply = self._reply(request, document)
+        candidates = reply.pop("candidates", [])
         events: list[dict[str, Any]] = []
         for part in candidates[0]["content"]["parts"] if candidates else ():
             pieces = re.findall(r"\s?\S+", part["text"]) if "text" in part else [""]
@@ -121,7 +121,7 @@ class Gemini:
         if candidates:
             end = {"content": {"role": "model", "parts": [{"text": ""}]}, "index": 0}
             events.append({"candidates": [{**end, "finishReason": candidates[0]["finishReason"]}]})
-        events = [{**event, **whole} for event in events] or [whole]
+        events = [{**event, **reply} for event in events] or [reply]
 
         async def pieces_of() -> AsyncIterator[bytes]:
             for event in events[: len(events) // 2] if self.mode == "truncate" else events:

@@ -74,10 +74,10 @@ class GradioServer:
             self.config["components"].append({"id": number, "type": kind, "props": {"label": label}})
         function["outputs"] = list(numbers)
         described = self.info["named_endpoints"]["/generate_image"]
-        visible = [each for each in outputs if each[0] != "state"]
-        described["returns"] = [{"label": label, "component": kind.title()} for kind, label, _ in visible]
-        [ended] = [each for each in self.runs["a fox"] if each["msg"] == "process_completed"]
-        ended["output"]["data"] = [value for _, _, value in outputs]
+        values = [each for each in outputs if each[0] != "state"]
+        described["returns"] = [{"label": label, "component": kind.title()} for kind, label, _ in values]
+        [completed_event] = [each for each in self.runs["a fox"] if each["msg"] == "process_completed"]
+        completed_event["output"]["data"] = [value for _, _, value in outputs]
 
     def image(self) -> dict[str, Any]:
         """Return an image as the value of an output."""

@@ -189,8 +189,8 @@ def lm_studio(*rows: tuple[str, str, str]) -> LocalModels:
         {"id": name, "object": "model", "type": kind, "state": state, "arch": "x"}
         for name, kind, state in rows
     ]
-    listed = openai_list(*(name for name, _, _ in rows))
-    return LocalModels({"/v1/models": listed, "/api/v0/models": {"object": "list", "data": native}})
+    models = openai_list(*(name for name, _, _ in rows))
+    return LocalModels({"/v1/models": models, "/api/v0/models": {"object": "list", "data": native}})
 
 
 def sglang(name: str, **info: Any) -> LocalModels:
@@ -203,8 +203,8 @@ def sglang(name: str, **info: Any) -> LocalModels:
 
 
 def vllm(*names: str) -> LocalModels:
-    listed = openai_list(*names, owned_by="vllm", max_model_len=4096)
-    return LocalModels({"/version": {"version": "0.16.0"}, "/v1/models": listed})
+    models = openai_list(*names, owned_by="vllm", max_model_len=4096)
+    return LocalModels({"/version": {"version": "0.16.0"}, "/v1/models": models})
 
 
 def llama_cpp(name: str, *, vision: bool) -> LocalModels:
@@ -213,8 +213,8 @@ def llama_cpp(name: str, *, vision: bool) -> LocalModels:
         "model_path": name,
         "modalities": {"vision": vision, "audio": False},
     }
-    listed = {**openai_list(name, owned_by="llamacpp"), "models": [{"name": name}]}
-    return LocalModels({"/props": props, "/v1/models": listed})
+    models = {**openai_list(name, owned_by="llamacpp"), "models": [{"name": name}]}
+    return LocalModels({"/props": props, "/v1/models": models})
 
 
 def llama_swap(*names: str, running: tuple[str, ...] = ()) -> LocalModels:

@@ -184,8 +184,8 @@ class OpenAI:
 def _authorize(request: Request) -> None:
     key = request.headers.get("authorization", "").removeprefix("Bearer ")
     if key != KEY:
-        visible = f"{key[:8]}{'*' * 8}{key[-4:]}"
-        message = f"Incorrect API key provided: {visible}. You can find your API key at https://platform.openai.com."
+        masked_key = f"{key[:8]}{'*' * 8}{key[-4:]}"
+        message = f"Incorrect API key provided: {masked_key}. You can find your API key at https://platform.openai.com."
         raise Refused(401, message, code="invalid_api_key")
 
 

@@ -281,7 +281,7 @@ class Replicate:
             return image.size
 
     def _shown(self, job: Job) -> dict[str, Any]:
-        ended = job.status in {"succeeded", "failed", "canceled"}
+        is_final = job.status in {"succeeded", "failed", "canceled"}
         address = f"{self.url}/predictions/{job.id}"
         return {
             "id": job.id,
@@ -294,7 +294,7 @@ class Replicate:
             "error": self.error or None if job.status == "failed" else None,
             "status": job.status,
             "created_at": "2026-11-20T20:00:00.000Z",
-            "metrics": {"predict_time": 1.25} if ended else {},
+            "metrics": {"predict_time": 1.25} if is_final else {},
             "urls": {"get": address, "cancel": f"{address}/cancel"},
         }
 

@@ -73,9 +73,9 @@ class SayingServer:
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
             for piece in self._pieces()
         ]
-        ended = {"stop_reason": "end_turn", "stop_sequence": None}
+        delta = {"stop_reason": "end_turn", "stop_sequence": None}
         events += [{"type": "content_block_stop", "index": 0}]
-        events += [{"type": "message_delta", "delta": ended, "usage": _USAGE}, {"type": "message_stop"}]
+        events += [{"type": "message_delta", "delta": delta, "usage": _USAGE}, {"type": "message_stop"}]
         return _events(events)
 
     async def count(self, request: Request) -> Response:
@@ -90,17 +90,17 @@ class SayingServer:
         answer |= {"parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}
         if not (await self._take(request)).get("stream"):
             return JSONResponse(answer)
-        place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+        position = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
         events: list[dict[str, Any]] = [
             {"type": "response.created", "response": {**answer, "output": [], "usage": None}},
             {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
-            {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
+            {"type": "response.content_part.added", **position, "part": {**part, "text": ""}},
         ]
         events += [
-            {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []}
+            {"type": "response.output_text.delta", **position, "delta": piece, "logprobs": []}
             for piece in self._pieces()
         ]
-        events += [{"type": "response.output_text.done", **place, "text": self.says, "logprobs": []}]
+        events += [{"type": "response.output_text.done", **position, "text": self.says, "logprobs": []}]
         events += [{"type": "response.completed", "response": answer}]
         return _events([{**event, "sequence_number": index} for index, event in enumerate(events)])
 

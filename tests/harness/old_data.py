@@ -48,7 +48,7 @@ def make(folder: Path, dialect: str, schema: int) -> None:
 
 def _rows(schema: int) -> Iterator[tuple[str, Row]]:
     now = time.time_ns() // 1000
-    held = PRICE + SLICE * (schema >= SESSIONS_SINCE)
+    hold_amount = PRICE + SLICE * (schema >= SESSIONS_SINCE)
     for name, kind, posted in (
         ("world", "system", -CREDIT),
         ("revenue", "system", PRICE),
@@ -56,7 +56,7 @@ def _rows(schema: int) -> Iterator[tuple[str, Row]]:
     ):
         own = name == ACCOUNT
         row = {"id": name, "kind": kind, "posted": posted, "can_go_negative": int(not own), "created_at": 0}
-        yield "account", {**row, "email": "ann@example.com" if own else None, "held": held * own}
+        yield "account", {**row, "email": "ann@example.com" if own else None, "held": hold_amount * own}
     yield "hold", _hold(DONE, PRICE, now, captured=True)
     yield "hold", _hold(QUEUED, PRICE, now)
     yield "transfer", _transfer("txn_old", "world", ACCOUNT, CREDIT, now)
@@ -78,9 +78,9 @@ def _rows(schema: int) -> Iterator[tuple[str, Row]]:
 
 
 def _hold(name: str, amount: int, now: int, *, captured: bool = False) -> Row:
-    state, ended = ("captured", now) if captured else ("pending", None)
+    state, ended_at = ("captured", now) if captured else ("pending", None)
     row = {"id": name, "account_id": ACCOUNT, "amount": amount, "captured": amount * captured, "state": state}
-    return {**row, "created_at": now - HOUR_US, "ended_at": ended}
+    return {**row, "created_at": now - HOUR_US, "ended_at": ended_at}
 
 
 def _transfer(name: str, debit: str, credit: str, amount: int, now: int) -> Row:

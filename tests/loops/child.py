@@ -30,9 +30,9 @@ class Meter:
         self._run: Callable[[asyncio.Handle], None] = vars(asyncio.Handle)["_run"]
 
     def run(self, handle: asyncio.Handle) -> None:
-        begun = time.thread_time()
+        start = time.thread_time()
         self._run(handle)
-        seconds = time.thread_time() - begun
+        seconds = time.thread_time() - start
         if seconds > LAYOUT.unpack_from(self._memory)[0]:
             LAYOUT.pack_into(self._memory, 0, seconds)
 

@@ -18,10 +18,10 @@ def probe(port: int, path: str, end_event: threading.Event) -> float:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     longest = 0.0
     while not end_event.wait(INTERVAL_SECONDS):
-        begun = time.monotonic()
+        start = time.monotonic()
         connection.request("GET", path)
         connection.getresponse().read()
-        longest = max(longest, time.monotonic() - begun)
+        longest = max(longest, time.monotonic() - start)
     return longest
 
 

@@ -84,8 +84,8 @@ async def log(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
 async def progress(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
     """Report three steps of progress."""
     del inputs
-    for done in (0, 50, 100):
-        call.progress(done, 100)
+    for percent in (0, 50, 100):
+        call.progress(percent, 100)
         # The suite requires separate times.
         await asyncio.sleep(0.05)
     return ToolOutcome({}, (text("Done."),))
@@ -279,13 +279,13 @@ async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
         case "test_prompt_with_arguments":
             content = [text(f"Prompt with arguments: arg1='{inputs['arg1']}', arg2='{inputs['arg2']}'")]
         case "test_prompt_with_embedded_resource":
-            visible = {
+            message = {
                 "uri": inputs["resourceUri"],
                 "mimeType": "text/plain",
                 "text": "Embedded resource content for testing.",
             }
             content = [
-                {"type": "resource", "resource": visible},
+                {"type": "resource", "resource": message},
                 text("Please process the embedded resource above."),
             ]
         case "test_prompt_with_image":

@@ -38,8 +38,8 @@ async def test_run_returns_an_image_at_the_quoted_cost(app: AppFixture, agent: A
     values = result["structuredContent"]
     assert (values["status"], values["cost_usd"]) == ("succeeded", "0.04")
     assert await app.balance() == ("4.96", "0.00")
-    again = await agent.call("prediction", id=values["id"])
-    assert again["status"] == "succeeded"
+    second_result = await agent.call("prediction", id=values["id"])
+    assert second_result["status"] == "succeeded"
     assert [row["id"] for row in (await agent.call("prediction"))["predictions"]] == [values["id"]]
 
 
@@ -113,9 +113,9 @@ async def test_run_without_credit_is_refused_with_the_reason(app: AppFixture) ->
 
 
 async def test_inputs_of_a_model_are_a_json_schema(agent: Agent) -> None:
-    listed = (await agent.call("models"))["models"]
-    assert {"model", "title", "description", "makes", "inputs"} == set(listed[0])
-    for row in listed:
+    result = (await agent.call("models"))["models"]
+    assert {"model", "title", "description", "makes", "inputs"} == set(result[0])
+    for row in result:
         schema = (await agent.call("models", model=row["model"]))["input_schema"]
         assert {name.rstrip("*") for name in row["inputs"]} == set(schema["properties"])
         assert {name.rstrip("*") for name in row["inputs"] if name.endswith("*")} == set(schema["required"])
@@ -176,8 +176,8 @@ async def test_custom_model_is_available_to_its_owner_only(app: AppFixture, agen
     await app.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
     stranger = Agent(app, app.other)
     for client, sees in ((agent, True), (stranger, False)):
-        listed = {each["model"] for each in (await client.call("models"))["models"]}
-        assert ("custom:mine" in listed) is sees
+        names = {each["model"] for each in (await client.call("models"))["models"]}
+        assert ("custom:mine" in names) is sees
     assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
     assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"
     for tool in ("quote", "run"):
@@ -193,8 +193,8 @@ async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:
         text = await agent.call("run", model="chat", input=request)
         assert (text["data"], text["engine"]) == ({"value": "word word word"}, "relay")
         assert 0 < float(text["cost_usd"]) <= float(quote["cost_usd"])
-        seen = await agent.call("run", model="vision", input={**request, "image_url": PIXEL})
-        assert seen["status"] == "succeeded"
+        result = await agent.call("run", model="vision", input={**request, "image_url": PIXEL})
+        assert result["status"] == "succeeded"
         assert "image" in str(gateway.acme.seen[-1])
         assert "prompt" in await agent.refused("run", model="chat", input={})
         assert [call["face"] for call in await gateway.settled(2)] == ["hosting", "hosting"]

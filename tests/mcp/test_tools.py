@@ -331,9 +331,9 @@ async def test_agent_writes_links_tags_searches_and_restores(agent: Agent) -> No
     assert "send the version" in await agent.refused("restore", slug="people/ann")
     await agent.call("delete", slug="people/ann")
     assert (await agent.call("restore", slug="people/ann", version=1))["created"] is True
-    seen = await agent.call("inspect")
-    assert seen["pages"] == 2
-    assert {row["name"] for row in seen["types"]} == {"company", "person"}
+    call_result = await agent.call("inspect")
+    assert call_result["pages"] == 2
+    assert {row["name"] for row in call_result["types"]} == {"company", "person"}
 
 
 async def test_lost_update_is_refused_with_the_remedy(agent: Agent) -> None:

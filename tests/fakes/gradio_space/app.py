@@ -98,11 +98,11 @@ def painting() -> Any:
             gr.Checkbox(label="Flip"),
             gr.Image(type="filepath", label="Picture"),
         ]
-        seen = gr.State(0)
+        state = gr.State(0)
         result = gr.Image(label="Result", format="png")
         count = gr.Number(label="Seen", precision=0)
         button = gr.Button()
-        button.click(paint, [*inputs, seen], [result, count, seen], api_name="paint")
+        button.click(paint, [*inputs, state], [result, count, state], api_name="paint")
         gr.Button().click(lambda words: words, inputs[:1], gr.Textbox(), api_name="echo")
     return app.queue()
 

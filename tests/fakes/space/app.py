@@ -57,8 +57,8 @@ class Gradio(BaseHTTPRequestHandler):
         elif self.path.startswith("/gradio_api/queue/data"):
             MADE.write_text(attempt(Gradio.words))
             file = {"path": str(MADE), "orig_name": "made.txt", "meta": {"_type": "gradio.FileData"}}
-            ended = {"msg": "process_completed", "success": True, "output": {"data": [file]}}
-            self.tell(b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in (ended,)))
+            completed_event = {"msg": "process_completed", "success": True, "output": {"data": [file]}}
+            self.tell(b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in (completed_event,)))
         elif self.path == f"/gradio_api/file={MADE}":
             self.tell(MADE.read_bytes(), "text/plain")
         else:

@@ -50,4 +50,4 @@ def places(name: str) -> Transaction[set[str]]:
         "share": shared.shares,
         "reply": (yield from idempotency.find(name)),
     }
-    return {place for place, result in results.items() if result}
+    return {location for location, result in results.items() if result}

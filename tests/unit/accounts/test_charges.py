@@ -106,5 +106,5 @@ def test_limit_of_an_older_row_is_read() -> None:
 
 @pytest.mark.parametrize("stored", [None, charges.NOTHING])
 def test_row_without_lines_shows_no_sum_or_zero(stored: str | None) -> None:
-    visible: Any = charges.to_json(charges.decode(stored))
-    assert visible == (None if stored is None else {"amount_usd": "0.00", "sum": "0.00 USD", "lines": []})
+    document: Any = charges.to_json(charges.decode(stored))
+    assert document == (None if stored is None else {"amount_usd": "0.00", "sum": "0.00 USD", "lines": []})

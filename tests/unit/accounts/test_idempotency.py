@@ -80,6 +80,6 @@ async def test_store_that_ignores_key_conflicts_is_detected(
 def test_key_applies_to_one_account_method_and_path() -> None:
     requests = ("acct_1", "POST", "/api/ra1", "key")
     others = [
-        (*requests[:place], f"{requests[place]}2", *requests[place + 1 :]) for place in range(len(requests))
+        (*requests[:index], f"{requests[index]}2", *requests[index + 1 :]) for index in range(len(requests))
     ]
     assert len({idempotency.scope_id(*each) for each in (requests, *others)}) == 5

@@ -61,8 +61,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stack = AsyncExitStack()
         self.folder = tempfile.TemporaryDirectory()
-        opened = self.stack.enter_async_context(databases.OPENERS[self.backend](Path(self.folder.name), None))
-        self.database: Database = self.loop.run_until_complete(opened)
+        opener = self.stack.enter_async_context(databases.OPENERS[self.backend](Path(self.folder.name), None))
+        self.database: Database = self.loop.run_until_complete(opener)
         if self.mutant is not None:
             self.mutant(self.database)
         self.names = itertools.count()
@@ -82,8 +82,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.posted[account.id] = account.posted
 
     def available(self, account_id: str) -> int:
-        held = sum(amount for owner, amount in self.pending.values() if owner == account_id)
-        return self.posted[account_id] - held
+        hold_total = sum(amount for owner, amount in self.pending.values() if owner == account_id)
+        return self.posted[account_id] - hold_total
 
     @rule(which=st.integers(0, 1), amount=AMOUNTS)
     def deposit(self, which: int, amount: int) -> None:
@@ -105,16 +105,16 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(name=holds, share=st.sampled_from([0.0, 0.3, 1.0, 1.1]))
     def capture(self, name: str, share: float) -> None:
-        owner, held = self.pending.get(name, ("", 0))
-        amount = max(1, round(held * share)) if share else 0
-        if not owner or amount > held:
+        owner, hold_amount = self.pending.get(name, ("", 0))
+        amount = max(1, round(hold_amount * share)) if share else 0
+        if not owner or amount > hold_amount:
             with pytest.raises(ledger.LedgerError):
                 self.write(ledger.capture(name, amount, ENTRY))
             return
         self.write(ledger.capture(name, amount, ENTRY))
         self.posted[owner] -= amount
         del self.pending[name]
-        self.ended = (name, owner, held)
+        self.ended = (name, owner, hold_amount)
 
     @rule(name=holds)
     def release(self, name: str) -> None:
@@ -181,10 +181,10 @@ class SeveralMachine(LedgerMachine):
 
     @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())
     def capture_several(self, shares: list[float], again: bool) -> None:
-        held = [(name, *self.pending[name]) for name in list(self.pending)[: len(shares)]]
+        holds = [(name, *self.pending[name]) for name in list(self.pending)[: len(shares)]]
         parts = [
             (name, owner, max(1, round(amount * share)) if share else 0, amount)
-            for (name, owner, amount), share in zip(held, shares, strict=False)
+            for (name, owner, amount), share in zip(holds, shares, strict=False)
         ]
         charges = [
             ledger_batches.Capture(owner, name, amount, part, ENTRY) for name, owner, part, amount in parts
@@ -303,34 +303,34 @@ class PartsMachine(LedgerMachine):
         return name
 
     @rule(whole=wholes)
-    def order_part(self, whole: str) -> None:
-        if whole in self.open:
-            account_id, part = self.open[whole][0], f"part{next(self.names)}"
-            self._succeed(part, account_id, self._accept(part, account_id, whole, 1))
-            self.parts[whole].append(part)
+    def order_part(self, parent: str) -> None:
+        if parent in self.open:
+            account_id, part = self.open[parent][0], f"part{next(self.names)}"
+            self._succeed(part, account_id, self._accept(part, account_id, parent, 1))
+            self.parts[parent].append(part)
 
     @rule(whole=wholes, paid=st.booleans())
-    def end(self, whole: str, paid: bool) -> None:
-        if whole not in self.open:
+    def end(self, parent: str, paid: bool) -> None:
+        if parent not in self.open:
             return
-        account_id, amount = self.open.pop(whole)
+        account_id, amount = self.open.pop(parent)
         if paid:
-            self._succeed(whole, account_id, 1)
+            self._succeed(parent, account_id, 1)
             self.posted[account_id] -= amount
-            self.paid.add(whole)
+            self.paid.add(parent)
         else:
-            self.write(predictions.fail(whole, 1, predictions.FailureRecord("failed", "test")))
-        del self.pending[whole]
+            self.write(predictions.fail(parent, 1, predictions.FailureRecord("failed", "test")))
+        del self.pending[parent]
 
     @invariant()
     def parts_are_readable_once_they_are_paid(self) -> None:
-        for whole, parts in self.parts.items():
+        for parent, parts in self.parts.items():
             for part in parts:
                 remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(part)))
                 named = self.loop.run_until_complete(
                     self.database.read(many("media_by_name", name=f"{part}.png"))
                 )
-                assert (remaining.output is not None) == bool(named) == (whole in self.paid)
+                assert (remaining.output is not None) == bool(named) == (parent in self.paid)
 
 
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:

@@ -215,10 +215,10 @@ async def left(database: Database, account_id: str) -> int:
 def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     """Return a database that all orders of events share, and its event loop."""
     loop = asyncio.new_event_loop()
-    opened = databases.OPENERS[request.param](tmp_path_factory.mktemp("payments"), None)
-    database = loop.run_until_complete(opened.__aenter__())
+    context = databases.OPENERS[request.param](tmp_path_factory.mktemp("payments"), None)
+    database = loop.run_until_complete(context.__aenter__())
     yield lambda work: loop.run_until_complete(work(database))
-    loop.run_until_complete(opened.__aexit__(None, None, None))
+    loop.run_until_complete(context.__aexit__(None, None, None))
     backends.forget()
     loop.close()
 

@@ -53,17 +53,17 @@ def table() -> PriceTable:
     return app_catalog.price_table(Settings())
 
 
-@pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
+@pytest.mark.parametrize(("name", "quantity", "variant", "cost", "cents"), CONTRACT)
 def test_price_equals_that_of_the_contract(
-    table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, shown: int
+    table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, cents: int
 ) -> None:
     price = table[name].price(quantity, variant)
-    assert (price.cost, price.credits) == (cost, shown)
+    assert (price.cost, price.credits) == (cost, cents)
 
 
-@pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
+@pytest.mark.parametrize(("name", "quantity", "variant", "cost", "cents"), CONTRACT)
 async def test_charge_reduces_the_balance_by_exactly_the_price(
-    tmp_path: Path, table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, shown: int
+    tmp_path: Path, table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, cents: int
 ) -> None:
     price = table[name].price(quantity, variant)
 
@@ -76,7 +76,7 @@ async def test_charge_reduces_the_balance_by_exactly_the_price(
         await database.write(spend(account.id))
         left = await database.read(accounts.by_id(account.id))
         assert left.posted == 10_000_000 - money.parse_usd(cost)
-        assert shown == price.credits
+        assert cents == price.credits
 
 
 def test_every_price_of_the_table_is_tested(table: PriceTable) -> None:

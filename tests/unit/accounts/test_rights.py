@@ -117,9 +117,11 @@ async def test_upgrade_gives_older_keys_no_further_rights(tmp_path: Path, backen
                 result = await database.read(keys.authenticate(prefix + name))
                 assert (prefix + name, result.rights) == (prefix + name, expected)
                 assert result.authentication == ("oauth" if name.startswith("program-") else "key")
-        listed = {row["id"]: keys.rights_of(row) for row in await database.read(keys.of_account("customer"))}
-        assert listed["old-service"] == listed["new-service"] == Rights.RUN
-        assert listed["new-program-memory.read"] == Rights.MEMORY_READ
+        rights_by_key = {
+            row["id"]: keys.rights_of(row) for row in await database.read(keys.of_account("customer"))
+        }
+        assert rights_by_key["old-service"] == rights_by_key["new-service"] == Rights.RUN
+        assert rights_by_key["new-program-memory.read"] == Rights.MEMORY_READ
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
@@ -147,7 +149,7 @@ async def test_upgrade_encrypts_webhook_secrets_without_changing_them(tmp_path: 
 async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
     async with databases.running_database(None, tmp_path) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
-        refused = [
+        refused_limits = [
             (Scope(services=("ra1",)), Rights.ACCOUNT_MANAGE, "account.manage"),
             (Scope(budget_day=1), rights.STANDARD, "account.manage"),
             (Scope(budget_month=1), Rights.OPERATE, "operate"),
@@ -156,7 +158,7 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
             (None, rights.ALL, "operate"),
             (None, rights.NONE, "must have at least one of the rights"),
         ]
-        for scope, granted, named in refused:
+        for scope, granted, named in refused_limits:
             with pytest.raises(errors.BadRequest, match=named):
                 await database.write(keys.create(ada, scope, granted=granted))
         assert await database.read(keys.of_account(ada)) == ()

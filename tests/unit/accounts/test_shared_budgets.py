@@ -101,17 +101,17 @@ async def test_fifty_calls_at_once_stay_within_the_teams_budget(lab: Lab) -> Non
         try:
             payer = payers[number % 2]
             await lab.database.write(ledger.hold(lab.account_id, f"hold_{number}", 7, payer))
-        except errors.BudgetExceeded as refused:
-            return refused.message
+        except errors.BudgetExceeded as error:
+            return error.message
         return ""
 
     answers = await asyncio.gather(*(call(number) for number in range(50)))
     results = [not answer for answer in answers]
     assert sum(results) == 14, "14 times 7 fit into 100"
-    refused = {answer for answer in answers if answer}
-    assert all("The team's budget of 0.0001 USD per month" in answer for answer in refused)
-    held = (await lab.database.read(accounts.by_id(lab.account_id))).held
-    assert (held, (await lab.spent())[1]) == (98, 98)
+    refusals = {answer for answer in answers if answer}
+    assert all("The team's budget of 0.0001 USD per month" in answer for answer in refusals)
+    hold_total = (await lab.database.read(accounts.by_id(lab.account_id))).held
+    assert (hold_total, (await lab.spent())[1]) == (98, 98)
     for number, accepted in enumerate(results):
         if accepted:
             await lab.database.write(ledger.capture(f"hold_{number}", 3, ENTRY))

@@ -19,14 +19,14 @@ _ID = "pred_1"
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[list[ServerProcesses]]:
-    opened: list[ServerProcesses] = []
+    servers: list[ServerProcesses] = []
     for name in ("zero", "one"):
         channel = ProcessChannel(tmp_path / "processes")
         channel.open(name)
-        opened.append(ServerProcesses(channel, EventBus(), tmp_path / "metrics"))
-    opened[0].metrics_folder.clear()
-    yield opened
-    for each in opened:
+        servers.append(ServerProcesses(channel, EventBus(), tmp_path / "metrics"))
+    servers[0].metrics_folder.clear()
+    yield servers
+    for each in servers:
         each.channel.close()
 
 

@@ -19,7 +19,7 @@ from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, runn
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
     async with running_pipeline(tmp_path) as built:
         yield built
 
@@ -29,131 +29,135 @@ def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
     return {"engines": result["engines"], "models": {"mine": result["models"]["mine"] | row}}
 
 
-async def test_custom_model_runs_on_its_own_engine_and_is_charged(line: PipelineFixture) -> None:
-    put = await line.service.custom_models.put(line.payer.id, "model", "mine", document())
+async def test_custom_model_runs_on_its_own_engine_and_is_charged(pipeline: PipelineFixture) -> None:
+    put = await pipeline.service.custom_models.put(pipeline.payer.id, "model", "mine", document())
     assert (put.version, put.kind) == (1, "model")
-    prediction = await line.run("mine")
+    prediction = await pipeline.run("mine")
     assert (prediction.state, prediction.cost) == (PredictionState.SUCCEEDED, PRICE)
-    assert line.payer.id in prediction.engine
-    assert await line.faults() == ()
+    assert pipeline.payer.id in prediction.engine
+    assert await pipeline.faults() == ()
 
 
-async def test_custom_model_is_invisible_to_other_accounts(line: PipelineFixture) -> None:
-    await line.service.custom_models.put(line.payer.id, "model", "mine", document())
-    other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
+async def test_custom_model_is_invisible_to_other_accounts(pipeline: PipelineFixture) -> None:
+    await pipeline.service.custom_models.put(pipeline.payer.id, "model", "mine", document())
+    other = await pipeline.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
-        await line.service.submit(replace(line.order("mine"), principal=other.owner))
-    assert await line.service.custom_models.page(other.id) == ((), None)
+        await pipeline.service.submit(replace(pipeline.order("mine"), principal=other.owner))
+    assert await pipeline.service.custom_models.page(other.id) == ((), None)
 
 
-async def test_new_version_replaces_the_former_one_under_its_name(line: PipelineFixture) -> None:
-    own = line.service.custom_models
-    await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
-    second = await own.put(line.payer.id, "model", "mine", document(title="better"))
+async def test_new_version_replaces_the_former_one_under_its_name(pipeline: PipelineFixture) -> None:
+    own = pipeline.service.custom_models
+    await own.put(pipeline.payer.id, "model", "mine", document("CrashEngine"))
+    second = await own.put(pipeline.payer.id, "model", "mine", document(title="better"))
     assert second.version == 2
-    assert [each.model.title async for each in own.each(line.payer.id)] == ["better"]
-    assert (await line.run("mine")).state is PredictionState.SUCCEEDED
+    assert [each.model.title async for each in own.each(pipeline.payer.id)] == ["better"]
+    assert (await pipeline.run("mine")).state is PredictionState.SUCCEEDED
 
 
-async def test_large_documents_in_memory_are_bounded(line: PipelineFixture) -> None:
-    own, size = line.service.custom_models, 3 * 2**20
+async def test_large_documents_in_memory_are_bounded(pipeline: PipelineFixture) -> None:
+    own, size = pipeline.service.custom_models, 3 * 2**20
     texts = [f"{number}" + "x" * size for number in range(7)]
     for number, text in enumerate(texts):
         result = document(description=text)
         result["models"] = {f"mine-{number}": result["models"]["mine"]}
-        await own.put(line.payer.id, "model", f"mine-{number}", result)
+        await own.put(pipeline.payer.id, "model", f"mine-{number}", result)
     assert size < own.kept_size <= 16 * 2**20
-    met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
+    met = [own.known(f"mine-{number}", pipeline.payer.id) for number in range(7)]
     assert [model is not None for model in met] == [False, False, True, True, True, True, True]
-    listed = [each async for each in own.each(line.payer.id)]
-    assert [each.model.description for each in listed] == texts
+    models = [each async for each in own.each(pipeline.payer.id)]
+    assert [each.model.description for each in models] == texts
     assert own.kept_size <= 16 * 2**20
-    assert (await line.run("mine-0")).state is PredictionState.SUCCEEDED
-    assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
-    assert await own.names(line.payer.id, "workflow") == ()
+    assert (await pipeline.run("mine-0")).state is PredictionState.SUCCEEDED
+    assert await own.names(pipeline.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
+    assert await own.names(pipeline.payer.id, "workflow") == ()
 
 
-async def test_many_small_documents_in_memory_are_bounded(line: PipelineFixture) -> None:
-    own = line.service.custom_models
+async def test_many_small_documents_in_memory_are_bounded(pipeline: PipelineFixture) -> None:
+    own = pipeline.service.custom_models
     for number in range(300):
-        await own.put(line.payer.id, "model", "mine", document(description=f"{number}" + "x" * 60_000))
+        await own.put(pipeline.payer.id, "model", "mine", document(description=f"{number}" + "x" * 60_000))
     assert own.kept_size <= 16 * 2**20
-    result = await own.find("mine", line.payer.id)
+    result = await own.find("mine", pipeline.payer.id)
     assert (result.version, result.model.description[:3]) == (300, "299")
 
 
-async def test_version_limit_counts_removed_models(line: PipelineFixture) -> None:
-    own = CustomModels(line.database, line.service.catalog, max_versions=3)
-    other = await line.database.write(accounts.create("other@example.com"))
+async def test_version_limit_counts_removed_models(pipeline: PipelineFixture) -> None:
+    own = CustomModels(pipeline.database, pipeline.service.catalog, max_versions=3)
+    other = await pipeline.database.write(accounts.create("other@example.com"))
     for number in range(3):
-        await own.put(line.payer.id, "model", "mine", document(title=f"{number}"))
-        await own.remove(line.payer.id, "mine")
+        await own.put(pipeline.payer.id, "model", "mine", document(title=f"{number}"))
+        await own.remove(pipeline.payer.id, "mine")
     with pytest.raises(errors.BadRequest, match=r"at most 3 versions .* raise SIXFOLD_MODEL_VERSIONS"):
-        await own.put(line.payer.id, "model", "mine", document())
+        await own.put(pipeline.payer.id, "model", "mine", document())
     await own.put(other.id, "model", "mine", document())
 
 
 @pytest.mark.parametrize(("kind", "most"), [("space", 2**19), ("model", 2**22)])
-async def test_a_document_that_is_too_long_is_not_stored(line: PipelineFixture, kind: str, most: int) -> None:
-    own = line.service.custom_models
-    await own.put(line.payer.id, kind, "mine", document(description="x" * (most - 1_000)))
+async def test_a_document_that_is_too_long_is_not_stored(
+    pipeline: PipelineFixture, kind: str, most: int
+) -> None:
+    own = pipeline.service.custom_models
+    await own.put(pipeline.payer.id, kind, "mine", document(description="x" * (most - 1_000)))
     with pytest.raises(errors.BadRequest, match=f"of mine may have at most {most:,} characters of JSON"):
-        await own.put(line.payer.id, kind, "mine", document(description="x" * most))
-    assert (await own.find("mine", line.payer.id)).version == 1
+        await own.put(pipeline.payer.id, kind, "mine", document(description="x" * most))
+    assert (await own.find("mine", pipeline.payer.id)).version == 1
 
 
-async def test_page_is_limited_by_number_and_by_bytes(line: PipelineFixture) -> None:
-    own = line.service.custom_models
+async def test_page_is_limited_by_number_and_by_bytes(pipeline: PipelineFixture) -> None:
+    own = pipeline.service.custom_models
     for number in range(5):
         output = document(description="x" * (3 * 2**19 if number < 3 else 1))
         output["models"] = {f"mine-{number}": output["models"]["mine"]}
-        await own.put(line.payer.id, "model", f"mine-{number}", output)
+        await own.put(pipeline.payer.id, "model", f"mine-{number}", output)
     pages: list[list[str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        result, cursor = await own.page(line.payer.id, "", 2, cursor)
+        result, cursor = await own.page(pipeline.payer.id, "", 2, cursor)
         pages.append([each.name for each in result])
     assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
-    result, cursor = await own.page(line.payer.id)
+    result, cursor = await own.page(pipeline.payer.id)
     assert ([each.name for each in result], cursor) == (["mine-0", "mine-1"], "after:mine-1")
-    again = CustomModels(line.database, line.service.catalog)
-    await again.load()
-    assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
+    second_models = CustomModels(pipeline.database, pipeline.service.catalog)
+    await second_models.load()
+    assert [second_models.known(f"mine-{number}", pipeline.payer.id) is not None for number in range(5)] == [
+        True
+    ] * 5
 
 
-async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture) -> None:
+async def test_many_models_are_read_and_hashed_one_by_one(pipeline: PipelineFixture) -> None:
     for number in range(100):
         output = document()
         row = output["models"].pop("mine")
         fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_000)}}
         output["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
-        await line.service.custom_models.put(line.payer.id, "model", f"mine-{number:02}", output)
-    own = CustomModels(line.database, line.service.catalog)
+        await pipeline.service.custom_models.put(pipeline.payer.id, "model", f"mine-{number:02}", output)
+    own = CustomModels(pipeline.database, pipeline.service.catalog)
     async with loop_time.watched() as loop:
-        result, _ = await own.page(line.payer.id)
-        hashed = {schemas.version_of(each.model) async for each in own.each(line.payer.id)}
+        result, _ = await own.page(pipeline.payer.id)
+        hashed = {schemas.version_of(each.model) async for each in own.each(pipeline.payer.id)}
     assert (len(result), len(hashed)) == (100, 100)
     assert loop.longest < 0.06
 
 
-async def test_removed_model_cannot_run_and_can_be_added_again(line: PipelineFixture) -> None:
-    own = line.service.custom_models
-    await own.put(line.payer.id, "model", "mine", document())
-    await own.remove(line.payer.id, "mine")
+async def test_removed_model_cannot_run_and_can_be_added_again(pipeline: PipelineFixture) -> None:
+    own = pipeline.service.custom_models
+    await own.put(pipeline.payer.id, "model", "mine", document())
+    await own.remove(pipeline.payer.id, "mine")
     with pytest.raises(errors.NotFound):
-        await line.run("mine")
+        await pipeline.run("mine")
     with pytest.raises(errors.NotFound):
-        await own.remove(line.payer.id, "mine")
-    assert (await own.put(line.payer.id, "model", "mine", document())).version == 2
+        await own.remove(pipeline.payer.id, "mine")
+    assert (await own.put(pipeline.payer.id, "model", "mine", document())).version == 2
 
 
-async def test_built_in_names_are_reserved_and_bad_document_rejected(line: PipelineFixture) -> None:
-    own = line.service.custom_models
+async def test_built_in_names_are_reserved_and_bad_document_rejected(pipeline: PipelineFixture) -> None:
+    own = pipeline.service.custom_models
     with pytest.raises(errors.Conflict):
-        await own.put(line.payer.id, "model", "echo", models())
+        await own.put(pipeline.payer.id, "model", "echo", models())
     with pytest.raises(ValueError, match="price row nothing of model mine not found"):
-        await own.put(line.payer.id, "model", "mine", document(price="nothing"))
-    assert await own.page(line.payer.id) == ((), None)
+        await own.put(pipeline.payer.id, "model", "mine", document(price="nothing"))
+    assert await own.page(pipeline.payer.id) == ((), None)
 
 
 async def test_queued_run_of_a_custom_model_succeeds_after_a_restart(tmp_path: Path) -> None:

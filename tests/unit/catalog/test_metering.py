@@ -44,14 +44,14 @@ def models_document() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
     async with running_pipeline(tmp_path, Options(models=models_document())) as built:
         yield built
 
 
-async def read_spent(line: PipelineFixture) -> int:
-    assert await line.faults() == ()
-    account = await line.account()
+async def read_spent(pipeline: PipelineFixture) -> int:
+    assert await pipeline.faults() == ()
+    account = await pipeline.account()
     assert account.held == 0
     return CREDIT - account.posted
 
@@ -62,55 +62,55 @@ def itemize(prediction: Prediction) -> int | None:
     return None if charge is None else recomputed(charge)
 
 
-async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: PipelineFixture) -> None:
-    quote = line.service.quote("hired", {"prompt": "x"})
+async def test_hold_covers_the_longest_run_and_charge_the_real_time(pipeline: PipelineFixture) -> None:
+    quote = pipeline.service.quote("hired", {"prompt": "x"})
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
-    prediction = await line.run("hired")
+    prediction = await pipeline.run("hired")
     assert prediction.state is PredictionState.SUCCEEDED
     assert prediction.cost == math.ceil(HOUR * prediction.durations.run / HOUR_US) > 0
     assert prediction.hardware == "gpu-24gb-a"
     assert itemize(prediction) == prediction.cost
     assert prediction.charge == CostBreakdown(prediction.cost, (run_time(prediction.durations.run, HOUR),))
-    assert await read_spent(line) == prediction.cost
+    assert await read_spent(pipeline) == prediction.cost
 
 
-async def test_hold_covers_all_units_and_charge_the_reported_ones(line: PipelineFixture) -> None:
-    response = await line.run("metered", extras={"billed": 2.5})
+async def test_hold_covers_all_units_and_charge_the_reported_ones(pipeline: PipelineFixture) -> None:
+    response = await pipeline.run("metered", extras={"billed": 2.5})
     assert (response.price, response.cost, response.credits) == (10 * PRICE, 17_500, 2)
     assert itemize(response) == 17_500
     assert response.charge == charges.calculate((LineItem("request", 2_500_000, PRICE, 10**6),))
-    untold = await line.run("metered")
+    untold = await pipeline.run("metered")
     assert (untold.cost, itemize(untold)) == (10 * PRICE, 10 * PRICE)
-    assert await read_spent(line) == 17_500 + 10 * PRICE
+    assert await read_spent(pipeline) == 17_500 + 10 * PRICE
 
 
-async def test_fraction_of_a_unit_is_charged_to_the_micro_dollar(line: PipelineFixture) -> None:
+async def test_fraction_of_a_unit_is_charged_to_the_micro_dollar(pipeline: PipelineFixture) -> None:
     """Two seconds of a recording are 0.0333… minutes."""
-    response = await line.run("metered", extras={"billed": 2 / 60})
+    response = await pipeline.run("metered", extras={"billed": 2 / 60})
     assert response.cost == math.ceil(PRICE * 2 / 60) == 234 == itemize(response)
 
 
-async def test_charge_never_exceeds_the_hold(line: PipelineFixture) -> None:
-    prediction = await line.run("metered", extras={"billed": 99})
+async def test_charge_never_exceeds_the_hold(pipeline: PipelineFixture) -> None:
+    prediction = await pipeline.run("metered", extras={"billed": 99})
     assert prediction.cost == 10 * PRICE == itemize(prediction)
     assert prediction.charge is not None
     assert prediction.charge.limit == 10 * PRICE
-    assert await read_spent(line) == 10 * PRICE
+    assert await read_spent(pipeline) == 10 * PRICE
 
 
-async def test_fixed_price_is_itemized_as_in_the_ledger(line: PipelineFixture) -> None:
-    prediction = await line.run()
+async def test_fixed_price_is_itemized_as_in_the_ledger(pipeline: PipelineFixture) -> None:
+    prediction = await pipeline.run()
     assert prediction.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))
-    page = await line.database.read(ledger_queries.page(prediction.account_id, 1, None))
+    page = await pipeline.database.read(ledger_queries.page(prediction.account_id, 1, None))
     assert charges.decode(page.entries[0]["charge"]) == prediction.charge
-    free = await line.run(charged=False)
+    free = await pipeline.run(charged=False)
     assert (free.cost, itemize(free)) == (0, 0)
 
 
-async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineFixture) -> None:
-    prediction = msgspec.structs.replace(await line.run("metered"), meter="children", rate=0, charge=None)
+async def test_engine_lines_count_only_if_they_sum_to_its_amount(pipeline: PipelineFixture) -> None:
+    prediction = msgspec.structs.replace(await pipeline.run("metered"), meter="children", rate=0, charge=None)
     right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
-    for lines, visible in (
+    for lines, expected in (
         (right, right),
         ((), (LineItem("run", 1, 6500),)),
         (right[:1], (LineItem("run", 1, 6500),)),
@@ -120,87 +120,91 @@ async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineF
     ):
         charge = pricing.final_charge(prediction, 0, 6500.0, lines)
         assert charge is not None
-        assert (charge.micros, charge.breakdown.lines) == (6500, visible)
+        assert (charge.micros, charge.breakdown.lines) == (6500, expected)
 
 
-async def test_free_run_is_not_charged_for_its_lines(line: PipelineFixture) -> None:
-    prediction = msgspec.structs.replace(await line.run("metered"), rate=1, charge=None)
+async def test_free_run_is_not_charged_for_its_lines(pipeline: PipelineFixture) -> None:
+    prediction = msgspec.structs.replace(await pipeline.run("metered"), rate=1, charge=None)
     charge = pricing.final_charge(prediction, 0, 0, (LineItem("input_tokens", 1000, 5),))
     assert charge is not None
     assert (charge.micros, charge.breakdown.amount) == (0, 0)
 
 
-async def test_failed_metered_run_is_free(line: PipelineFixture) -> None:
+async def test_failed_metered_run_is_free(pipeline: PipelineFixture) -> None:
     for model in ("hired", "metered"):
-        prediction = await line.run(model, extras={"raise": "public", "billed": 1})
+        prediction = await pipeline.run(model, extras={"raise": "public", "billed": 1})
         assert (prediction.state, prediction.cost) == (PredictionState.FAILED, 0)
-    assert await read_spent(line) == 0
+    assert await read_spent(pipeline) == 0
 
 
-async def parent(line: PipelineFixture, gate: Path) -> Prediction:
-    return await line.service.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
+async def parent(pipeline: PipelineFixture, gate: Path) -> Prediction:
+    return await pipeline.service.submit(pipeline.order("chorus", extras={"gate": str(gate)}, hold=HELD))
 
 
-async def test_parent_is_charged_for_children_without_holds(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_parent_is_charged_for_children_without_holds(
+    pipeline: PipelineFixture, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    parent_prediction = await parent(line, gate)
+    parent_prediction = await parent(pipeline, gate)
     for key in ("1", "2"):
-        part = await line.run(parent=ParentRun(parent_prediction.id, key, parent_prediction.model))
+        part = await pipeline.run(parent=ParentRun(parent_prediction.id, key, parent_prediction.model))
         assert (part.parent_id, part.cost) == (parent_prediction.id, PRICE)
-    assert (await line.account()).held == HELD.micros
+    assert (await pipeline.account()).held == HELD.micros
     gate.touch()
-    prediction = await line.service.wait(parent_prediction, 60)
+    prediction = await pipeline.service.wait(parent_prediction, 60)
     assert (prediction.cost, prediction.credits) == (2 * PRICE, 2)
     assert prediction.charge == charges.calculate((LineItem("echo", 2, PRICE),))
-    assert await read_spent(line) == 2 * PRICE
+    assert await read_spent(pipeline) == 2 * PRICE
 
 
-async def test_repeated_child_request_starts_one_prediction(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_repeated_child_request_starts_one_prediction(
+    pipeline: PipelineFixture, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    parent_prediction = await parent(line, gate)
-    first = await line.run(parent=ParentRun(parent_prediction.id, "node 7", parent_prediction.model))
-    second_prediction = await line.run(
+    parent_prediction = await parent(pipeline, gate)
+    first = await pipeline.run(parent=ParentRun(parent_prediction.id, "node 7", parent_prediction.model))
+    second_prediction = await pipeline.run(
         parent=ParentRun(parent_prediction.id, "node 7", parent_prediction.model)
     )
     assert second_prediction == first
     assert first.id == ids.derived(parent_prediction.id, "node 7")
     assert len(first.id) == len(parent_prediction.id)
     gate.touch()
-    assert (await line.service.wait(parent_prediction, 60)).cost == PRICE
+    assert (await pipeline.service.wait(parent_prediction, 60)).cost == PRICE
 
 
-async def test_abandoned_child_ends_with_its_parent(line: PipelineFixture, tmp_path: Path) -> None:
-    watched = PipelineChildren(line.service, line.database)
-    parent_prediction = await watched.parent((await parent(line, tmp_path / "never")).id)
-    order = line.order(
+async def test_abandoned_child_ends_with_its_parent(pipeline: PipelineFixture, tmp_path: Path) -> None:
+    watched = PipelineChildren(pipeline.service, pipeline.database)
+    parent_prediction = await watched.parent((await parent(pipeline, tmp_path / "never")).id)
+    order = pipeline.order(
         "slow", parent=ParentRun(parent_prediction.id, "1", parent_prediction.model), extras={"seconds": 3600}
     )
-    orphan = await line.service.submit(order)
-    await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
-    assert (await line.service.wait(orphan, 60)).state is PredictionState.CANCELED
-    assert await read_spent(line) == 0
+    orphan = await pipeline.service.submit(order)
+    await pipeline.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
+    assert (await pipeline.service.wait(orphan, 60)).state is PredictionState.CANCELED
+    assert await read_spent(pipeline) == 0
 
 
-async def test_children_of_a_canceled_parent_are_free(line: PipelineFixture, tmp_path: Path) -> None:
-    parent_prediction = await parent(line, tmp_path / "never")
-    prediction = await line.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
-    waits = await line.service.submit(
-        line.order(
+async def test_children_of_a_canceled_parent_are_free(pipeline: PipelineFixture, tmp_path: Path) -> None:
+    parent_prediction = await parent(pipeline, tmp_path / "never")
+    prediction = await pipeline.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
+    waits = await pipeline.service.submit(
+        pipeline.order(
             "slow",
             parent=ParentRun(parent_prediction.id, "2", parent_prediction.model),
             extras={"seconds": 60},
         )
     )
-    await line.service.cancel(waits.id, Tenant.of(waits))
-    assert (await line.service.wait(waits, 60)).state is PredictionState.CANCELED
-    await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
-    assert (await line.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
-    part = await line.service.get(prediction.id, Tenant.of(prediction))
+    await pipeline.service.cancel(waits.id, Tenant.of(waits))
+    assert (await pipeline.service.wait(waits, 60)).state is PredictionState.CANCELED
+    await pipeline.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
+    assert (await pipeline.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
+    part = await pipeline.service.get(prediction.id, Tenant.of(prediction))
     assert (part.cost, itemize(part)) == (0, None)  # its output is withdrawn with its parent
-    assert itemize(await line.service.get(parent_prediction.id, Tenant.of(parent_prediction))) is None
-    assert await read_spent(line) == 0
+    assert itemize(await pipeline.service.get(parent_prediction.id, Tenant.of(parent_prediction))) is None
+    assert await read_spent(pipeline) == 0
     with pytest.raises(errors.Conflict):
-        await line.run(parent=ParentRun(parent_prediction.id, "3", parent_prediction.model))
+        await pipeline.run(parent=ParentRun(parent_prediction.id, "3", parent_prediction.model))
 
 
 @pytest.fixture
@@ -209,9 +213,9 @@ async def either_line(either: Path) -> AsyncIterator[PipelineFixture]:
         yield built
 
 
-async def running(line: PipelineFixture, prediction: Prediction) -> None:
+async def running(pipeline: PipelineFixture, prediction: Prediction) -> None:
     async with asyncio.timeout(60):
-        async for event in line.service.events(prediction):
+        async for event in pipeline.service.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 return
 
@@ -220,42 +224,42 @@ async def running(line: PipelineFixture, prediction: Prediction) -> None:
 async def test_child_finishing_after_its_parent_keeps_no_result(
     either_line: PipelineFixture, tmp_path: Path, end: str
 ) -> None:
-    line, gate = either_line, tmp_path / "child"
-    parent_prediction = await parent(line, tmp_path / "never")
-    order = line.order(
+    pipeline, gate = either_line, tmp_path / "child"
+    parent_prediction = await parent(pipeline, tmp_path / "never")
+    order = pipeline.order(
         "chorus",
         parent=ParentRun(parent_prediction.id, "1", parent_prediction.model),
         extras={"gate": str(gate)},
     )
-    late = await line.service.submit(order)
-    await running(line, parent_prediction)
-    await running(line, late)
+    late = await pipeline.service.submit(order)
+    await running(pipeline, parent_prediction)
+    await running(pipeline, late)
     if end == "cancel":
-        await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
+        await pipeline.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
     else:
-        attempt = (await line.service.get_any(parent_prediction.id)).attempt
-        await line.database.write(
+        attempt = (await pipeline.service.get_any(parent_prediction.id)).attempt
+        await pipeline.database.write(
             predictions.fail(parent_prediction.id, attempt, predictions.FailureRecord("x", "engine"))
         )
-    assert (await line.service.wait(parent_prediction, 60)).is_terminal
+    assert (await pipeline.service.wait(parent_prediction, 60)).is_terminal
     gate.touch()
-    prediction = await line.service.wait(late, 60)
+    prediction = await pipeline.service.wait(late, 60)
     assert (prediction.state, prediction.output, prediction.cost) == (PredictionState.FAILED, None, 0)
-    assert await read_spent(line) == 0
+    assert await read_spent(pipeline) == 0
 
 
 async def test_unpaid_result_of_an_older_version_is_swept(
     either_line: PipelineFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = either_line
-    parent_prediction = await parent(line, tmp_path / "never")
-    part = await line.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
+    pipeline = either_line
+    parent_prediction = await parent(pipeline, tmp_path / "never")
+    part = await pipeline.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
     with monkeypatch.context() as older:
         older.setattr(refunds, "withdraw_children", lambda _parent_id: iter(()))
-        await line.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
-        assert (await line.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
-    (fault,) = await line.faults()
+        await pipeline.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
+        assert (await pipeline.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
+    (fault,) = await pipeline.faults()
     assert fault.startswith(part.id)
-    assert await line.database.write(refunds.sweep_children()) == 1
-    assert (await line.service.get_any(part.id)).output is None
-    assert await line.faults() == ()
+    assert await pipeline.database.write(refunds.sweep_children()) == 1
+    assert (await pipeline.service.get_any(part.id)).output is None
+    assert await pipeline.faults() == ()

@@ -213,7 +213,7 @@ def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
         usual,
     ]
     assert "run, memory.read" in sixfold("key", "list", "a@b.c").out
-    refused = {
+    refused_rights = {
         ("--rights", "fly"): "Unknown right 'fly': the rights are run, memory.read, ",
         ("--rights", "operate"): "Only a key of the operator's account can have the right operate",
         (
@@ -224,7 +224,7 @@ def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
         ("--rights", "account.manage", "--services", "ra1"): "cannot have the rights account.manage",
         ("--rights", ","): "--rights is empty",
     }
-    for options, text in refused.items():
+    for options, text in refused_rights.items():
         assert text in sixfold.refused("key", "create", "a@b.c", *options)
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 5
 

@@ -25,8 +25,8 @@ def script(sixfold: Commands, shell: str) -> str:
 def complete(text: str, folder: Path, *words: str) -> list[str]:
     """Return bash's completions of the last word."""
     request = " ".join(shlex.quote(word) for word in ("sixfold", *words))
-    visible = """printf '%s\\n' "${COMPREPLY[@]}" """
-    lines = [text, f"COMP_WORDS=({request})", f"COMP_CWORD={len(words)}", "_sixfold", visible]
+    script = """printf '%s\\n' "${COMPREPLY[@]}" """
+    lines = [text, f"COMP_WORDS=({request})", f"COMP_CWORD={len(words)}", "_sixfold", script]
     result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
         cwd=folder,
@@ -57,16 +57,18 @@ def test_bash_completes_commands_options_choices_and_files(sixfold: Commands, tm
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_complete_every_command_and_option(sixfold: Commands, shell: str) -> None:
     text = script(sixfold, shell)
-    for place in positions(build_parser()):
-        for word in (*place.next, *place.options):
+    for context in positions(build_parser()):
+        for word in (*context.next, *context.options):
             assert (word if shell == "zsh" else word.removeprefix("--")) in text
-        assert place.path in text
+        assert context.path in text
 
 
 def test_every_non_serving_command_has_json_output() -> None:
     known = tuple(positions(build_parser()))
-    groups = {place.path.rpartition(" ")[0] for place in known}
-    mute = {place.path for place in known if "--json" not in place.options and place.path not in groups}
+    groups = {context.path.rpartition(" ")[0] for context in known}
+    mute = {
+        context.path for context in known if "--json" not in context.options and context.path not in groups
+    }
     assert mute == {" serve", " worker", " mcp", " completion"}
 
 

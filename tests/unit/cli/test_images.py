@@ -29,8 +29,8 @@ def test_image_model_is_added_run_reported_missing_and_removed(
     options = ("--name", "probe", "--hardware", "gpu-16gb-a")
     added = inside(folder, "model", "add", IMAGE, *options, "--json").json
     assert (added["name"], list(added["inputs"]), added["image"]) == ("probe", ["prompt"], IMAGE)
-    listed = inside(folder, "model", "list", "--json").json["models"]
-    assert [(row["name"], row["image"], row["fault"]) for row in listed] == [("probe", IMAGE, None)]
+    models = inside(folder, "model", "list", "--json").json["models"]
+    assert [(row["name"], row["image"], row["fault"]) for row in models] == [("probe", IMAGE, None)]
 
     ran = inside(folder, "run", "probe", "prompt=hello", "-o", str(tmp_path / "hi.txt"), "--json").json
     assert (ran["status"], ran["hardware"], ran["output"]["net"]) == ("succeeded", "gpu-16gb-a", "no")

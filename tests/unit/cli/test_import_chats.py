@@ -54,10 +54,10 @@ def openwebui_body(*texts: str, files: Any = None) -> dict[str, Any]:
     """The chat of a row of Open WebUI: a branch of messages, the first of them by the user."""
     messages: dict[str, Any] = {}
     parent: str | None = None
-    for place, text in enumerate(texts):
-        role = "assistant" if place % 2 else "user"
-        messages[f"m{place}"] = {"id": f"m{place}", "parentId": parent, "role": role, "content": text}
-        parent = f"m{place}"
+    for index, text in enumerate(texts):
+        role = "assistant" if index % 2 else "user"
+        messages[f"m{index}"] = {"id": f"m{index}", "parentId": parent, "role": role, "content": text}
+        parent = f"m{index}"
     if files:
         messages["m0"]["files"] = files
     return {"title": "t", "history": {"messages": messages, "currentId": parent}}
@@ -121,13 +121,13 @@ def test_chatgpt_export_becomes_chats(owner: Commands, tmp_path: Path) -> None:
     words = ("import", "chatgpt", file, "--account", ANN)
     preview = owner.ok(*words)
     assert (preview["found"], preview["chats"], preview["written"]) == (2, 0, False)
-    done = owner.ok(*words, "--write")
-    assert (done["chats"], done["imported_before"]) == (2, 0)
-    assert reasons(done)["Birds"] == "1 images or other media of this chat"
-    assert "it is not a chat" in reasons(done)["chat 3 of conversations.json"]
-    assert "1 other files" in reasons(done)
-    again = owner.ok(*words, "--write")
-    assert (again["chats"], again["imported_before"]) == (0, 2)
+    result = owner.ok(*words, "--write")
+    assert (result["chats"], result["imported_before"]) == (2, 0)
+    assert reasons(result)["Birds"] == "1 images or other media of this chat"
+    assert "it is not a chat" in reasons(result)["chat 3 of conversations.json"]
+    assert "1 other files" in reasons(result)
+    second_result = owner.ok(*words, "--write")
+    assert (second_result["chats"], second_result["imported_before"]) == (0, 2)
     chats = stored_chats(owner, ANN)
     assert chats["Birds"] == [("user", "Which bird is this?"), ("assistant", "A quagga is no bird.")]
     assert len(chats) == 2
@@ -135,16 +135,16 @@ def test_chatgpt_export_becomes_chats(owner: Commands, tmp_path: Path) -> None:
 
 def test_openwebui_users_become_accounts(owner: Commands, tmp_path: Path) -> None:
     file = webui_database(tmp_path / "webui.db")
-    done = owner.ok("import", "openwebui", file, "--write")
-    assert (done["users"], done["accounts"], done["chats"]) == ([ANN, BOB], 1, 2)
-    why = reasons(done)
+    result = owner.ok("import", "openwebui", file, "--write")
+    assert (result["users"], result["accounts"], result["chats"]) == ([ANN, BOB], 1, 2)
+    why = reasons(result)
     assert "pending" in why["eve@x.org"]
     assert why["Pending"] == why["Orphan"] == "its user is not imported"
     assert "it is not a chat" in why["Broken"]
     assert why["Weather"] == "1 attached files: an imported chat has only text"
     assert "not in the folder of uploads" in why["a.pdf"]
-    again = owner.ok("import", "openwebui", file, "--write")
-    assert (again["accounts"], again["chats"], again["imported_before"]) == (0, 0, 2)
+    second_result = owner.ok("import", "openwebui", file, "--write")
+    assert (second_result["accounts"], second_result["chats"], second_result["imported_before"]) == (0, 0, 2)
     assert stored_chats(owner, ANN) == {"Weather": [("user", "Is it wet?"), ("assistant", "Yes.")]}
     assert stored_chats(owner, BOB) == {"Stones": [("user", "Which stone?"), ("assistant", "Basalt.")]}
 
@@ -157,16 +157,18 @@ def test_openwebui_export_needs_an_account(owner: Commands, tmp_path: Path) -> N
     result = owner("import", "openwebui", str(file))
     assert result.status == 1
     assert "--account" in result.err
-    done = owner.ok("import", "openwebui", str(file), "--account", ANN, "--write")
-    assert done["chats"] == 1
+    command_result = owner.ok("import", "openwebui", str(file), "--account", ANN, "--write")
+    assert command_result["chats"] == 1
     assert list(stored_chats(owner, ANN)) == ["Seas"]
 
 
 def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     circle = chatgpt_chat()
     circle["mapping"]["q1"]["parent"] = "a1"
-    done = owner.ok("import", "chatgpt", archive(tmp_path / "circle.zip", [circle]), "--account", ANN)
-    assert done["found"] == 1
+    command_result = owner.ok(
+        "import", "chatgpt", archive(tmp_path / "circle.zip", [circle]), "--account", ANN
+    )
+    assert command_result["found"] == 1
     monkeypatch.setattr("sixfold.cli.imports.chatgpt.MAX_BYTES", 2**20)
     bomb = archive(tmp_path / "bomb.zip", b"[" + b" " * 2**21 + b"]")
     deep = archive(tmp_path / "deep.zip", b"[" * 100_000)
@@ -195,9 +197,9 @@ def test_chat_above_a_limit_is_not_imported(
     monkeypatch.setattr(chat_files, "MAX_CHAT_BYTES", 2000)
     long = chatgpt_chat("c-long", "x" * 2000)
     file = archive(tmp_path / "export.zip", [long, chatgpt_chat()])
-    done = owner.ok("import", "chatgpt", file, "--account", ANN, "--write")
-    assert done["chats"] == 1
-    assert "more than" in reasons(done)["chat 1 of conversations.json"]
+    result = owner.ok("import", "chatgpt", file, "--account", ANN, "--write")
+    assert result["chats"] == 1
+    assert "more than" in reasons(result)["chat 1 of conversations.json"]
     lost = owner.ok("import", "chatgpt", file, "--account", "nobody@example.com", "--write")
     assert lost["chats"] == 0
     assert "not found" in reasons(lost)["Birds"]

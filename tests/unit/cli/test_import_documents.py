@@ -90,9 +90,9 @@ def test_openwebui_documents_become_pages(sixfold: Commands, export: Path) -> No
     sixfold.ok("account", "create", ANN)
     preview = sixfold.ok("import", "openwebui", str(export))
     assert (preview["found_documents"], preview["documents"], preview["written"]) == (7, 0, False)
-    done = sixfold.ok("import", "openwebui", str(export), "--write")
-    assert (done["documents"], done["imported_before"]) == (7, 0)
-    why = {row["setting"]: row["reason"] for row in done["not_imported"]}
+    result = sixfold.ok("import", "openwebui", str(export), "--write")
+    assert (result["documents"], result["imported_before"]) == (7, 0)
+    why = {row["setting"]: row["reason"] for row in result["not_imported"]}
     assert "not in the folder of uploads" in why["lost.pdf"]
     assert why["secret.txt"] == "its user is not imported"
     assert why["Bad"] == "the note has no text"
@@ -115,8 +115,8 @@ def test_second_import_keeps_edits_and_deletions(sixfold: Commands, export: Path
     with sqlite3.connect(export) as file:
         file.execute("UPDATE memory SET content = 'Bob sells bees.'")
         file.execute("UPDATE file SET data = json_object('content', 'changed') WHERE id IN ('f2', 'f7')")
-    again = sixfold.ok("import", "openwebui", str(export), "--write")
-    assert (again["documents"], again["imported_before"]) == (0, 7)
+    second_result = sixfold.ok("import", "openwebui", str(export), "--write")
+    assert (second_result["documents"], second_result["imported_before"]) == (0, 7)
     assert stored_pages(sixfold, BOB) == before
 
 
@@ -129,8 +129,8 @@ def test_older_knowledge_and_uploads_elsewhere(sixfold: Commands, export: Path, 
     missing = sixfold("import", "openwebui", str(export), "--uploads", str(tmp_path / "none"))
     assert (missing.status, "does not exist" in missing.err) == (1, True)
     sixfold.ok("account", "create", ANN)
-    done = sixfold.ok("import", "openwebui", str(export), "--uploads", str(uploads), "--write")
-    assert done["documents"] == 5
+    result = sixfold.ok("import", "openwebui", str(export), "--uploads", str(uploads), "--write")
+    assert result["documents"] == 5
     assert "open-webui/air-sea/airships.pdf" in stored_pages(sixfold, ANN)
 
 
@@ -148,15 +148,15 @@ def test_titles_with_one_slug_become_two_pages(sixfold: Commands, export: Path) 
         file.execute("INSERT INTO file VALUES ('f9', 'u1', 'a b', '', json_object('content', 'a file'), 20)")
         file.execute("INSERT INTO knowledge_file VALUES ('9', 'k2', 'f9', NULL)")
     sixfold.ok("account", "create", ANN)
-    done = sixfold.ok("import", "openwebui", str(export), "--write")
+    result = sixfold.ok("import", "openwebui", str(export), "--write")
     total = documents_before + 2 * len(titles) + 1
-    assert (done["documents"], done["imported_before"]) == (total, 0)
+    assert (result["documents"], result["imported_before"]) == (total, 0)
     bodies = {slug: body.strip() for slug, body in stored_pages(sixfold, ANN).items()}
     notes = {slug: body for slug, body in bodies.items() if slug.startswith("open-webui/notes/a-b")}
     assert sorted(notes.values()) == sorted([*titles, "a file"])
     assert bodies["open-webui/files/a-b.xyz"] == "a b"
-    again = sixfold.ok("import", "openwebui", str(export), "--write")
-    assert (again["documents"], again["imported_before"]) == (0, total)
+    second_result = sixfold.ok("import", "openwebui", str(export), "--write")
+    assert (second_result["documents"], second_result["imported_before"]) == (0, total)
 
 
 def test_image_is_attached_to_the_page_of_its_text(sixfold: Commands, export: Path) -> None:
@@ -179,17 +179,17 @@ def test_damaged_text_does_not_stop_the_import(sixfold: Commands, export: Path) 
         file.execute("UPDATE note SET title = CAST(x'52ff70652066697665' AS TEXT) WHERE id = 'n1'")
         file.execute("UPDATE memory SET content = CAST(x'426f62ff' AS TEXT)")
     sixfold.ok("account", "create", BOB)
-    done = sixfold.ok("import", "openwebui", str(export), "--write")
-    assert done["documents"] == 7
-    assert "another way" not in json.dumps(done["not_imported"])
+    result = sixfold.ok("import", "openwebui", str(export), "--write")
+    assert result["documents"] == 7
+    assert "another way" not in json.dumps(result["not_imported"])
     assert "Bob\N{REPLACEMENT CHARACTER}" in stored_pages(sixfold, BOB)["open-webui/memories"]
 
 
 def test_invalid_file_name_is_listed_as_not_imported(sixfold: Commands, export: Path) -> None:
     with sqlite3.connect(export) as file:
         file.execute("UPDATE file SET path = ? WHERE id = 'f3'", ("x" * 5000,))
-    done = sixfold.ok("import", "openwebui", str(export))
-    assert "lost.pdf" in {row["setting"] for row in done["not_imported"]}
+    result = sixfold.ok("import", "openwebui", str(export))
+    assert "lost.pdf" in {row["setting"] for row in result["not_imported"]}
 
 
 def test_texts_above_the_total_limit_are_refused(
@@ -203,6 +203,6 @@ def test_texts_above_the_total_limit_are_refused(
 def test_unknown_tables_are_reported_and_give_no_documents(sixfold: Commands, export: Path) -> None:
     with sqlite3.connect(export) as file:
         file.execute("ALTER TABLE file RENAME COLUMN path TO place")
-    done = sixfold.ok("import", "openwebui", str(export))
-    assert done["found_documents"] == 0
-    assert "no such column" in done["not_imported"][-1]["reason"]
+    result = sixfold.ok("import", "openwebui", str(export))
+    assert result["found_documents"] == 0
+    assert "no such column" in result["not_imported"][-1]["reason"]

@@ -116,9 +116,9 @@ def test_a_file_keeps_its_text_and_its_settings(sixfold: Commands) -> None:
     assert gateway["aliases"]["small"] == ["ollama/qwen3"]
     assert gateway["aliases"]["lab"] == ["mine/org/opt"]
     assert {"[gateway] retries", "[gateway.aliases] small"} <= result.keys()
-    again = reasons(import_(sixfold, CONFIG, "--write"))
+    second_reasons = reasons(import_(sixfold, CONFIG, "--write"))
     assert (sixfold.folder / "sixfold.toml").read_text() == text
-    assert "[gateway.aliases] lab" in again
+    assert "[gateway.aliases] lab" in second_reasons
 
 
 def test_a_new_file_is_private_and_no_key_is_printed(sixfold: Commands) -> None:

@@ -134,8 +134,8 @@ def test_a_restore_ends_all_access_of_the_backup(sixfold: Commands, tmp_path: Pa
     path = tmp_path / "all.tar"
     sixfold.ok("backup", str(path))
     target = Commands(tmp_path / "target", sixfold.capsys)
-    ended = target.ok("restore", str(path), "--end-access")["ended"]
-    assert (ended["keys"], ended["programs"], set(ended)) == (
+    result = target.ok("restore", str(path), "--end-access")["ended"]
+    assert (result["keys"], result["programs"], set(result)) == (
         1,
         0,
         {"keys", "programs", "sign_ins", "invitations", "shares", "shared_folders"},

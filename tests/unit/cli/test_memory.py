@@ -80,8 +80,8 @@ def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:
         "yet",
     ]
     assert memory(server, "edit", "people/ann", "--rename", "people/ann-smith").status == 0
-    listed = memory(server, "list", "people/", "--json").json["pages"]
-    assert [page["slug"] for page in listed] == ["people/ann-smith"]
+    pages = memory(server, "list", "people/", "--json").json["pages"]
+    assert [page["slug"] for page in pages] == ["people/ann-smith"]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_sync_copies_changes_between_folder_and_memory(server: Server, tmp_path:
     )
     (folder / "Here.md").write_text("# Here\nby hand\n")
     memory(server, "edit", "here", "--append", "by an agent again")
-    done = memory(server, "sync", str(folder), "--json").json
-    assert (folder / done["conflicts"][0]).read_text() == "# Here\nby hand\n"
+    body = memory(server, "sync", str(folder), "--json").json
+    assert (folder / body["conflicts"][0]).read_text() == "# Here\nby hand\n"
     assert (folder / "Here.md").read_text().endswith("by an agent\nby an agent again")
     (folder / "Odd, Name.md").write_text("odd")
     memory(server, "sync", str(folder))
@@ -213,14 +213,14 @@ def test_sync_with_a_collection_key_writes_to_that_collection(server: Server, tm
     (folder / "theirs.md").write_text("Taken.", "utf-8")
     first = memory(server, "sync", str(folder), "--json", **key)
     assert first.out, first.err
-    done = first.json
-    assert (done["sent"], done["received"]) == (["new"], ["ours"])
-    assert [problem.partition(":")[0] for problem in done["problems"]] == ["theirs.md"]
-    assert "in its collections (team)" in done["problems"][0]
+    body = first.json
+    assert (body["sent"], body["received"]) == (["new"], ["ours"])
+    assert [problem.partition(":")[0] for problem in body["problems"]] == ["theirs.md"]
+    assert "in its collections (team)" in body["problems"][0]
     assert memory(server, "read", "new", "--json").json["collections"] == ["team"]
     assert memory(server, "read", "theirs", "--json").json["body"] == "not yours"
-    again = memory(server, "sync", str(folder), "--json", **key).json
-    assert (again["sent"], again["received"]) == ([], [])
+    second_body = memory(server, "sync", str(folder), "--json", **key).json
+    assert (second_body["sent"], second_body["received"]) == ([], [])
 
 
 def test_documents_of_a_folder_are_imported_and_cited(server: Server, tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_documents_of_a_folder_are_imported_and_cited(server: Server, tmp_path: 
     assert "2 created" in report
     assert "in/a.pdf  Quaggas  1 page" in report
     assert "a.pdf, p. 1" in memory(server, "search", "quaggas").out
-    again = memory(server, "import", str(folder / "a.pdf"), "--folder", "in", "--json").json
-    assert (again["skipped"], again["documents"][0]["changed"]) == (1, False)
+    second_body = memory(server, "import", str(folder / "a.pdf"), "--folder", "in", "--json").json
+    assert (second_body["skipped"], second_body["documents"][0]["changed"]) == (1, False)
     plain = memory(server, "import", str(folder), "--markdown-only", "--json").json
     assert (plain["created"], plain["skipped"]) == (1, 0)
     (folder / "c.pdf").write_bytes(b"%PDF-1.7 no")

@@ -99,16 +99,16 @@ def test_serve_with_a_low_hard_limit_logs_a_warning(limited: Limited, tmp_path: 
 def test_serve_with_all_connections_used_answers_503(limited: Limited, tmp_path: Path) -> None:
     _, port = limited(200, 200)
     with contextlib.ExitStack() as stack:
-        held: list[socket.socket] = []
+        sockets: list[socket.socket] = []
         status, retry = ask(port)
         assert (status, retry) == (200, None)
         while status == 200:
-            held.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
-            assert len(held) < 200, "no connection was refused"
+            sockets.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            assert len(sockets) < 200, "no connection was refused"
             status, retry = ask(port)
         assert (status, retry) == (503, "5")
-        assert len(held) > 20
-        held.pop().close()
+        assert len(sockets) > 20
+        sockets.pop().close()
         while ask(port)[0] == 503:
             pass
 

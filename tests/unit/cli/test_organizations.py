@@ -23,13 +23,13 @@ def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
     sixfold.ok("organization", "budget", "acme", "--budget-month", "500")
     assert "/invitation?token=invite_" in sixfold.ok("member", "invite", "acme", "cleo@example.com")["url"]
     assert sixfold.ok("team", "key", "acme", "Vision", "--budget-day", "1")["api_key"].startswith("sf_")
-    visible = sixfold.ok("organization", "show", "acme")
-    assert (visible["balance_usd"], visible["budget_month_usd"]) == ("50.00", "500.00")
-    assert [(each["email"], each["role"], each["team"]) for each in visible["members"]] == [
+    result = sixfold.ok("organization", "show", "acme")
+    assert (result["balance_usd"], result["budget_month_usd"]) == ("50.00", "500.00")
+    assert [(each["email"], each["role"], each["team"]) for each in result["members"]] == [
         ("ada@example.com", "owner", None),
         ("ben@example.com", "admin", "Vision"),
     ]
-    assert (visible["teams"][0]["budget_day_usd"], visible["teams"][0]["budget_month_usd"]) == ("5.00", None)
+    assert (result["teams"][0]["budget_day_usd"], result["teams"][0]["budget_month_usd"]) == ("5.00", None)
     assert "0.00 of 2.50 USD this day" in sixfold("member", "list", "acme").out
 
 

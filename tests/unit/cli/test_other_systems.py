@@ -116,9 +116,9 @@ async def test_clients_of_a_server_elsewhere_work(tmp_path: Path) -> None:
             asyncio.to_thread(on, "freebsd14", tmp_path, *words, "--api-url", url, **key)
             for words in commands
         ]
-        ended = await asyncio.gather(*runs)
-    assert [(result.returncode, result.stderr) for result in ended if result.returncode] == []
-    assert "ra1" in ended[0].stdout
+        results = await asyncio.gather(*runs)
+    assert [(result.returncode, result.stderr) for result in results if result.returncode] == []
+    assert "ra1" in results[0].stdout
 
 
 def test_make_serve_requires_linux_before_creating_files(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_receipt_shows_six_steps_with_time_and_amount() -> None:
 
 
 def test_columns_widen_for_small_amounts() -> None:
-    held = [step("priced", 1.6, "0.058334"), step("held", None, "0.058334"), *SUCCEEDED[2:]]
-    lines = rendered_receipt({"status": "succeeded", "receipt": held})
+    steps = [step("priced", 1.6, "0.058334"), step("held", None, "0.058334"), *SUCCEEDED[2:]]
+    lines = rendered_receipt({"status": "succeeded", "receipt": steps})
     assert lines[3].startswith("  0.058334 USD  0.058334 USD  ")
     assert [lines[0].find("●", 3), lines[1].find("held")] == [lines[3].find("0.058334", 3)] * 2
 

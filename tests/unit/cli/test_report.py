@@ -232,26 +232,26 @@ def test_banner_marks_a_slow_server(capsys: pytest.CaptureFixture[str]) -> None:
         ({"nomic": EMBEDDINGS}, "embeddings"),
     ],
 )
-@pytest.mark.parametrize(("host", "place"), [("127.0.0.1", " on this machine"), ("gpu-box", "")])
+@pytest.mark.parametrize(("host", "location"), [("127.0.0.1", " on this machine"), ("gpu-box", "")])
 async def test_model_server_is_found_with_its_capabilities(
-    tmp_path: Path, models: dict[str, str], offers: str, host: str, place: str
+    tmp_path: Path, models: dict[str, str], offers: str, host: str, location: str
 ) -> None:
     listing = tuple(ServedModel(name, frozenset({able}), stated=True) for name, able in models.items())
     server = ServerStatus(
         "ollama", f"http://{host}:11434", "ready", tuple(models), "ollama", "Ollama", host, True, listing
     )
-    seen = InstalledResources(settings.load({}, data_dir=tmp_path), (), None, lambda: (server,), ())
-    row = next(each for each in await seen.resources() if each.name == "Ollama")
+    resources = InstalledResources(settings.load({}, data_dir=tmp_path), (), None, lambda: (server,), ())
+    row = next(each for each in await resources.resources() if each.name == "Ollama")
     pull = "" if "qwen3" in models else "; `ollama pull qwen3` for chat"
-    assert row.unlocks == f"{offers}{place}{pull}"
+    assert row.unlocks == f"{offers}{location}{pull}"
 
 
 async def test_ollama_without_models_is_found_with_a_command(tmp_path: Path) -> None:
     server = ServerStatus(
         "ollama", "http://127.0.0.1:11434", "ready", (), "ollama", "Ollama", discovered=True
     )
-    seen = InstalledResources(settings.load({}, data_dir=tmp_path), (), None, lambda: (server,), ())
-    row = next(each for each in await seen.resources() if each.name == "Ollama")
+    resources = InstalledResources(settings.load({}, data_dir=tmp_path), (), None, lambda: (server,), ())
+    row = next(each for each in await resources.resources() if each.name == "Ollama")
     assert row.unlocks == "`ollama pull qwen3` for chat"
 
 

@@ -131,8 +131,8 @@ def test_local_key_is_not_sent_to_other_hosts(tmp_path: Path) -> None:
 
 
 def test_every_model_is_listed_with_its_inputs(server: Server) -> None:
-    listed = program(server.folder, "run", "--list", "--json").json["models"]
-    inputs = {model["model"]: [item["name"] for item in model["inputs"]] for model in listed}
+    models = program(server.folder, "run", "--list", "--json").json["models"]
+    inputs = {model["model"]: [item["name"] for item in model["inputs"]] for model in models}
     assert inputs["ra1"] == ["prompt", "size", "seed", "enable_safety_checker"]
     text = program(server.folder, "run", "--list").out
     assert all(f"  {name}  " in text for name in inputs)
@@ -141,8 +141,8 @@ def test_every_model_is_listed_with_its_inputs(server: Server) -> None:
 def test_predictions_are_listed_newest_first_with_receipts(server: Server) -> None:
     target = str(server.folder.parent / "p.png")
     results = [run(server, "ra2", "prompt=x", *SMALL, "-o", target, "--json").json["id"] for _ in range(2)]
-    listed = program(server.folder, "predictions", "--limit", "2", "--json").json["predictions"]
-    assert [row["id"] for row in listed] == results[::-1]
+    predictions = program(server.folder, "predictions", "--limit", "2", "--json").json["predictions"]
+    assert [row["id"] for row in predictions] == results[::-1]
     assert results[0] in program(server.folder, "predictions").out
     result = program(server.folder, "predictions", results[0])
     assert "captured" in result.out
@@ -183,8 +183,8 @@ def test_canceled_run_is_free(start: Starter, tmp_path: Path) -> None:
     out, _ = client.communicate(timeout=60)
     assert client.returncode == 1
     assert "canceled: nothing was charged" in out
-    visible = program(server.folder, "account", "show", "local@localhost", "--json").json
-    assert (visible["balance_usd"], visible["held_usd"]) == ("10.00", "0.00")
+    body = program(server.folder, "account", "show", "local@localhost", "--json").json
+    assert (body["balance_usd"], body["held_usd"]) == ("10.00", "0.00")
     assert program(server.folder, "predictions", rows[0]["id"]).status == 1
 
 

@@ -125,14 +125,14 @@ def test_public_server_with_both_creates_no_local_account(start: Starter, tmp_pa
 def test_open_imagekit_charges_the_operator(start: Starter, tmp_path: Path) -> None:
     folder, port = tmp_path / "data", free_port()
     assert inside(folder, "account", "create", "a@b.c").status == 0
-    opened = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}
-    server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC, **opened)
+    environ = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}
+    server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC, **environ)
     picture = f"http://127.0.0.1:{port}/create_image?prompt=boat&width=64&height=64"
     with urllib.request.urlopen(picture, timeout=60) as answer:
         assert answer.headers["Content-Type"] == "image/webp"
     assert server.stop() == 0
-    visible = json.loads(inside(folder, "account", "show", "local@localhost", "--json").out)
-    assert (visible["balance_usd"], visible["held_usd"]) == ("0.00", "0.00")
+    account = json.loads(inside(folder, "account", "show", "local@localhost", "--json").out)
+    assert (account["balance_usd"], account["held_usd"]) == ("0.00", "0.00")
     assert not (folder / "local.key").exists()
 
 

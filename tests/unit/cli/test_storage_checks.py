@@ -41,7 +41,7 @@ def test_file_in_place_of_a_folder_is_a_problem(tmp_path: Path) -> None:
 def test_check_of_a_bucket_leaves_no_object(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
     result = look(tmp_path, blob_url=f"s3://{name}/store", upload_url=f"s3://{name}/uploads")
-    assert [place.record()["writable"] for place in result] == [True, True]
+    assert [status.record()["writable"] for status in result] == [True, True]
     assert b"<Key>" not in s3.server().request("GET", f"/{name}?list-type=2")
 
 

@@ -55,8 +55,8 @@ def test_doctor_lists_available_models_before_missing_ones(tmp_path: Path) -> No
 def test_all_shows_every_model_and_engine(tmp_path: Path) -> None:
     configured = settings.load({}, data_dir=tmp_path)
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
-    listed = program(tmp_path / "data", "doctor", "--all").out
-    assert [model.name for model in catalog.models() if model.name not in listed] == []
+    output = program(tmp_path / "data", "doctor", "--all").out
+    assert [model.name for model in catalog.models() if model.name not in output] == []
     engines = program(tmp_path / "data", "engines", "list", "--all").out
     assert [name for name in catalog.engines() if name not in engines] == []
     marks = [line.split()[0] for line in engines.splitlines()[1:] if line.strip()]

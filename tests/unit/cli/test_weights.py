@@ -55,10 +55,10 @@ def test_weights_are_downloaded_verified_tested_and_recorded(sixfold: Commands, 
     assert (added["repository"], added["revision"], added["commercial"]) == (TURBO, COMMIT, "conditions")
     folder = sixfold.folder / "weights" / "image" / "sd-turbo"
     record: dict[str, Any] = json.loads((folder / "sixfold.json").read_text())
-    held = files_in(folder) - {"sixfold.json", "check.png"}
-    assert set(record["files"]) == held
-    assert {UNET, "model_index.json", "README.md", "scheduler/scheduler_config.json"} <= held
-    assert not [name for name in held if name.endswith((".bin", ".jpg")) or "non_ema" in name]
+    files = files_in(folder) - {"sixfold.json", "check.png"}
+    assert set(record["files"]) == files
+    assert {UNET, "model_index.json", "README.md", "scheduler/scheduler_config.json"} <= files
+    assert not [name for name in files if name.endswith((".bin", ".jpg")) or "non_ema" in name]
     for name, facts in record["files"].items():
         assert facts["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
     assert record["check"]["passed"]
@@ -72,8 +72,8 @@ def test_added_weights_are_listed_once_and_can_be_removed(sixfold: Commands, hub
     second_result = sixfold("engines", "add", "image", "--model", "sd-turbo", "--no-check")
     assert "already installed" in second_result.out
     document = sixfold.ok("engines", "list")
-    (listed,) = document["weights"]
-    assert (listed["name"], listed["licence"]) == ("sd-turbo", "Stability AI Community License")
+    (weights,) = document["weights"]
+    assert (weights["name"], weights["licence"]) == ("sd-turbo", "Stability AI Community License")
     engine = next(row for row in document["engines"] if row["engine"] == "weights-image")
     assert (engine["ready"], engine["detail"]) == (True, "installed: sd-turbo")
     assert "sd-turbo" in sixfold("engines", "list").out
@@ -156,9 +156,9 @@ def test_local_folder_is_copied_without_its_pickles(
 ) -> None:
     added = sixfold.ok("engines", "add", "image", "--from", str(hub.folder / TURBO), "--name", "mine")
     assert (added["name"], added["repository"]) == ("mine", "")
-    held = files_in(sixfold.folder / "weights" / "image" / "mine")
-    assert UNET in held
-    assert "unet/diffusion_pytorch_model.bin" not in held
+    files = files_in(sixfold.folder / "weights" / "image" / "mine")
+    assert UNET in files
+    assert "unet/diffusion_pytorch_model.bin" not in files
 
 
 def test_local_checkpoint_is_copied_with_its_configuration(
@@ -169,8 +169,8 @@ def test_local_checkpoint_is_copied_with_its_configuration(
     file = checkpoint.write(tiny, tmp_path / "Own.safetensors")
     added = sixfold.ok("engines", "add", "image", "--from", str(file))
     assert added["name"] == "own"
-    held = files_in(sixfold.folder / "weights" / "image" / "own")
-    assert {"Own.safetensors", "model_index.json", "check.png", "unet/config.json"} <= held
+    files = files_in(sixfold.folder / "weights" / "image" / "own")
+    assert {"Own.safetensors", "model_index.json", "check.png", "unet/config.json"} <= files
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,9 @@ def test_voices_of_six_languages_are_fetched_and_tested(sixfold: Commands, tmp_p
     ((name, row),) = TABLE["speech"].items()
     folder = tmp_path / "hub" / row["repository"]
     for path in row["files"]:
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        speech_weights.voice_file(place.parent, place.stem, place.stem[:2])
+        file_path = folder / path
+        file_path.parent.mkdir(parents=True, exist_ok=True)
+        speech_weights.voice_file(file_path.parent, file_path.stem, file_path.stem[:2])
     silent = folder / row["files"][0]
     sixfold.folder.mkdir()
     with serving(tmp_path / "hub") as hub:

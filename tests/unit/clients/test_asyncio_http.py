@@ -23,12 +23,12 @@ _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n%03d"
 async def serving(talk: Talk) -> AsyncIterator[str]:
     """A server whose handler gets the number of the connection."""
     numbers = iter(range(1000))
-    ended: list[asyncio.Future[None]] = []
+    futures: list[asyncio.Future[None]] = []
     readers: list[asyncio.StreamReader] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         end = asyncio.get_running_loop().create_future()
-        ended.append(end)
+        futures.append(end)
         readers.append(reader)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await talk(next(numbers), reader, writer)
@@ -39,14 +39,14 @@ async def serving(talk: Talk) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         for reader in readers:
             reader.feed_eof()
-        await asyncio.gather(*ended)
+        await asyncio.gather(*futures)
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[AsyncioTransport]:
-    opened = AsyncioTransport(30, 30)
-    yield opened
-    await opened.aclose()
+    transport = AsyncioTransport(30, 30)
+    yield transport
+    await transport.aclose()
 
 
 async def _ask(client: AsyncioTransport, url: str, body: bytes = b"{}") -> bytes:

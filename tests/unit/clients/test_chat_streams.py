@@ -41,9 +41,9 @@ DONE = b"data: [DONE]\n\n"
 WHOLE = CHUNK % b"Hello" + b": a comment\n\n" + CHUNK % b" you" + END + USAGE + DONE
 
 
-def pieces(whole: bytes, cuts: list[int]) -> list[bytes]:
-    places = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
-    return [whole[start:end] for start, end in itertools.pairwise(places)]
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    bounds = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    return [data[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
@@ -190,10 +190,10 @@ def test_long_user_name_is_sent_as_its_hash() -> None:
 
 
 def test_last_event_without_a_terminator_is_parsed() -> None:
-    whole = CHUNK % b"a" + END + USAGE.rstrip(b"\n")
+    data = CHUNK % b"a" + END + USAGE.rstrip(b"\n")
     scan, listening = CompletionsParser(), Completions().stream_parser(ChatRequest(()))
-    assert (scan.forward(whole, keep_usage=True) + scan.forward(b"", keep_usage=True)).endswith(USAGE)
-    list(listening.events(whole))
+    assert (scan.forward(data, keep_usage=True) + scan.forward(b"", keep_usage=True)).endswith(USAGE)
+    list(listening.events(data))
     list(listening.events(b""))
     assert scan.usage == listening.usage is not None
 

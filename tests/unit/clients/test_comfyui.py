@@ -53,7 +53,7 @@ class Place:
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
+async def fixture() -> AsyncIterator[Place]:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         yield Place(comfy, client)
 
@@ -90,80 +90,82 @@ async def reach(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
+async def picture(fixture: Place, outputs: dict[str, Any]) -> Image.Image:
     """Return the first image of node 7."""
     target = io.BytesIO()
-    await place.server.view(ComfyFile(**outputs["7"]["images"][0]), target, 2**20)
+    await fixture.server.view(ComfyFile(**outputs["7"]["images"][0]), target, 2**20)
     return Image.open(target)
 
 
 # -- successful runs ------------------------------------------------------------------------------
 
 
-async def test_graph_is_run_with_progress_and_its_outputs_fetched(place: Place) -> None:
-    outputs = await place.run(graph())
-    result = await picture(place, outputs)
+async def test_graph_is_run_with_progress_and_its_outputs_fetched(fixture: Place) -> None:
+    outputs = await fixture.run(graph())
+    result = await picture(fixture, outputs)
     assert (result.format, result.size) == ("PNG", (64, 64))
-    assert [event for event in place.events if isinstance(event, NodeProgress)][-1] == NodeProgress("5", 3, 3)
-    assert NodeStarted("5") in place.events
-    assert any(isinstance(event, NodeFinished) and event.node == "7" for event in place.events)
+    assert [event for event in fixture.events if isinstance(event, NodeProgress)][-1] == NodeProgress(
+        "5", 3, 3
+    )
+    assert NodeStarted("5") in fixture.events
+    assert any(isinstance(event, NodeFinished) and event.node == "7" for event in fixture.events)
 
 
-async def test_cached_nodes_are_reused_and_reported(place: Place) -> None:
-    first = await place.run(graph())
-    place.events.clear()
-    assert await place.run(graph()) == first
-    assert any(isinstance(event, NodesCached) and "7" in event.nodes for event in place.events)
+async def test_cached_nodes_are_reused_and_reported(fixture: Place) -> None:
+    first = await fixture.run(graph())
+    fixture.events.clear()
+    assert await fixture.run(graph()) == first
+    assert any(isinstance(event, NodesCached) and "7" in event.nodes for event in fixture.events)
 
 
-async def test_cached_run_of_an_older_server_is_read_from_history(place: Place) -> None:
-    place.comfy.old = True
-    first = await place.run(graph())
-    again = await place.run(graph())  # which it does not announce: its history tells
-    assert again == first
+async def test_cached_run_of_an_older_server_is_read_from_history(fixture: Place) -> None:
+    fixture.comfy.old = True
+    first = await fixture.run(graph())
+    second_result = await fixture.run(graph())  # which it does not announce: its history tells
+    assert second_result == first
 
 
-async def test_concurrent_runs_get_their_own_results(place: Place) -> None:
-    first, second = await asyncio.gather(place.run(graph(1)), place.run(graph(2)))
-    pixels = [(await picture(place, outputs)).tobytes() for outputs in (first, second)]
+async def test_concurrent_runs_get_their_own_results(fixture: Place) -> None:
+    first, second = await asyncio.gather(fixture.run(graph(1)), fixture.run(graph(2)))
+    pixels = [(await picture(fixture, outputs)).tobytes() for outputs in (first, second)]
     assert pixels[0] != pixels[1]
-    alone = await picture(place, await place.run(graph(2)))
+    alone = await picture(fixture, await fixture.run(graph(2)))
     assert alone.tobytes() == pixels[1]
 
 
-async def test_images_from_the_websocket_become_previews(place: Place) -> None:
+async def test_images_from_the_websocket_become_previews(fixture: Place) -> None:
     nodes = graph()
     nodes["7"]["class_type"] = "SaveImageWebsocket"
-    await place.run(nodes)
-    sent = [event for event in place.events if isinstance(event, PreviewImage)]
+    await fixture.run(nodes)
+    sent = [event for event in fixture.events if isinstance(event, PreviewImage)]
     assert Image.open(io.BytesIO(sent[0].data)).size == (64, 64)
 
 
-async def test_history_is_polled_without_websockets(place: Place) -> None:
-    place.comfy.sockets = False
-    assert (await place.run(graph()))["7"]["images"]
+async def test_history_is_polled_without_websockets(fixture: Place) -> None:
+    fixture.comfy.sockets = False
+    assert (await fixture.run(graph()))["7"]["images"]
 
 
-async def test_dropped_websocket_reconnects_without_loss(place: Place) -> None:
-    hold = place.comfy.hold("KSampler")
-    run = place.begun(graph())
+async def test_dropped_websocket_reconnects_without_loss(fixture: Place) -> None:
+    hold = fixture.comfy.hold("KSampler")
+    run = fixture.begun(graph())
     await reach(hold.reached)
-    place.comfy.drop_sockets()
-    await reach(place.comfy.back)
+    fixture.comfy.drop_sockets()
+    await reach(fixture.comfy.back)
     hold.go.set()
     assert (await run)["7"]["images"]
-    assert NodeProgress("5", 3, 3) in place.events
-    assert place.comfy.called("/prompt") == 1
+    assert NodeProgress("5", 3, 3) in fixture.events
+    assert fixture.comfy.called("/prompt") == 1
 
 
-async def test_uploaded_file_has_the_annotated_name_for_nodes(place: Place) -> None:
-    file = await place.server.upload("a.png", b"data", "image/png")
+async def test_uploaded_file_has_the_annotated_name_for_nodes(fixture: Place) -> None:
+    file = await fixture.server.upload("a.png", b"data", "image/png")
     assert file.annotated == "a.png [temp]"
-    assert place.comfy.files["temp", "a.png"] == b"data"
+    assert fixture.comfy.files["temp", "a.png"] == b"data"
 
 
-async def test_stats_and_models_of_a_server_are_read(place: Place) -> None:
-    server = place.server
+async def test_stats_and_models_of_a_server_are_read(fixture: Place) -> None:
+    server = fixture.server
     stats = await server.stats()
     assert (stats.version, stats.device, stats.memory_bytes) == ("0.8.0", "cuda:0 Fake GPU", 24 * 2**30)
     assert await server.models("checkpoints") == ("sd_xl_base_1.0.safetensors",)
@@ -173,10 +175,10 @@ async def test_stats_and_models_of_a_server_are_read(place: Place) -> None:
     assert "VAEDecode" in await server.object_info()
 
 
-async def test_every_call_has_the_hop_header(place: Place) -> None:
-    await place.run(graph())
-    assert {path for _, path, _ in place.comfy.calls} >= {"/ws", "/prompt"}
-    assert all(headers.get("x-sixfold-hop") == "1" for _, _, headers in place.comfy.calls)
+async def test_every_call_has_the_hop_header(fixture: Place) -> None:
+    await fixture.run(graph())
+    assert {path for _, path, _ in fixture.comfy.calls} >= {"/ws", "/prompt"}
+    assert all(headers.get("x-sixfold-hop") == "1" for _, _, headers in fixture.comfy.calls)
 
 
 # -- cancellation ---------------------------------------------------------------------------------
@@ -191,36 +193,36 @@ async def gone(comfy: Comfy) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_canceled_run_is_interrupted_on_the_server(place: Place, old: bool) -> None:
-    place.comfy.old = old
-    hold = place.comfy.hold("KSampler")
-    run = place.begun(graph())
+async def test_canceled_run_is_interrupted_on_the_server(fixture: Place, old: bool) -> None:
+    fixture.comfy.old = old
+    hold = fixture.comfy.hold("KSampler")
+    run = fixture.begun(graph())
     await reach(hold.reached)
     run.cancel()
     await asyncio.wait([run])
     hold.go.set()
-    await gone(place.comfy)
+    await gone(fixture.comfy)
     assert run.cancelled()
-    assert place.comfy.called("/interrupt") == 1
-    assert "VAEDecode" not in place.comfy.ran
+    assert fixture.comfy.called("/interrupt") == 1
+    assert "VAEDecode" not in fixture.comfy.ran
 
 
-async def test_canceled_queued_run_is_removed_and_others_continue(place: Place) -> None:
-    hold = place.comfy.hold("KSampler")
-    first = place.begun(graph(1))
+async def test_canceled_queued_run_is_removed_and_others_continue(fixture: Place) -> None:
+    hold = fixture.comfy.hold("KSampler")
+    first = fixture.begun(graph(1))
     await reach(hold.reached)
-    place.comfy.changed.clear()
-    second = place.begun(graph(2))
-    await reach(place.comfy.changed)
+    fixture.comfy.changed.clear()
+    second = fixture.begun(graph(2))
+    await reach(fixture.comfy.changed)
     second.cancel()
     await asyncio.wait([second])
-    assert place.comfy.pending == []
-    assert place.comfy.called("/interrupt") == 0
+    assert fixture.comfy.pending == []
+    assert fixture.comfy.called("/interrupt") == 0
     hold.go.set()
     assert (await first)["7"]["images"]
 
 
-async def test_exception_of_the_watcher_interrupts_the_run(place: Place) -> None:
+async def test_exception_of_the_watcher_interrupts_the_run(fixture: Place) -> None:
     class Enough(BaseException):
         pass
 
@@ -229,141 +231,141 @@ async def test_exception_of_the_watcher_interrupts_the_run(place: Place) -> None
             raise Enough
 
     with pytest.raises(Enough):
-        await place.server.run(graph(steps=10_000), {"7"}, watch)
-    await gone(place.comfy)
-    assert "VAEDecode" not in place.comfy.ran
+        await fixture.server.run(graph(steps=10_000), {"7"}, watch)
+    await gone(fixture.comfy)
+    assert "VAEDecode" not in fixture.comfy.ran
 
 
-async def test_dropped_sockets_and_callers_do_not_affect_others(place: Place) -> None:
+async def test_dropped_sockets_and_callers_do_not_affect_others(fixture: Place) -> None:
     many = [graph(seed, steps=40) for seed in range(4)]
-    alone = [(await picture(place, await place.run(nodes))).tobytes() for nodes in many]
-    place.comfy._kept.clear()
+    alone = [(await picture(fixture, await fixture.run(nodes))).tobytes() for nodes in many]
+    fixture.comfy._kept.clear()
     chance = np.random.default_rng(7)
-    runs = [place.begun(many[n % 4]) for n in range(24)]
+    runs = [fixture.begun(many[n % 4]) for n in range(24)]
     while not all(run.done() for run in runs):
-        place.comfy.changed.clear()
-        change_task = asyncio.create_task(place.comfy.changed.wait())
+        fixture.comfy.changed.clear()
+        change_task = asyncio.create_task(fixture.comfy.changed.wait())
         await asyncio.wait(
             {change_task, *(run for run in runs if not run.done())}, return_when="FIRST_COMPLETED"
         )
         change_task.cancel()
         if chance.random() < 0.4:
-            place.comfy.drop_sockets()
+            fixture.comfy.drop_sockets()
         if chance.random() < 0.3:
             runs[chance.integers(len(runs))].cancel()
-    await gone(place.comfy)
+    await gone(fixture.comfy)
     for n, run in enumerate(runs):
-        assert run.cancelled() or (await picture(place, run.result())).tobytes() == alone[n % 4]
+        assert run.cancelled() or (await picture(fixture, run.result())).tobytes() == alone[n % 4]
     assert 0 < sum(run.cancelled() for run in runs) < len(runs)
 
 
 # -- errors, in one sentence -------------------------------------------------------------------
 
 
-async def test_missing_model_file_is_named_in_the_error(place: Place) -> None:
+async def test_missing_model_file_is_named_in_the_error(fixture: Place) -> None:
     nodes = graph()
     nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
     with pytest.raises(comfyui_errors.ComfyRefused) as excinfo:
-        await place.run(nodes)
+        await fixture.run(nodes)
     assert str(excinfo.value) == (
         "ComfyUI refused the graph: CheckpointLoaderSimple has no ckpt_name 'other.safetensors' there."
     )
     assert excinfo.value.unknown_value
 
 
-async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> None:
+async def test_an_input_out_of_bounds_is_named_with_its_node(fixture: Place) -> None:
     nodes = graph(steps=0, cfg=101)
     with pytest.raises(comfyui_errors.ComfyRefused) as excinfo:
-        await place.run(nodes)
+        await fixture.run(nodes)
     text = "ComfyUI refused the graph: KSampler: Value 0 smaller than min of 1 (steps); and 1 more."
     assert str(excinfo.value) == text
     assert not excinfo.value.unknown_value
 
 
-async def test_missing_node_class_is_named_in_the_error(place: Place) -> None:
+async def test_missing_node_class_is_named_in_the_error(fixture: Place) -> None:
     nodes = {**graph(), "8": {"class_type": "Odd", "inputs": {}}}
     with pytest.raises(comfyui_errors.ComfyRefused, match="node Odd does not exist"):
-        await place.run(nodes)
+        await fixture.run(nodes)
 
 
-async def test_error_of_a_node_omits_the_folders_of_the_server(place: Place) -> None:
-    place.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
+async def test_error_of_a_node_omits_the_folders_of_the_server(fixture: Place) -> None:
+    fixture.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
     with pytest.raises(comfyui_errors.ComfyNodeFailed) as excinfo:
-        await place.run(graph())
+        await fixture.run(graph())
     assert str(excinfo.value) == "ComfyUI failed in KSampler: bad file x.safetensors."
-    assert place.comfy.called("/interrupt") == 0
+    assert fixture.comfy.called("/interrupt") == 0
 
 
-async def test_failure_is_read_from_history_after_socket_loss(place: Place) -> None:
-    place.comfy.sockets = False
-    place.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
+async def test_failure_is_read_from_history_after_socket_loss(fixture: Place) -> None:
+    fixture.comfy.sockets = False
+    fixture.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
     with pytest.raises(
         comfyui_errors.ComfyNodeFailed, match=r"^ComfyUI failed in VAEDecode: shapes differ\.$"
     ):
-        await place.run(graph())
+        await fixture.run(graph())
 
 
-async def test_out_of_memory_error_names_a_remedy(place: Place) -> None:
-    place.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
+async def test_out_of_memory_error_names_a_remedy(fixture: Place) -> None:
+    fixture.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
     with pytest.raises(comfyui_errors.ComfyNodeFailed, match=r"out of memory in KSampler: a smaller image"):
-        await place.run(graph())
+        await fixture.run(graph())
 
 
 @pytest.mark.parametrize("sockets", [True, False])
-async def test_interrupt_by_another_client_raises_an_error(place: Place, sockets: bool) -> None:
-    place.comfy.sockets = sockets
-    hold = place.comfy.hold("KSampler")
-    run = place.begun(graph())
+async def test_interrupt_by_another_client_raises_an_error(fixture: Place, sockets: bool) -> None:
+    fixture.comfy.sockets = sockets
+    hold = fixture.comfy.hold("KSampler")
+    run = fixture.begun(graph())
     await reach(hold.reached)
-    place.comfy.interrupt()
+    fixture.comfy.interrupt()
     hold.go.set()
     with pytest.raises(comfyui_errors.ComfyInterrupted, match="interrupted on the ComfyUI server"):
         await run
 
 
-async def test_restart_during_a_run_is_detected(place: Place) -> None:
-    hold = place.comfy.hold("KSampler")
-    run = place.begun(graph())
+async def test_restart_during_a_run_is_detected(fixture: Place) -> None:
+    hold = fixture.comfy.hold("KSampler")
+    run = fixture.begun(graph())
     await reach(hold.reached)
-    await place.comfy.forget()
+    await fixture.comfy.forget()
     with pytest.raises(comfyui_errors.ComfyError, match="no longer has this run"):
         await run
 
 
-async def test_prompt_removed_from_the_queue_is_detected(place: Place) -> None:
-    hold = place.comfy.hold("KSampler")
-    first = place.begun(graph(1))
+async def test_prompt_removed_from_the_queue_is_detected(fixture: Place) -> None:
+    hold = fixture.comfy.hold("KSampler")
+    first = fixture.begun(graph(1))
     await reach(hold.reached)
-    place.comfy.changed.clear()
-    second = place.begun(graph(2))
-    await reach(place.comfy.changed)
-    place.comfy.pending.clear()
+    fixture.comfy.changed.clear()
+    second = fixture.begun(graph(2))
+    await reach(fixture.comfy.changed)
+    fixture.comfy.pending.clear()
     with pytest.raises(comfyui_errors.ComfyError, match="its queue was cleared"):
         await second
     hold.go.set()
     assert (await first)["7"]["images"]
 
 
-async def test_server_that_stops_during_a_run_fails_it(place: Place) -> None:
-    hold = place.comfy.hold("KSampler")
-    run = place.begun(graph())
+async def test_server_that_stops_during_a_run_fails_it(fixture: Place) -> None:
+    hold = fixture.comfy.hold("KSampler")
+    run = fixture.begun(graph())
     await reach(hold.reached)
-    await place.comfy.stop()
+    await fixture.comfy.stop()
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="stopped responding during the run"):
         await run
 
 
-async def test_missing_server_is_named_in_the_error(place: Place) -> None:
-    await place.comfy.stop()
+async def test_missing_server_is_named_in_the_error(fixture: Place) -> None:
+    await fixture.comfy.stop()
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="cannot be reached"):
-        await place.run(graph())
+        await fixture.run(graph())
 
 
 @pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
-async def test_unresponsive_server_times_out(place: Place, path: str) -> None:
-    place.comfy.silent.add(path)
+async def test_unresponsive_server_times_out(fixture: Place, path: str) -> None:
+    fixture.comfy.silent.add(path)
     with pytest.raises(comfyui_errors.ComfyUnreachable, match=r"did not respond within 1 second\.$"):
-        await (place.server.stats() if path == "/system_stats" else place.run(graph()))
+        await (fixture.server.stats() if path == "/system_stats" else fixture.run(graph()))
 
 
 @pytest.mark.parametrize(
@@ -376,10 +378,10 @@ async def test_unresponsive_server_times_out(place: Place, path: str) -> None:
         (Response("asked by itself", 403), r"refused GET /system_stats \(403\): set the address of ComfyUI"),
     ],
 )
-async def test_response_of_another_program_is_refused(place: Place, answer: Any, message: str) -> None:
-    place.comfy.answers["/system_stats"] = answer
+async def test_response_of_another_program_is_refused(fixture: Place, answer: Any, message: str) -> None:
+    fixture.comfy.answers["/system_stats"] = answer
     with pytest.raises(comfyui_errors.ComfyError, match=message):
-        await place.server.stats()
+        await fixture.server.stats()
 
 
 @pytest.mark.parametrize(
@@ -390,41 +392,41 @@ async def test_response_of_another_program_is_refused(place: Place, answer: Any,
         ("/history", b'{"status": 7}'),
     ],
 )
-async def test_malformed_response_fails_with_one_sentence(place: Place, path: str, answer: bytes) -> None:
-    place.comfy.sockets = False
-    hold = place.comfy.hold("KSampler")
-    place.comfy.answers[path] = answer
+async def test_malformed_response_fails_with_one_sentence(fixture: Place, path: str, answer: bytes) -> None:
+    fixture.comfy.sockets = False
+    hold = fixture.comfy.hold("KSampler")
+    fixture.comfy.answers[path] = answer
     if path == "/system_stats":
         with pytest.raises(comfyui_errors.ComfyError, match="unexpected response"):
-            await place.server.stats()
+            await fixture.server.stats()
         return
-    run = place.begun(graph())
+    run = fixture.begun(graph())
     await reach(hold.reached)
     if path == "/history":
-        prompt_id = place.comfy.running.prompt_id if place.comfy.running else ""
-        place.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
+        prompt_id = fixture.comfy.running.prompt_id if fixture.comfy.running else ""
+        fixture.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
     with pytest.raises(comfyui_errors.ComfyError, match="unexpected response"):
         await run
 
 
-async def test_endless_response_is_refused_at_the_limit(place: Place) -> None:
-    place.comfy.answers["/view"] = place.comfy.answers["/object_info"] = endless(b"x" * 65536)
+async def test_endless_response_is_refused_at_the_limit(fixture: Place) -> None:
+    fixture.comfy.answers["/view"] = fixture.comfy.answers["/object_info"] = endless(b"x" * 65536)
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
-        await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
-    small = ComfyServer(place.client, place.comfy.url, ComfyLimits(answer_bytes=2**20))
+        await fixture.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
+    small = ComfyServer(fixture.client, fixture.comfy.url, ComfyLimits(answer_bytes=2**20))
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await small.object_info()
 
 
-async def test_truncated_output_file_is_an_error(place: Place) -> None:
-    place.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
+async def test_truncated_output_file_is_an_error(fixture: Place) -> None:
+    fixture.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI was lost"):
-        await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
+        await fixture.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
 
 
-async def test_missing_file_is_named_in_the_error(place: Place) -> None:
+async def test_missing_file_is_named_in_the_error(fixture: Place) -> None:
     with pytest.raises(comfyui_errors.ComfyError, match=r"did not return the result file \(404\)"):
-        await place.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
+        await fixture.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
 
 
 def test_invalid_url_is_refused() -> None:

@@ -127,11 +127,11 @@ def test_endless_line_is_buffered_in_linear_time() -> None:
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_event_end_is_found_at_any_chunk_boundary(end: bytes) -> None:
-    whole = b"data: a" + end + b"data: b"
-    for cut in range(1, len(whole)):
+    data = b"data: a" + end + b"data: b"
+    for cut in range(1, len(data)):
         splitter = sse.EventSplitter()
-        parts = [splitter.feed(whole[:cut])[0], splitter.feed(whole[cut:])[0], splitter.flush()]
-        assert b"".join(parts) == whole + b"\n\n"
+        parts = [splitter.feed(data[:cut])[0], splitter.feed(data[cut:])[0], splitter.flush()]
+        assert b"".join(parts) == data + b"\n\n"
         assert parts[2] == b"data: b\n\n"
 
 

@@ -15,6 +15,6 @@ def box(kind: bytes, body: bytes) -> bytes:
 
 def test_video_with_deeply_nested_boxes_stays_unchanged() -> None:
     count = 100_000
-    nested = b"".join(struct.pack(">I4s", 8 * (count - place), b"trak") for place in range(count))
+    nested = b"".join(struct.pack(">I4s", 8 * (count - depth), b"trak") for depth in range(count))
     video = box(b"ftyp", b"isom\0\0\0\0isom") + box(b"uuid", SIGNATURE_BOX) + nested
     assert c2pa_removal.remove(video) == video

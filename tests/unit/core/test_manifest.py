@@ -74,9 +74,9 @@ def test_every_changed_byte_makes_the_manifest_invalid() -> None:
     raw = SIGNER.sign(MANIFEST).encode()
     for at in range(len(raw)):
         for mask in (0x01, 0x20, 0x80):
-            changed = raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
+            changed_bytes = raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
             try:
-                assert not SIGNER.read(changed.decode()).valid, at
+                assert not SIGNER.read(changed_bytes.decode()).valid, at
             except (provenance_manifest.NotAManifest, UnicodeDecodeError):
                 continue
 
@@ -84,9 +84,9 @@ def test_every_changed_byte_makes_the_manifest_invalid() -> None:
 @pytest.mark.parametrize("change", [" ", "\n", "\0", "{}"])
 def test_manifest_with_added_text_is_invalid(change: str) -> None:
     text = SIGNER.sign(MANIFEST)
-    for changed in (text + change, change + text, text.replace(",", "," + change, 1)):
+    for changed_text in (text + change, change + text, text.replace(",", "," + change, 1)):
         try:
-            assert not SIGNER.read(changed).valid
+            assert not SIGNER.read(changed_text).valid
         except provenance_manifest.NotAManifest:
             continue
 

@@ -198,13 +198,13 @@ def test_video_and_audio_keep_their_frames_and_times(name: str, text: str) -> No
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in MEDIA.items() if kind.startswith("video")])
 def test_video_remains_seekable(name: str) -> None:
-    places: list[int | None] = []
+    positions: list[int | None] = []
     for data in (encoded_file(name)[1], embed_all(name, LONG)):
         with av.open(io.BytesIO(data), "r") as source:
             source.seek(1_200_000)
-            places.append(next(source.decode(source.streams.video[0])).pts)
-    assert places[0] == places[1]
-    assert places[1] or name == "live webm"
+            positions.append(next(source.decode(source.streams.video[0])).pts)
+    assert positions[0] == positions[1]
+    assert positions[1] or name == "live webm"
 
 
 def test_ordinary_readers_see_the_text() -> None:
@@ -283,10 +283,10 @@ def test_old_manifest_followed_by_other_data_is_removed_in_place() -> None:
     assert inner is not None
     longer = bytearray(embed_all("webm") + void)
     longer[inner.start + 4 : inner.body] = (inner.end - inner.body + len(void) | 1 << 56).to_bytes(8)
-    again = embed.embed(bytes(longer), "video/webm", LONG)
-    assert embed.extract(again) == LONG
-    assert TEXT[:20].encode() not in again
-    assert decoded_frames(again)[1] == decoded_frames(encoded_file("webm")[1])[1]
+    second_data = embed.embed(bytes(longer), "video/webm", LONG)
+    assert embed.extract(second_data) == LONG
+    assert TEXT[:20].encode() not in second_data
+    assert decoded_frames(second_data)[1] == decoded_frames(encoded_file("webm")[1])[1]
 
 
 def test_fragment_index_remains_the_last_box() -> None:

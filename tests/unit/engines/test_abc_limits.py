@@ -36,10 +36,10 @@ def test_longest_scores_are_parsed_fast(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["|:A:|", "(9A(5B", "ABCDEFG"])
 def test_scores_with_too_many_notes_are_refused_fast(text: str) -> None:
-    whole = text * ((abc.MAX_CHARS - 1) // len(text))
+    full_text = text * ((abc.MAX_CHARS - 1) // len(text))
 
     def expect_refusal() -> None:
         with pytest.raises(UnusableInput, match="at most 4000 notes"):
-            abc.parse(whole)
+            abc.parse(full_text)
 
     assert loop_time.cpu_seconds(expect_refusal, 2) < 2

@@ -141,11 +141,11 @@ async def test_large_image_is_resized_without_an_upscaler(tmp_path: Path) -> Non
 
 
 async def test_image_depends_only_on_the_seed(setup: ComfySetup) -> None:
-    first, again, other = [
+    first, second, other = [
         (await setup.run(prompt="a lake", width=512, height=512, seed=seed)).artifacts[0].data
         for seed in (5, 5, 6)
     ]
-    assert first == again
+    assert first == second
     assert first != other
 
 
@@ -483,11 +483,11 @@ def test_truncated_png_is_refused(cut: int) -> None:
 
 
 def test_png_with_a_changed_byte_is_refused() -> None:
-    whole = bytearray(png(halves((50, 30))))
-    whole[whole.index(b"IDAT") + 10] ^= 1
-    assert png_cleaning.strip_metadata(bytes(whole)) is None
+    content = bytearray(png(halves((50, 30))))
+    content[content.index(b"IDAT") + 10] ^= 1
+    assert png_cleaning.strip_metadata(bytes(content)) is None
     with pytest.raises(EngineError, match="cannot be read"):
-        image_io.encode_output(bytes(whole), ImageFinish(50, 30))
+        image_io.encode_output(bytes(content), ImageFinish(50, 30))
 
 
 def test_unknown_format_is_refused() -> None:

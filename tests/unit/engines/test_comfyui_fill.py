@@ -40,9 +40,9 @@ async def test_only_the_masked_area_changes(setup: ComfySetup, kind: str) -> Non
     result = await setup.run("image-fill", sent, prompt="a blue boat", seed=1, grow=0, feather=4)
     assert result.artifacts[0].info == {"width": 900, "height": 200}
     image, before = pixels(result.artifacts[0]), np.asarray(Image.open(sent["image"]).convert("RGB"))
-    changed = (image != before).any(axis=2)
-    rows, columns = np.nonzero(changed)
-    assert changed[BOX[1] : BOX[3], BOX[0] : BOX[2]].mean() > 0.9
+    changes = (image != before).any(axis=2)
+    rows, columns = np.nonzero(changes)
+    assert changes[BOX[1] : BOX[3], BOX[0] : BOX[2]].mean() > 0.9
     assert columns.min() >= BOX[0] - 4
     assert columns.max() < BOX[2] + 4
     assert rows.min() >= BOX[1] - 4

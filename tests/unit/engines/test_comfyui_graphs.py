@@ -131,14 +131,16 @@ def real(path: Path) -> dict[str, Any]:
 
 def stocked(schemas: dict[str, Any], file: str = "") -> InstalledModels:
     remaining = {name: schemas[name] for name in CLASSES if name in schemas}
-    whole = [
+    choices = [
         CapabilityChoice(name, family)
         for name in capabilities.options(remaining, "CheckpointLoaderSimple", "ckpt_name")
         if (family := capabilities.family_of(name))
     ]
     split, problem = capabilities._split_models(remaining)
     assert problem == ""
-    stock = InstalledModels(STATS, remaining, (*split, *whole), FILES["UpscaleModelLoader", "model_name"][0])
+    stock = InstalledModels(
+        STATS, remaining, (*split, *choices), FILES["UpscaleModelLoader", "model_name"][0]
+    )
     return stock.pinned(file) if file else stock
 
 

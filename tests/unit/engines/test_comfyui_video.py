@@ -87,9 +87,9 @@ async def test_text_to_video_has_the_requested_frames_size_and_audio(tmp_path: P
     (artifact,) = result.artifacts
     assert artifact.content_type == "video/mp4"
     assert artifact.info == {"width": 64, "height": 36, "duration": pytest.approx(1, abs=0.03), "fps": 24}
-    visible = levels(result)
-    assert len(visible) == 24
-    assert np.all(np.diff(visible[::4]) > 2), "in their order"
+    brightness = levels(result)
+    assert len(brightness) == 24
+    assert np.all(np.diff(brightness[::4]) > 2), "in their order"
     assert artifact.path is not None
     with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.02
@@ -120,10 +120,10 @@ async def test_video_by_frame_count_has_all_and_interpolated_frames(tmp_path: Pa
             interpolator_model="film",
             num_interpolated_frames=1,
         )
-    visible = levels(result)
-    assert (len(visible), result.artifacts[0].info["fps"]) == (161, 32)
-    assert visible[0] == pytest.approx(100, abs=3), "it begins with the picture"
-    assert np.all(np.diff(visible[:60:4]) > 1)
+    brightness = levels(result)
+    assert (len(brightness), result.artifacts[0].info["fps"]) == (161, 32)
+    assert brightness[0] == pytest.approx(100, abs=3), "it begins with the picture"
+    assert np.all(np.diff(brightness[:60:4]) > 1)
 
 
 async def test_long_video_chunks_start_from_the_last_frame(tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ async def test_long_video_chunks_start_from_the_last_frame(tmp_path: Path) -> No
         lengths = [node["length"] for node in setup.nodes("Wan22ImageToVideoLatent")]
         seeds = [node["seed"] for node in setup.nodes("KSampler")]
     assert (lengths, seeds) == ([121, 49], [0, 1])
-    visible = levels(result)
-    assert len(visible) == 168
-    assert max(abs(step) for step in np.diff(visible)) < 6, "no jump where two pieces meet"
+    brightness = levels(result)
+    assert len(brightness) == 168
+    assert max(abs(step) for step in np.diff(brightness)) < 6, "no jump where two pieces meet"
     assert sorted(setup.context.shown) == setup.context.shown
 
 
@@ -228,8 +228,8 @@ def test_every_video_graph_fits_the_schemas_of_a_real_server(path: Path, install
         ("VAELoader", "vae_name"): installed.vae,
         ("CheckpointLoaderSimple", "ckpt_name"): installed.checkpoints,
     }
-    for (class_type, name), listed in files.items():
-        schemas[class_type]["input"]["required"][name][0] = list(listed)
+    for (class_type, name), names in files.items():
+        schemas[class_type]["input"]["required"][name][0] = list(names)
     content = video_graphs.read(schemas, capabilities.document()["videos"])
     (choice,) = content.choices
     wish = VideoSpec("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)

@@ -119,8 +119,8 @@ def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> 
     away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
     for grow, feather in ((0, 0), (8, 6), (20, 12)):
         result = clean(tmp_path, picture, spot(), grow=grow, feather=feather)
-        changed = np.abs(result.astype(int) - picture).max(2) > 0
-        assert not changed[away > grow + feather + 2].any()
+        changes = np.abs(result.astype(int) - picture).max(2) > 0
+        assert not changes[away > grow + feather + 2].any()
     hard, soft = masks.make_hole(spot() > 0, 4, 0), masks.make_hole(spot() > 0, 4, 20)
     assert set(np.unique(hard.cover)) == {0.0, 1.0}
     assert 0.05 < ((soft.cover > 0) & (soft.cover < 1)).mean() < 0.9

@@ -121,9 +121,9 @@ def test_hair_has_soft_edges_without_background_color() -> None:
     band = (known.alpha > 0.15) & (known.alpha < 0.85)
     assert ((alpha > 0.1) & (alpha < 0.9))[band].mean() > 0.4
     clean = edges.decontaminate(known.rgb, alpha)
-    seen = band & (alpha > 0.1)
-    before = np.abs(known.rgb[seen] - known.subject[seen] * 255).mean()
-    after = np.abs(clean[seen] - known.subject[seen] * 255).mean()
+    edge_pixels = band & (alpha > 0.1)
+    before = np.abs(known.rgb[edge_pixels] - known.subject[edge_pixels] * 255).mean()
+    after = np.abs(clean[edge_pixels] - known.subject[edge_pixels] * 255).mean()
     assert after < 0.6 * before
 
 

@@ -53,10 +53,10 @@ def test_more_steps_add_detail_to_an_image(tmp_path: Path, template: str) -> Non
 
 def test_each_step_changes_the_image() -> None:
     picture = engine_runs.scenery((64, 64)).astype(np.float32) / 255
-    seen = {
+    images = {
         (RenderQuality(steps=n).apply(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)
     }
-    assert len(seen) == 50
+    assert len(images) == 50
 
 
 @pytest.mark.nightly
@@ -81,12 +81,15 @@ def film(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.nightly
 def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:
     spared, response = film(tmp_path / "spared")
-    whole, plain = film(tmp_path / "whole", cache_accel=False)
+    full_video, plain = film(tmp_path / "whole", cache_accel=False)
     assert response["reused_frames"] == 8
     assert "reused_frames" not in plain
-    assert not np.array_equal(spared, whole)
+    assert not np.array_equal(spared, full_video)
     assert (
-        min(engine_runs.psnr(first, second) for first, second in zip(spared[1::2], whole[1::2], strict=True))
+        min(
+            engine_runs.psnr(first, second)
+            for first, second in zip(spared[1::2], full_video[1::2], strict=True)
+        )
         > 34
     )
 

@@ -96,8 +96,8 @@ def test_seams_keep_the_column_order_and_important_areas() -> None:
 def test_off_center_subject_is_kept() -> None:
     known = composites.composite(7, "plain", (240, 400), share=0.5, at=0.2)
     way = plan(find_region(known.rgb), (400, 240), (240, 240))
-    visible = canvas.apply(known.alpha, way, (240, 240), fill=False)
-    assert visible.sum() > 0.95 * known.alpha.sum()
+    canvas_alpha = canvas.apply(known.alpha, way, (240, 240), fill=False)
+    assert canvas_alpha.sum() > 0.95 * known.alpha.sum()
 
 
 def test_an_extension_has_no_visible_seam() -> None:
@@ -139,8 +139,8 @@ def test_format_and_alpha_of_a_file_are_kept(tmp_path: Path) -> None:
 
 def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
     image = Image.fromarray(composites.composite(1, "textured", (120, 200)).rgb)
-    first, again = (run(tmp_path, image, "PNG", ["64x64", "150x40"]) for _ in range(2))
-    for one, other in zip(first, again, strict=True):
+    first, second = (run(tmp_path, image, "PNG", ["64x64", "150x40"]) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
         assert np.array_equal(one[1].rgb, other[1].rgb)
 
 

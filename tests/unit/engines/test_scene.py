@@ -64,17 +64,17 @@ def paint(prompt: str, model: str = "ra1", **inputs: Any) -> pixels.Picture:
 @cache
 def sightings() -> dict[str, list[tuple[str, bool]]]:
     """Return for every label class whether each label was detected in its image."""
-    seen: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+    observations: dict[str, list[tuple[str, bool]]] = defaultdict(list)
     for entry in CORPUS:
         picture = paint(entry["text"])
         for kind in ("time", "palette", "weather", "terrain"):
             if kind in entry:
                 result = pixels.SIGHTS[kind, entry[kind]](picture)
-                seen[kind].append((f"{entry['text']}: {entry[kind]}", result))
+                observations[kind].append((f"{entry['text']}: {entry[kind]}", result))
         if "subject" in entry:
             bare = paint(entry["text"], negative_prompt=entry["subject"])
-            seen["subject"].append((entry["text"], pixels.stands_out(picture, bare)))
-    return seen
+            observations["subject"].append((entry["text"], pixels.stands_out(picture, bare)))
+    return observations
 
 
 def test_the_corpus_has_sixty_prompts() -> None:
@@ -262,8 +262,8 @@ def test_image_has_the_requested_format(kind: str, start: bytes) -> None:
 def test_negative_prompt_removes_the_subject() -> None:
     scene = prompt_parser.parse("a cat and a dog in a meadow", "cat")
     assert [subject.name for subject in scene.subjects] == ["dog"]
-    changed = paint("a lighthouse by the sea at noon", negative_prompt="lighthouse")
-    assert pixels.stands_out(paint("a lighthouse by the sea at noon"), changed)
+    changed_image = paint("a lighthouse by the sea at noon", negative_prompt="lighthouse")
+    assert pixels.stands_out(paint("a lighthouse by the sea at noon"), changed_image)
 
 
 def test_negation_in_the_prompt_removes_the_subject() -> None:

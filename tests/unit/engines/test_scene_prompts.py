@@ -255,13 +255,13 @@ def test_object_in_a_container_is_visible_above_its_rim(
 ) -> None:
     result = spots(prompt)
     assert list(result) == [host, guest]
-    (held,), inside = result[host], result[guest]
+    (guest_spot,), inside = result[host], result[guest]
     assert len(inside) == count
     for spot in inside:
         assert spot.cut is not None
-        assert held.foot - held.height < spot.cut < spot.foot
+        assert guest_spot.foot - guest_spot.height < spot.cut < spot.foot
         assert spot.foot - spot.height < spot.cut
-        assert abs(spot.x - held.x) < 0.7 * held.height
+        assert abs(spot.x - guest_spot.x) < 0.7 * guest_spot.height
     assert len({spot.x for spot in inside}) == count
 
 

@@ -193,8 +193,10 @@ def test_bytes_are_equal_in_another_process_and_on_one_thread(source: Path) -> N
         [sys.executable, "-c", code, str(source), *NAMED_STYLES], capture_output=True, text=True, check=True
     )
     here = [hashlib.sha256(done(source, style).artifacts[0].data).hexdigest() for style in NAMED_STYLES]
-    changed = [style for style, a, b in zip(NAMED_STYLES, here, ran.stdout.split(), strict=True) if a != b]
-    assert changed == []
+    differences = [
+        style for style, a, b in zip(NAMED_STYLES, here, ran.stdout.split(), strict=True) if a != b
+    ]
+    assert differences == []
 
 
 def test_another_seed_gives_other_bytes(source: Path) -> None:
@@ -319,8 +321,8 @@ def test_alpha_is_kept_and_hidden_pixels_do_not_bleed(folder: Path) -> None:
         picture = decode.decode(run(file, style).artifacts[0].data)
         assert picture.alpha is not None
         assert np.array_equal(picture.alpha, alpha)
-        seen = picture.rgb[alpha == 255].astype(int)
-        magenta = (seen[:, 0] > 200) & (seen[:, 1] < 70) & (seen[:, 2] > 200)
+        visible_pixels = picture.rgb[alpha == 255].astype(int)
+        magenta = (visible_pixels[:, 0] > 200) & (visible_pixels[:, 1] < 70) & (visible_pixels[:, 2] > 200)
         assert magenta.mean() < 0.003, style
 
 

@@ -53,8 +53,8 @@ VIDEOS = {"mp4": lambda: fault_server.video(16, 4), "webm": webm, "gif": lambda:
 @pytest.mark.parametrize("kind", KINDS)
 def test_image_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_path: Path) -> None:
     data, path = picture(kind), tmp_path / "picture"
-    for whole in (data, data + TAIL):
-        path.write_bytes(whole)
+    for content in (data, data + TAIL):
+        path.write_bytes(content)
         headers.probe(path, whole=True)
     for cut in (len(data) - 1, len(data) - 20, len(data) // 2):
         path.write_bytes(data[:cut])
@@ -65,8 +65,8 @@ def test_image_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_p
 @pytest.mark.parametrize("kind", VIDEOS)
 def test_video_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_path: Path) -> None:
     data, path = VIDEOS[kind](), tmp_path / "film"
-    for whole in (data, data + bytes(64)):
-        path.write_bytes(whole)
+    for content in (data, data + bytes(64)):
+        path.write_bytes(content)
         film_headers.seconds(path, whole=True)
     for cut in (len(data) - 1, len(data) // 2, 40):
         path.write_bytes(data[:cut])

@@ -35,8 +35,8 @@ def test_upscale_is_closer_to_the_original_than_bicubic(
     assert (large.shape, result.quality) == (truth.shape, "preview")
     assert dict(artifact.info) == {"width": width, "height": height}
     assert engine_runs.psnr(large, truth) > engine_runs.psnr(stretched, truth) + gain
-    again = cv2.resize(large, small.shape[1::-1], interpolation=cv2.INTER_AREA)
-    assert engine_runs.psnr(again, small) > engine_runs.psnr(
+    small_again = cv2.resize(large, small.shape[1::-1], interpolation=cv2.INTER_AREA)
+    assert engine_runs.psnr(small_again, small) > engine_runs.psnr(
         cv2.resize(stretched, small.shape[1::-1], interpolation=cv2.INTER_AREA), small
     )
 
@@ -57,14 +57,14 @@ def test_general_and_anime_differ_and_are_deterministic(tmp_path: Path) -> None:
 def test_tiles_leave_no_seam() -> None:
     rgb = engine_runs.scenery((90, 120))
 
-    whole, pieced = (
+    full_image, pieced = (
         upscale.enlarge_tiles(rgb, 2, network.enlarge, engine_runs.RunContext(Path()), side).astype(int)
         for side in (400, 40)
     )
     # Away from the image's border, where the tiles mirror, the network sees the same pixels.
     inner = np.s_[40:-40, 40:-40]
-    assert np.array_equal(whole[inner], pieced[inner])
-    assert np.abs(whole - pieced).max() <= 24
+    assert np.array_equal(full_image[inner], pieced[inner])
+    assert np.abs(full_image - pieced).max() <= 24
 
 
 def test_network_gives_the_same_bytes_on_any_number_of_threads() -> None:

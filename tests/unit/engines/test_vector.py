@@ -47,9 +47,9 @@ def color_count(svg: str) -> int:
 def test_rendered_svg_resembles_the_image(tmp_path: Path, preset: str, least: float) -> None:
     picture = engine_runs.scenery()
     svg = vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
-    again = rasterize(svg)
-    assert again.shape[:2] == picture.shape[:2]
-    alike: Any = structural_similarity(again[..., :3], picture, channel_axis=2)
+    rendering = rasterize(svg)
+    assert rendering.shape[:2] == picture.shape[:2]
+    alike: Any = structural_similarity(rendering[..., :3], picture, channel_axis=2)
     assert alike > least
     assert ElementTree.fromstring(svg).tag.endswith("svg")  # noqa: S314 - our own file
     assert svg == vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
@@ -77,9 +77,9 @@ def test_pixel_art_has_square_paths_and_gradients_keep_colors(tmp_path: Path) ->
 def test_transparent_areas_are_omitted_and_large_size_is_kept(tmp_path: Path) -> None:
     rgba = np.dstack([engine_runs.scenery((64, 64)), np.zeros((64, 64), np.uint8)])
     rgba[16:48, 16:48, 3] = 255
-    again = rasterize(vectorize(tmp_path, rgba, preset="logo"))
-    assert again[32, 32, 3] == 255
-    assert again[4, 4, 3] == 0
+    rendering = rasterize(vectorize(tmp_path, rgba, preset="logo"))
+    assert rendering[32, 32, 3] == 255
+    assert rendering[4, 4, 3] == 0
     wide = np.full((20, 1800, 3), 90, np.uint8)
     assert 'width="1800" height="20" viewBox="0 0 1600 18"' in vectorize(tmp_path, wide)
     assert "<path" not in vectorize(tmp_path, np.zeros((8, 8, 4), np.uint8))

@@ -45,12 +45,12 @@ async def test_running_call_is_logged_and_its_end_is_written_once(
         else:
             for call in (first, last):
                 await database.write(request_log.begin(call, "boot_a", payer))
-        running = await _list_calls(database, account_id, CallFilter(state="running"))
-        assert [row["id"] for row in running] == ["req_b", "req_a"]
+        running_calls = await _list_calls(database, account_id, CallFilter(state="running"))
+        assert [row["id"] for row in running_calls] == ["req_b", "req_a"]
         response = {"face": "chat", "target": "s/m", "key_id": "key_a", "streamed": 1, "held": 10, "cost": 0}
-        assert running[0].items() >= response.items()
-        assert running[0]["model"].startswith('m "')
-        assert running[0]["ended_at"] is None
+        assert running_calls[0].items() >= response.items()
+        assert running_calls[0]["model"].startswith('m "')
+        assert running_calls[0]["ended_at"] is None
         ending = CallOutcome("succeeded", TokenUsage(3, 4), 7, counted_by="server")
         if together:
             await database.write(request_log.write_batch([], [(first, ending)], "boot_a"))

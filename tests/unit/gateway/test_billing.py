@@ -208,11 +208,11 @@ async def test_hold_without_credit_waits_for_earlier_holds(database: Database) -
     batcher, account_id = await _trusting(database, credit=100)
     calls = [_call(account_id, held=25) for _ in range(6)]
     response = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
-    begun = [call for call, verdict in zip(calls, response, strict=True) if verdict is None]
-    assert (len(begun), len(response) - len(begun)) == (4, 2)
-    await asyncio.gather(*(batcher.ensure_held(call) for call in begun))
+    started_calls = [call for call, verdict in zip(calls, response, strict=True) if verdict is None]
+    assert (len(started_calls), len(response) - len(started_calls)) == (4, 2)
+    await asyncio.gather(*(batcher.ensure_held(call) for call in started_calls))
     assert await _account(database, account_id) == (100, 100)
-    await asyncio.gather(*(batcher.settle(call, CallOutcome("succeeded", cost=25)) for call in begun))
+    await asyncio.gather(*(batcher.settle(call, CallOutcome("succeeded", cost=25)) for call in started_calls))
     assert await _account(database, account_id) == (0, 0)
 
 

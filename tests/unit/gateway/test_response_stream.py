@@ -133,8 +133,8 @@ async def test_incomplete_events_share_a_limit() -> None:
     memory = MemoryLimit(4 * 2**20, "The memory is in use", 0.01)
     streams = [stream_of(event(3 * 2**20)[:-9], b"a" * 2**20, memory) for _ in range(2)]
     pending_tasks = [asyncio.create_task(collect(stream)) for stream in streams]
-    done, _ = await asyncio.wait(pending_tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
-    error = next(iter(done)).exception()
+    done_tasks, _ = await asyncio.wait(pending_tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    error = next(iter(done_tasks)).exception()
     assert isinstance(error, errors.EngineFailed)
     assert error.message == "The memory is in use"
     for task in pending_tasks:

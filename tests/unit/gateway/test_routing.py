@@ -250,8 +250,8 @@ def test_kind_name_resolves_to_another_host_if_not_local() -> None:
 
 
 def test_all_names_are_listed() -> None:
-    listed = dict(router(FakeServer("a", "m"), aliases={"x": "a/m", "gone": "b/m"}).models())
-    assert listed == {"a/m": "a", "m": "a", "x": "sixfold", **dict.fromkeys(DEFAULT, "sixfold")}
+    names = dict(router(FakeServer("a", "m"), aliases={"x": "a/m", "gone": "b/m"}).models())
+    assert names == {"a/m": "a", "m": "a", "x": "sixfold", **dict.fromkeys(DEFAULT, "sixfold")}
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,10 @@ def test_family_is_selected_by_the_longest_matching_name() -> None:
 def test_estimate_counts_the_whole_request() -> None:
     short = ChatRequest((ChatMessage("user", (TextPart("x" * 35),)),))
     assert estimate(short) == 10 + 8
-    seen = ChatRequest(
+    request = ChatRequest(
         (ChatMessage("user", (TextPart("x" * 35), ImagePart(url="https://example.com/a.png"))),)
     )
-    assert estimate(seen) == estimate(short) + 1500
+    assert estimate(request) == estimate(short) + 1500
     tool = ToolSpec("weather", "x" * 350, {"type": "object"})
     assert estimate(ChatRequest(short.messages, tools=(tool,))) > estimate(short) + 100
     turns = (
@@ -296,6 +296,6 @@ def test_an_estimate_finds_long_words_of_any_length() -> None:
 
 def test_provider_bill_does_not_apply_to_partial_usage() -> None:
     rates = TokenRates(1_000_000, 2_000_000, as_billed=True)
-    whole = TokenUsage(100, 50, billed_micros=1_230)
-    assert rates.cost(whole) == 1_230
-    assert rates.cost(msgspec.structs.replace(whole, output=10, reported=False)) == 120
+    full_usage = TokenUsage(100, 50, billed_micros=1_230)
+    assert rates.cost(full_usage) == 1_230
+    assert rates.cost(msgspec.structs.replace(full_usage, output=10, reported=False)) == 120

@@ -199,6 +199,6 @@ async def test_invalid_state_file_is_replaced(tmp_path: Path) -> None:
 
 async def test_overlapping_waits_are_counted_once() -> None:
     clock = RunClock(asyncio.timeout(None))
-    for began, ended in ((10.0, 12.0), (11.0, 13.0), (10.0, 13.0), (20.0, 21.0)):
-        clock.exclude(began, ended)
+    for start, end in ((10.0, 12.0), (11.0, 13.0), (10.0, 13.0), (20.0, 21.0)):
+        clock.exclude(start, end)
     assert clock.waited == 4.0

@@ -104,8 +104,12 @@ class Router(LocalModels):
         rows = [
             {"id": name, "status": {"value": "loaded" if name in loaded else "unloaded"}} for name in "ab"
         ]
-        running = [{"model": name, "state": "ready"} for name in loaded]
-        self.answers = {"/models": {"data": rows}, "/running": {"running": running}, "/models/unload": {}}
+        running_models = [{"model": name, "state": "ready"} for name in loaded]
+        self.answers = {
+            "/models": {"data": rows},
+            "/running": {"running": running_models},
+            "/models/unload": {},
+        }
         return super().respond(path, body)
 
 

@@ -33,14 +33,14 @@ class Machine:
         self.state.tickets.append(ticket)
 
     def end(self) -> None:
-        begun = [ticket for ticket in self.state.tickets if ticket.state != "waiting"]
-        if begun:
-            states.withdraw(self.state, self.draw.choice(begun).id, self.now)
+        started_tickets = [ticket for ticket in self.state.tickets if ticket.state != "waiting"]
+        if started_tickets:
+            states.withdraw(self.state, self.draw.choice(started_tickets).id, self.now)
 
     def give_up(self) -> None:
-        waiting = [ticket for ticket in self.state.tickets if ticket.state == "waiting"]
-        if waiting:
-            states.withdraw(self.state, self.draw.choice(waiting).id, self.now)
+        waiting_tickets = [ticket for ticket in self.state.tickets if ticket.state == "waiting"]
+        if waiting_tickets:
+            states.withdraw(self.state, self.draw.choice(waiting_tickets).id, self.now)
 
     def finish_switch(self) -> None:
         for ticket in self.state.tickets:
@@ -98,9 +98,9 @@ def test_a_steady_stream_of_others_starves_no_use(seed: int) -> None:
         machine.now += 1
         machine.finish_switch()
         # Each chat takes three seconds.
-        running = [ticket for ticket in machine.state.tickets if ticket.state == "running"]
-        if running and machine.now % 3 < 1 and running[0].holder == "ollama":
-            states.withdraw(machine.state, running[0].id, machine.now)
+        running_tickets = [ticket for ticket in machine.state.tickets if ticket.state == "running"]
+        if running_tickets and machine.now % 3 < 1 and running_tickets[0].holder == "ollama":
+            states.withdraw(machine.state, running_tickets[0].id, machine.now)
         machine.step()
         if "image" in machine.granted:
             break

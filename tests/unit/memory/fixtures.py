@@ -26,7 +26,7 @@ BASE = "http://memory.test"
 class MemoryFixture:
     """A memory with two accounts."""
 
-    memory: MemoryService
+    service: MemoryService
     ann: Caller
     ben: Caller
 

@@ -38,11 +38,11 @@ def read_archive(archive: Path, limits: MemoryLimits) -> list[ArchiveMember]:
 
 def tar(*members: tuple[tarfile.TarInfo, bytes], pax: dict[str, str] | None = None) -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", pax_headers=pax) as opened:
+    with tarfile.open(fileobj=packed, mode="w", pax_headers=pax) as archive:
         for info, data in members:
             info.size = len(data)
-            opened.addfile(info, io.BytesIO(data))
-        end = opened.offset
+            archive.addfile(info, io.BytesIO(data))
+        end = archive.offset
     return packed.getvalue()[:end] + END
 
 

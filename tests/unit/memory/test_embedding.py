@@ -26,13 +26,13 @@ pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="funct
 
 
 @pytest.fixture
-async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+async def memory(backend: str) -> AsyncIterator[MemoryFixture]:
     async with open_memory(backend) as result:
         yield result
 
 
-async def put(place: MemoryFixture, slug: str, body: str) -> None:
-    await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
+async def put(memory: MemoryFixture, slug: str, body: str) -> None:
+    await memory.service.write(memory.ann, PageWrite(slug, body), FREELY)
 
 
 async def finder(database: Database, model: Meanings) -> SearchService:
@@ -50,40 +50,40 @@ async def embed(database: Database, model: Meanings) -> int:
     return total
 
 
-async def ask(finder: SearchService, place: MemoryFixture, query: str, mode: str = "auto") -> SearchResult:
-    return await finder.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
+async def ask(finder: SearchService, memory: MemoryFixture, query: str, mode: str = "auto") -> SearchResult:
+    return await finder.search(memory.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 
-async def test_page_is_found_by_words_then_by_meaning_once_embedded(place: MemoryFixture) -> None:
+async def test_page_is_found_by_words_then_by_meaning_once_embedded(memory: MemoryFixture) -> None:
     model = Meanings()
-    result = await finder(place.memory.database, model)
-    await put(place, "garage", "The automobile needs a wheel.")
-    first = await ask(result, place, "automobile")
+    result = await finder(memory.service.database, model)
+    await put(memory, "garage", "The automobile needs a wheel.")
+    first = await ask(result, memory, "automobile")
     assert ([hit.slug for hit in first.hits], first.mode) == (["garage"], "lexical")
-    assert (await ask(result, place, "vehicle")).hits == ()
-    assert await embed(place.memory.database, model) == 1
-    later = await ask(result, place, "vehicle")
+    assert (await ask(result, memory, "vehicle")).hits == ()
+    assert await embed(memory.service.database, model) == 1
+    later = await ask(result, memory, "vehicle")
     assert ([hit.slug for hit in later.hits], later.mode) == (["garage"], "hybrid")
 
 
-async def test_each_search_mode_uses_its_own_signals(place: MemoryFixture) -> None:
+async def test_each_search_mode_uses_its_own_signals(memory: MemoryFixture) -> None:
     model = Meanings()
-    result = await finder(place.memory.database, model)
-    await put(place, "words", "A car.")
-    await put(place, "meaning", "An automobile.")
-    await embed(place.memory.database, model)
-    assert [hit.slug for hit in (await ask(result, place, "car", "lexical")).hits] == ["words"]
-    assert {hit.slug for hit in (await ask(result, place, "car", "semantic")).hits} == {"words", "meaning"}
-    hybrid = await result.search(place.ann, SearchRequest("car", mode="hybrid", explain=True))
+    result = await finder(memory.service.database, model)
+    await put(memory, "words", "A car.")
+    await put(memory, "meaning", "An automobile.")
+    await embed(memory.service.database, model)
+    assert [hit.slug for hit in (await ask(result, memory, "car", "lexical")).hits] == ["words"]
+    assert {hit.slug for hit in (await ask(result, memory, "car", "semantic")).hits} == {"words", "meaning"}
+    hybrid = await result.search(memory.ann, SearchRequest("car", mode="hybrid", explain=True))
     assert [hit.slug for hit in hybrid.hits] == ["words", "meaning"]
     for hit in hybrid.hits:
         parts = [value for value in (hit.explain or {}).values() if isinstance(value, float)]
         assert sum(parts) == pytest.approx(hit.score, abs=1e-5)
 
 
-async def test_text_changed_meanwhile_keeps_no_old_vector(place: MemoryFixture) -> None:
-    database = place.memory.database
-    await put(place, "page", "A cat.")
+async def test_text_changed_meanwhile_keeps_no_old_vector(memory: MemoryFixture) -> None:
+    database = memory.service.database
+    await put(memory, "page", "A cat.")
     waiting = await database.read(many("memory_waiting", limit=10))
 
     class Slow(Meanings):
@@ -91,56 +91,56 @@ async def test_text_changed_meanwhile_keeps_no_old_vector(place: MemoryFixture) 
 
     model = Slow()
     result = await finder(database, model)
-    await put(place, "page", "A doctor.")
+    await put(memory, "page", "A doctor.")
     stale = {"page_id": waiting[0]["page_id"], "of_change": waiting[0]["change"], "model": model.name}
     assert not await database.write(many("memory_embedded", **stale))
     await embed(database, model)
-    assert (await ask(result, place, "feline", "semantic")).hits == ()
-    assert len((await ask(result, place, "physician", "semantic")).hits) == 1
+    assert (await ask(result, memory, "feline", "semantic")).hits == ()
+    assert len((await ask(result, memory, "physician", "semantic")).hits) == 1
 
 
-async def test_another_model_version_embeds_all_pages_again(place: MemoryFixture) -> None:
-    database = place.memory.database
+async def test_another_model_version_embeds_all_pages_again(memory: MemoryFixture) -> None:
+    database = memory.service.database
     for number in range(20):
-        await put(place, f"p{number}", "A happy kitten.")
+        await put(memory, f"p{number}", "A happy kitten.")
     assert await embed(database, Meanings("1")) == 20
     assert await embed(database, Meanings("1")) == 0
     assert await embed(database, Meanings("2")) == 20
     result = await finder(database, Meanings("2"))
-    assert len((await ask(result, place, "glad", "semantic")).hits) == 10
+    assert len((await ask(result, memory, "glad", "semantic")).hits) == 10
 
 
-async def test_deleted_page_is_not_embedded(place: MemoryFixture) -> None:
-    database = place.memory.database
-    await put(place, "gone", "A cat.")
-    await place.memory.delete(place.ann, "gone", WriteTerms())
+async def test_deleted_page_is_not_embedded(memory: MemoryFixture) -> None:
+    database = memory.service.database
+    await put(memory, "gone", "A cat.")
+    await memory.service.delete(memory.ann, "gone", WriteTerms())
     assert await embed(database, Meanings()) == 0
 
 
-async def test_embedder_runs_beside_searches_until_stopped(place: MemoryFixture) -> None:
+async def test_embedder_runs_beside_searches_until_stopped(memory: MemoryFixture) -> None:
     model = Meanings()
-    result = await finder(place.memory.database, model)
-    await put(place, "page", "A cat.")
+    result = await finder(memory.service.database, model)
+    await put(memory, "page", "A cat.")
     task = asyncio.create_task(result.run())
     async with asyncio.timeout(60):
-        while not (answer := await ask(result, place, "feline")).hits:  # noqa: ASYNC110  # it waits for the work
+        while not (answer := await ask(result, memory, "feline")).hits:  # noqa: ASYNC110  # it waits for the work
             await asyncio.sleep(0)
     task.cancel()
     assert answer.mode == "hybrid"
 
 
-async def test_reloaded_index_has_the_same_vectors(place: MemoryFixture) -> None:
-    database, model = place.memory.database, Meanings()
+async def test_reloaded_index_has_the_same_vectors(memory: MemoryFixture) -> None:
+    database, model = memory.service.database, Meanings()
     result = await finder(database, model)
     for number in range(8):
-        await put(place, f"log/{number}", f"A cat and a doctor, day {number}.")
+        await put(memory, f"log/{number}", f"A cat and a doctor, day {number}.")
     await embed(database, model)
-    await put(place, "log/3", "A vehicle.")
+    await put(memory, "log/3", "A vehicle.")
     await embed(database, model)
-    again = await finder(database, model)
+    second_search = await finder(database, model)
     for query in ("kitten", "physician on day 4", "car"):
-        explained = await result.search(place.ann, SearchRequest(query, explain=True))
-        other = await again.search(place.ann, SearchRequest(query, explain=True))
+        explained = await result.search(memory.ann, SearchRequest(query, explain=True))
+        other = await second_search.search(memory.ann, SearchRequest(query, explain=True))
         assert explained.hits == other.hits != ()
 
 
@@ -166,8 +166,8 @@ asyncio.run(main())
 
 
 async def test_kill_between_write_and_embedding_loses_no_vector(backend: str, tmp_path: Path) -> None:
-    async with open_memory(backend, folder=tmp_path) as place:
-        await put(place, "page", "A cat.")
+    async with open_memory(backend, folder=tmp_path) as memory:
+        await put(memory, "page", "A cat.")
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", CHILD, str(tmp_path), backend),
             stdin=asyncio.subprocess.PIPE,
@@ -182,6 +182,6 @@ async def test_kill_between_write_and_embedding_loses_no_vector(backend: str, tm
         finally:
             await processes.kill_and_wait(child)
         model = Meanings()
-        assert await embed(place.memory.database, model) == 1
-        result = await finder(place.memory.database, model)
-        assert len((await ask(result, place, "kitten", "semantic")).hits) == 1
+        assert await embed(memory.service.database, model) == 1
+        result = await finder(memory.service.database, model)
+        assert len((await ask(result, memory, "kitten", "semantic")).hits) == 1

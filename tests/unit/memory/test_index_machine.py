@@ -110,13 +110,13 @@ def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tupl
     view = index.view(indexes)
     question = query_parser.parse_query(view, query, MODEL.embed([query])[0])
     ranked = ranking.rank(view, question)
-    places = view.best(ranked.score, ranked.candidates, SearchFilter(), 5)
+    documents = view.best(ranked.score, ranked.candidates, SearchFilter(), 5)
     return [
         (
-            view.page_id(place),
-            {name: round(response, 5) for name, response in ranked.score_parts(view, place).items()},
+            view.page_id(document),
+            {name: round(response, 5) for name, response in ranked.score_parts(view, document).items()},
         )
-        for place in places
+        for document in documents
     ]
 
 

@@ -30,17 +30,17 @@ PAGES, WORDS = 250_000, 400
 
 
 @pytest.fixture
-async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+async def memory(backend: str) -> AsyncIterator[MemoryFixture]:
     async with open_memory(backend) as result:
         yield result
 
 
-async def put(place: MemoryFixture, caller: Caller, slug: str, body: str, *collections: str) -> None:
-    await place.memory.write(caller, PageWrite(slug, body, collections=collections), FREELY)
+async def put(memory: MemoryFixture, caller: Caller, slug: str, body: str, *collections: str) -> None:
+    await memory.service.write(caller, PageWrite(slug, body, collections=collections), FREELY)
 
 
-async def find(place: MemoryFixture, caller: Caller, query: str) -> list[str]:
-    return [hit.slug for hit in (await place.memory.search(caller, SearchRequest(query))).hits]
+async def find(memory: MemoryFixture, caller: Caller, query: str) -> list[str]:
+    return [hit.slug for hit in (await memory.service.search(caller, SearchRequest(query))).hits]
 
 
 class Gate:
@@ -67,12 +67,12 @@ class Gate:
 
 
 async def test_ranking_in_a_thread_equals_that_on_the_loop(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited = replace(place.ann, collections=("tea",))
+    limited = replace(memory.ann, collections=("tea",))
     for number in range(30):
         await put(
-            place, place.ann, f"log/{number}", f"Honey and tea, day {number}.", *("tea",) * (number % 2)
+            memory, memory.ann, f"log/{number}", f"Honey and tea, day {number}.", *("tea",) * (number % 2)
         )
     requests = [
         SearchRequest("honey tea", explain=True),
@@ -92,59 +92,59 @@ async def test_ranking_in_a_thread_equals_that_on_the_loop(
     results: list[list[object]] = []
     for limit, on_loop in ((service._LOOP_WORK, True), (0, False)):
         monkeypatch.setattr(service, "_LOOP_WORK", limit)
-        await find(place, place.ann, "first")
+        await find(memory, memory.ann, "first")
         threads.clear()
         answers = [
-            await place.memory.search(caller, request)
-            for caller in (place.ann, limited)
+            await memory.service.search(caller, request)
+            for caller in (memory.ann, limited)
             for request in requests
         ]
         assert threads == {on_loop}
         results.append([(answer.hits, answer.mode) for answer in answers])
     assert results[0] == results[1]
-    await put(place, place.ann, "new", "A new needle.")
-    assert await find(place, place.ann, "needle") == ["new"]
+    await put(memory, memory.ann, "new", "A new needle.")
+    assert await find(memory, memory.ann, "needle") == ["new"]
 
 
 async def test_a_page_that_leaves_the_collection_is_omitted(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for slug in ("one", "two", "three"):
-        await put(place, place.ann, slug, "A slow boat.", "shared")
+        await put(memory, memory.ann, slug, "A slow boat.", "shared")
     gate = Gate(monkeypatch)
-    searching = asyncio.create_task(find(place, replace(place.ann, collections=("shared",)), "slow"))
+    searching = asyncio.create_task(find(memory, replace(memory.ann, collections=("shared",)), "slow"))
     await asyncio.wait_for(gate.entered.wait(), SECONDS)
-    await put(place, place.ann, "one", "A slow boat.", "private")
+    await put(memory, memory.ann, "one", "A slow boat.", "private")
     gate.release()
     assert set(await searching) == {"two", "three"}
 
 
 async def test_searches_of_one_account_delay_no_other(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await put(place, place.ann, "boat", "A slow boat.")
-    await put(place, place.ben, "train", "A fast train.")
+    await put(memory, memory.ann, "boat", "A slow boat.")
+    await put(memory, memory.ben, "train", "A fast train.")
     gate = Gate(monkeypatch)
-    searching = [asyncio.create_task(find(place, place.ann, "slow")) for _ in range(12)]
+    searching = [asyncio.create_task(find(memory, memory.ann, "slow")) for _ in range(12)]
     await asyncio.wait_for(gate.entered.wait(), SECONDS)
-    assert await asyncio.wait_for(find(place, place.ben, "train"), SECONDS) == ["train"]
+    assert await asyncio.wait_for(find(memory, memory.ben, "train"), SECONDS) == ["train"]
     assert gate.count == 1
     gate.release()
     assert await asyncio.gather(*searching) == [["boat"]] * 12
 
 
 async def test_a_cancelled_search_keeps_its_index_unchanged(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await put(place, place.ann, "boat", "A slow boat.")
+    await put(memory, memory.ann, "boat", "A slow boat.")
     gate = Gate(monkeypatch)
-    cancelled = asyncio.create_task(find(place, place.ann, "slow"))
+    cancelled = asyncio.create_task(find(memory, memory.ann, "slow"))
     await asyncio.wait_for(gate.entered.wait(), SECONDS)
     cancelled.cancel()
-    await put(place, place.ann, "train", "A fast train.")
-    after = asyncio.create_task(find(place, place.ann, "train"))
-    done, _ = await asyncio.wait({cancelled, after}, timeout=0.05)
-    assert not done
+    await put(memory, memory.ann, "train", "A fast train.")
+    after = asyncio.create_task(find(memory, memory.ann, "train"))
+    done_tasks, _ = await asyncio.wait({cancelled, after}, timeout=0.05)
+    assert not done_tasks
     gate.release()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
@@ -153,19 +153,19 @@ async def test_a_cancelled_search_keeps_its_index_unchanged(
 
 @pytest.mark.nightly
 async def test_search_in_many_pages_leaves_the_loop_free(
-    backend: str, place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    backend: str, memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if backend != "sqlite":
         pytest.skip("the index is the same with every database")
-    database = place.memory.database
+    database = memory.service.database
     large = SearchService(database, IndexCache(database, _large_index, 2**32))
     query = SearchRequest(" ".join(f"word{number}" for number in range(0, WORDS, 20)))
-    await large.search(place.ann, query)
+    await large.search(memory.ann, query)
     seconds: list[float] = []
     for limit in (service._LOOP_WORK, 2**60):
         monkeypatch.setattr(service, "_LOOP_WORK", limit)
         async with loop_time.watched() as seen:
-            await large.search(place.ann, query)
+            await large.search(memory.ann, query)
         seconds.append(seen.longest)
     in_thread, on_loop = seconds
     assert in_thread < min(0.02, on_loop / 2), seconds

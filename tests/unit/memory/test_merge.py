@@ -52,10 +52,10 @@ def test_hunks_contain_exactly_the_changes(old: str, new: str) -> None:
 @given(TEXTS, TEXTS)
 def test_unified_diff_has_both_texts_and_line_numbers(old: str, new: str) -> None:
     a, b = old.splitlines(), new.splitlines()
-    whole = list(diff.unified(a, b, ("a", "b"), context=10_000))
-    assert (not whole) == (a == b)
+    full_diff = list(diff.unified(a, b, ("a", "b"), context=10_000))
+    assert (not full_diff) == (a == b)
     for text, signs in ((a, " -"), (b, " +")):
-        assert a == b or [line[1:] for line in whole[3:] if line[0] in signs] == text
+        assert a == b or [line[1:] for line in full_diff[3:] if line[0] in signs] == text
     for at, line in enumerate(hunk := list(diff.unified(a, b, ("a", "b"), context=1))):
         if match := re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
             start, length = int(match[1]), int(match[2] or 1)

@@ -83,15 +83,15 @@ def test_distant_past_is_within_the_calendar() -> None:
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 async def test_pages_of_the_requested_time_rank_first(backend: str, tmp_path: Path) -> None:
     at = [NOW]
-    async with open_memory(backend, lambda: at[0], folder=tmp_path) as place:
+    async with open_memory(backend, lambda: at[0], folder=tmp_path) as memory:
 
         async def put(slug: str, body: str, days_ago: int) -> None:
             at[0] = NOW - days_ago * DAY_US
-            await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
+            await memory.service.write(memory.ann, PageWrite(slug, body), FREELY)
             at[0] = NOW
 
         async def slugs(query: str) -> list[str]:
-            hits = (await place.memory.search(place.ann, SearchRequest(query))).hits
+            hits = (await memory.service.search(memory.ann, SearchRequest(query))).hits
             return [hit.slug for hit in hits]
 
         await put("notes/anvil-now", "The anvil, the anvil and once more the anvil.", 0)
@@ -104,6 +104,6 @@ async def test_pages_of_the_requested_time_rank_first(backend: str, tmp_path: Pa
         assert (await slugs("what happened yesterday?")) == ["notes/pears"]
         assert (await slugs("what was new eight months ago")) == ["log/2026-03-14"]
         assert await slugs("marmalade yesterday") == []
-        explained = await place.memory.search(place.ann, SearchRequest("anvil last week", explain=True))
+        explained = await memory.service.search(memory.ann, SearchRequest("anvil last week", explain=True))
         messages = [hit.explain["when"] for hit in explained.hits if hit.explain]
         assert messages == [0.6] + [0.0] * (len(messages) - 1)

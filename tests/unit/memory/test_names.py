@@ -15,38 +15,38 @@ pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="funct
 
 
 @pytest.fixture
-async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+async def memory(backend: str) -> AsyncIterator[MemoryFixture]:
     async with ticking(backend) as result:
         yield result
 
 
-async def put(place: MemoryFixture, slug: str, body: str, *, whole: bool = False) -> None:
-    await place.memory.write(place.ann, PageWrite(slug, body, whole=whole), FREELY)
+async def put(memory: MemoryFixture, slug: str, body: str, *, whole: bool = False) -> None:
+    await memory.service.write(memory.ann, PageWrite(slug, body, whole=whole), FREELY)
 
 
-async def out(place: MemoryFixture, slug: str) -> set[str]:
+async def out(memory: MemoryFixture, slug: str) -> set[str]:
     """Return the pages that a page links to."""
-    return {link.target for link in await place.memory.links(place.ann, slug) if link.resolved}
+    return {link.target for link in await memory.service.links(memory.ann, slug) if link.resolved}
 
 
-async def test_old_slugs_of_a_file_do_not_replace_those_of_others(place: MemoryFixture) -> None:
-    await put(place, "early", "[[ann-s]] [[taken]]")
-    await put(place, "taken", "mine")
-    await put(place, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)
-    await put(place, "late", "[[ann-s]]")
-    assert await out(place, "early") == {"ann", "taken"}
-    assert await out(place, "late") == {"ann"}
-    view = await place.memory.read(place.ann, "ann-s")
+async def test_old_slugs_of_a_file_do_not_replace_those_of_others(memory: MemoryFixture) -> None:
+    await put(memory, "early", "[[ann-s]] [[taken]]")
+    await put(memory, "taken", "mine")
+    await put(memory, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)
+    await put(memory, "late", "[[ann-s]]")
+    assert await out(memory, "early") == {"ann", "taken"}
+    assert await out(memory, "late") == {"ann"}
+    view = await memory.service.read(memory.ann, "ann-s")
     assert (view.moved, view.page.slug, view.page.head) == (True, "ann", "---\nx: 1\n---\n")
-    assert (await place.memory.read(place.ann, "taken")).page.body == "mine"
+    assert (await memory.service.read(memory.ann, "taken")).page.body == "mine"
 
 
-async def test_link_resolves_to_the_page_with_that_alias(place: MemoryFixture) -> None:
-    await put(place, "early", "[[Annie]] [[A. Smith]]")
-    await put(place, "people/ann", "---\naliases: [Annie, A. Smith]\n---\ntext")
-    await put(place, "work/acme", "alias:: ACME Inc, Annie\n- text")
-    await put(place, "late", "[[annie]] [[acme inc]]")
-    assert await out(place, "early") == {"people/ann"}
-    assert await out(place, "late") == {"people/ann", "work/acme"}
-    await put(place, "annie", "a page of that very name")
-    assert await out(place, "late") == {"annie", "work/acme"}
+async def test_link_resolves_to_the_page_with_that_alias(memory: MemoryFixture) -> None:
+    await put(memory, "early", "[[Annie]] [[A. Smith]]")
+    await put(memory, "people/ann", "---\naliases: [Annie, A. Smith]\n---\ntext")
+    await put(memory, "work/acme", "alias:: ACME Inc, Annie\n- text")
+    await put(memory, "late", "[[annie]] [[acme inc]]")
+    assert await out(memory, "early") == {"people/ann"}
+    assert await out(memory, "late") == {"people/ann", "work/acme"}
+    await put(memory, "annie", "a page of that very name")
+    assert await out(memory, "late") == {"annie", "work/acme"}

@@ -20,14 +20,14 @@ NAMES = {
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[MemoryFixture]:
+async def memory() -> AsyncIterator[MemoryFixture]:
     async with open_memory("sqlite") as result:
         yield result
 
 
-async def do(place: MemoryFixture, name: str, **inputs: Any) -> dict[str, Any]:
+async def do(memory: MemoryFixture, name: str, **inputs: Any) -> dict[str, Any]:
     """Run an operation, and check that its result is JSON."""
-    answer = await operations.operations(place.memory)[name](place.ann, inputs)
+    answer = await operations.operations(memory.service)[name](memory.ann, inputs)
     assert json.loads(json.dumps(answer)) == json.loads(json.dumps(answer))
     return answer
 
@@ -36,14 +36,14 @@ async def do(place: MemoryFixture, name: str, **inputs: Any) -> dict[str, Any]:
     ("tags", "kept"), [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])]
 )
 async def test_tags_are_a_list_or_one_text_with_commas(
-    place: MemoryFixture, tags: list[str] | str, kept: list[str]
+    memory: MemoryFixture, tags: list[str] | str, kept: list[str]
 ) -> None:
-    saved = await do(place, "write", slug="a", body="x", tags=tags)
+    saved = await do(memory, "write", slug="a", body="x", tags=tags)
     assert saved["tags"] == kept
 
 
-async def test_every_operation_has_a_short_description(place: MemoryFixture) -> None:
-    result = operations.operations(place.memory)
+async def test_every_operation_has_a_short_description(memory: MemoryFixture) -> None:
+    result = operations.operations(memory.service)
     assert set(result) == NAMES
     for name, operation in result.items():
         assert 20 < len(operation.description) <= 120, name
@@ -75,86 +75,90 @@ async def test_argument_of_a_wrong_type_is_refused(kind: Any, good: list[Any], b
             operation.read({"it": value})
 
 
-async def test_all_problems_are_reported_at_once(place: MemoryFixture) -> None:
+async def test_all_problems_are_reported_at_once(memory: MemoryFixture) -> None:
     with pytest.raises(errors.InvalidInput) as excinfo:
-        await do(place, "search", limit=0, mode="magic", tags=[1])
+        await do(memory, "search", limit=0, mode="magic", tags=[1])
     assert {problem.input for problem in excinfo.value.problems} == {"query", "limit", "mode", "tags"}
 
 
-async def test_parts_of_a_long_page_sum_to_its_text(place: MemoryFixture) -> None:
+async def test_parts_of_a_long_page_sum_to_its_text(memory: MemoryFixture) -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
-    await do(place, "write", slug="long", body=text)
+    await do(memory, "write", slug="long", body=text)
     parts, offset = [], 0
     while True:
-        answer = await do(place, "read", slug="long", offset=offset, max_chars=30_000)
+        answer = await do(memory, "read", slug="long", offset=offset, max_chars=30_000)
         parts.append(answer["body"])
         if not answer["truncated"]:
             break
         assert answer["total_chars"] == len(text)
         offset = answer["next_offset"]
     assert ("".join(parts), len(parts)) == (text, 4)
-    assert len(json.dumps(await do(place, "read", slug="long"))) < 40_000
-    assert len((await do(place, "fetch", id="long"))["text"]) == len(text) or len(text) > 100_000
-    assert len(json.dumps(await do(place, "history", slug="long", version=1))) < 40_000
+    assert len(json.dumps(await do(memory, "read", slug="long"))) < 40_000
+    assert len((await do(memory, "fetch", id="long"))["text"]) == len(text) or len(text) > 100_000
+    assert len(json.dumps(await do(memory, "history", slug="long", version=1))) < 40_000
 
 
-async def test_write_returns_the_version_without_the_body(place: MemoryFixture) -> None:
-    saved = await do(place, "write", slug="a", body="x" * 10_000, tags=["t"])
+async def test_write_returns_the_version_without_the_body(memory: MemoryFixture) -> None:
+    saved = await do(memory, "write", slug="a", body="x" * 10_000, tags=["t"])
     assert (saved["slug"], saved["version"], saved["created"], "body" in saved) == ("a", 1, True, False)
-    again = await do(place, "write", slug="a", body="x" * 10_000, overwrite=True)
-    assert (again["version"], again["changed"]) == (1, False)
-    over = await do(place, "write", slug="a", body="y", if_version=1)
+    second_result = await do(memory, "write", slug="a", body="x" * 10_000, overwrite=True)
+    assert (second_result["version"], second_result["changed"]) == (1, False)
+    over = await do(memory, "write", slug="a", body="y", if_version=1)
     assert (over["version"], over["created"]) == (2, False)
 
 
-async def test_lists_are_limited_and_return_a_cursor(place: MemoryFixture) -> None:
+async def test_lists_are_limited_and_return_a_cursor(memory: MemoryFixture) -> None:
     for number in range(5):
-        await do(place, "write", slug=f"n/{number}", body="- **2026** | x")
-    first = await do(place, "list", prefix="N/", limit=3)
-    rest = await do(place, "list", prefix="n/", limit=3, cursor=first["next_cursor"])
+        await do(memory, "write", slug=f"n/{number}", body="- **2026** | x")
+    first = await do(memory, "list", prefix="N/", limit=3)
+    rest = await do(memory, "list", prefix="n/", limit=3, cursor=first["next_cursor"])
     assert [len(first["pages"]), len(rest["pages"]), rest["next_cursor"]] == [3, 2, None]
-    seen = await do(place, "inspect")
-    assert (seen["pages"], seen["types"], len(seen["orphans"])) == (5, [{"name": "note", "count": 5}], 5)
+    report = await do(memory, "inspect")
+    assert (report["pages"], report["types"], len(report["orphans"])) == (
+        5,
+        [{"name": "note", "count": 5}],
+        5,
+    )
 
 
-async def test_search_and_fetch_have_the_format_of_connectors(place: MemoryFixture) -> None:
-    await do(place, "write", slug="people/ann", body="# Ann\nlikes zeppelins", type="person")
-    (hit,) = (await do(place, "search", query="zeppelins"))["results"]
+async def test_search_and_fetch_have_the_format_of_connectors(memory: MemoryFixture) -> None:
+    await do(memory, "write", slug="people/ann", body="# Ann\nlikes zeppelins", type="person")
+    (hit,) = (await do(memory, "search", query="zeppelins"))["results"]
     assert {"id", "title", "url"} <= hit.keys()
-    fetched = await do(place, "fetch", id=hit["id"])
+    fetched = await do(memory, "fetch", id=hit["id"])
     assert (fetched["id"], fetched["title"], fetched["url"]) == (hit["id"], "Ann", hit["url"])
     assert (fetched["text"], fetched["metadata"]["type"]) == ("# Ann\nlikes zeppelins", "person")
 
 
-async def test_inferred_link_is_confirmed_dismissed_and_replaced(place: MemoryFixture) -> None:
-    await do(place, "write", slug="companies/acme", body="# Acme", type="company")
-    await do(place, "write", slug="people/ann", body="# Ann Smith\nAnn Smith works at Acme.", type="person")
+async def test_inferred_link_is_confirmed_dismissed_and_replaced(memory: MemoryFixture) -> None:
+    await do(memory, "write", slug="companies/acme", body="# Acme", type="company")
+    await do(memory, "write", slug="people/ann", body="# Ann Smith\nAnn Smith works at Acme.", type="person")
 
     async def draw() -> list[tuple[str, str]]:
-        links = (await do(place, "link", slug="people/ann"))["links"]
+        links = (await do(memory, "link", slug="people/ann"))["links"]
         return [(link["type"], link["origin"]) for link in links]
 
     assert await draw() == [("works_at", "inferred")]
     end = {"slug": "people/ann", "to": "companies/acme"}
-    await do(place, "link", **end, action="confirm")
+    await do(memory, "link", **end, action="confirm")
     assert await draw() == [("works_at", "confirmed")]
-    await do(place, "edit", slug="people/ann", operation="append", content="And flies.")
+    await do(memory, "edit", slug="people/ann", operation="append", content="And flies.")
     assert await draw() == [("works_at", "confirmed")]
-    await do(place, "link", **end, action="dismiss")
-    await do(place, "edit", slug="people/ann", operation="append", content="And sails.")
+    await do(memory, "link", **end, action="dismiss")
+    await do(memory, "edit", slug="people/ann", operation="append", content="And sails.")
     assert await draw() == []
-    await do(place, "link", **end, type="works_at", context="she says so")
+    await do(memory, "link", **end, type="works_at", context="she says so")
     assert await draw() == [("works_at", "explicit")]
     with pytest.raises(errors.NotFound, match="does not have an inferred link"):
-        await do(place, "link", slug="companies/acme", to="people/ann", action="confirm")
+        await do(memory, "link", slug="companies/acme", to="people/ann", action="confirm")
 
 
-async def test_edit_changes_one_section_text_or_field(place: MemoryFixture) -> None:
-    await do(place, "write", slug="a", body="# A\n## S\nold\n")
-    await do(place, "edit", slug="a", operation="replace_section", section="S", content="new")
-    await do(place, "edit", slug="a", operation="replace_text", find="new", replace="newer")
-    await do(place, "edit", slug="a", operation="set_fields", fields={"title": "T", "tags": "x, y"})
-    page = await do(place, "read", slug="a")
+async def test_edit_changes_one_section_text_or_field(memory: MemoryFixture) -> None:
+    await do(memory, "write", slug="a", body="# A\n## S\nold\n")
+    await do(memory, "edit", slug="a", operation="replace_section", section="S", content="new")
+    await do(memory, "edit", slug="a", operation="replace_text", find="new", replace="newer")
+    await do(memory, "edit", slug="a", operation="set_fields", fields={"title": "T", "tags": "x, y"})
+    page = await do(memory, "read", slug="a")
     assert (page["body"], page["title"], page["tags"]) == ("# A\n## S\nnewer\n", "T", ["x", "y"])
     for wrong in (
         {"operation": "append"},
@@ -162,4 +166,4 @@ async def test_edit_changes_one_section_text_or_field(place: MemoryFixture) -> N
         {"operation": "replace_text", "find": "x"},
     ):
         with pytest.raises(errors.InvalidInput, match=r"requires|required for"):
-            await do(place, "edit", slug="a", **wrong)
+            await do(memory, "edit", slug="a", **wrong)

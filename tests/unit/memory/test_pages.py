@@ -32,19 +32,19 @@ pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="funct
 
 
 @pytest.fixture
-async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+async def memory(backend: str) -> AsyncIterator[MemoryFixture]:
     async with ticking(backend) as result:
         yield result
 
 
-async def put(place: MemoryFixture, slug: str, body: str = "", **fields: object) -> int:
+async def put(memory: MemoryFixture, slug: str, body: str = "", **fields: object) -> int:
     """Write a page; return its version."""
     expected = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
-    return (await place.memory.write(place.ann, expected, FREELY)).page.version
+    return (await memory.service.write(memory.ann, expected, FREELY)).page.version
 
 
-async def body(place: MemoryFixture, slug: str, as_of: int | None = None) -> str:
-    return (await place.memory.read(place.ann, slug, as_of)).page.body
+async def body(memory: MemoryFixture, slug: str, as_of: int | None = None) -> str:
+    return (await memory.service.read(memory.ann, slug, as_of)).page.body
 
 
 async def out(memory: MemoryService, caller: Caller, slug: str) -> set[tuple[str, str, bool]]:
@@ -52,14 +52,14 @@ async def out(memory: MemoryService, caller: Caller, slug: str) -> set[tuple[str
     return {(link.target, link.type, link.resolved) for link in await memory.links(caller, slug)}
 
 
-async def test_written_page_is_read_unchanged(place: MemoryFixture) -> None:
+async def test_written_page_is_read_unchanged(memory: MemoryFixture) -> None:
     text = "---\ntitle: Ann Smith\ntags: [team, no]\ntype: person\n---\n# Other\r\ntext"
-    await put(place, "people/ann", text)
-    view = await place.memory.read(place.ann, "People/Ann")
+    await put(memory, "people/ann", text)
+    view = await memory.service.read(memory.ann, "People/Ann")
     page = view.page
     assert (page.title, page.type, page.tags, page.version) == ("Ann Smith", "person", ("team", "no"), 1)
     assert (page.head + page.body, page.body) == (text, "# Other\r\ntext")
-    assert (page.created_by, page.account_id) == ("ann", place.ann.account_id)
+    assert (page.created_by, page.account_id) == ("ann", memory.ann.account_id)
 
 
 @pytest.mark.parametrize(
@@ -74,69 +74,71 @@ async def test_written_page_is_read_unchanged(place: MemoryFixture) -> None:
     ],
 )
 async def test_title_comes_from_request_front_matter_heading_or_slug(
-    place: MemoryFixture, sent: str | None, text: str, title: str
+    memory: MemoryFixture, sent: str | None, text: str, title: str
 ) -> None:
-    await put(place, "a/b", text, title=sent)
-    assert (await place.memory.read(place.ann, "a/b")).page.title == title
+    await put(memory, "a/b", text, title=sent)
+    assert (await memory.service.read(memory.ann, "a/b")).page.title == title
 
 
-async def test_taken_slug_needs_overwrite_or_the_current_version(place: MemoryFixture) -> None:
-    await put(place, "a", "one")
+async def test_taken_slug_needs_overwrite_or_the_current_version(memory: MemoryFixture) -> None:
+    await put(memory, "a", "one")
     with pytest.raises(errors.Conflict, match="overwrite"):
-        await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms())
+        await memory.service.write(memory.ann, PageWrite("a", "two"), WriteTerms())
     with pytest.raises(errors.PreconditionFailed, match="version 1, not 2"):
-        await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(if_version=2))
+        await memory.service.write(memory.ann, PageWrite("a", "two"), WriteTerms(if_version=2))
     with pytest.raises(errors.PreconditionFailed, match="already"):
-        await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(overwrite=True, only_new=True))
-    with pytest.raises(errors.PreconditionFailed, match="b does not exist"):
-        await place.memory.write(
-            place.ann, PageWrite("b", "two"), WriteTerms(overwrite=True, must_exist=True)
+        await memory.service.write(
+            memory.ann, PageWrite("a", "two"), WriteTerms(overwrite=True, only_new=True)
         )
-    saved = await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(if_version=1))
-    assert (saved.page.version, saved.created, await body(place, "a")) == (2, False, "two")
+    with pytest.raises(errors.PreconditionFailed, match="b does not exist"):
+        await memory.service.write(
+            memory.ann, PageWrite("b", "two"), WriteTerms(overwrite=True, must_exist=True)
+        )
+    saved = await memory.service.write(memory.ann, PageWrite("a", "two"), WriteTerms(if_version=1))
+    assert (saved.page.version, saved.created, await body(memory, "a")) == (2, False, "two")
 
 
-async def test_omitted_fields_stay_but_a_file_replaces_everything(place: MemoryFixture) -> None:
-    await put(place, "a", "---\nodd: key\n---\nx", title="T", type="t", tags=("q",), collections=("c",))
-    await put(place, "a", "y")
-    page = (await place.memory.read(place.ann, "a")).page
+async def test_omitted_fields_stay_but_a_file_replaces_everything(memory: MemoryFixture) -> None:
+    await put(memory, "a", "---\nodd: key\n---\nx", title="T", type="t", tags=("q",), collections=("c",))
+    await put(memory, "a", "y")
+    page = (await memory.service.read(memory.ann, "a")).page
     assert (page.head, page.title, page.type) == ("---\nodd: key\n---\n", "T", "t")
     assert (page.tags, page.collections) == (("q",), ("c",))
-    await put(place, "a", "z", whole=True)
-    page = (await place.memory.read(place.ann, "a")).page
+    await put(memory, "a", "z", whole=True)
+    page = (await memory.service.read(memory.ann, "a")).page
     assert (page.head, page.title, page.type, page.tags, page.collections) == ("", "a", "note", (), ())
 
 
-async def test_unchanged_write_creates_no_version(place: MemoryFixture) -> None:
-    await put(place, "a", "x", tags=("q",))
-    assert await put(place, "a", "x") == 1
-    assert (await place.memory.tag(place.ann, "a", TagChange(["q"]), WriteTerms())).page.version == 1
-    assert (await place.memory.usage(place.ann)).used == 1
+async def test_unchanged_write_creates_no_version(memory: MemoryFixture) -> None:
+    await put(memory, "a", "x", tags=("q",))
+    assert await put(memory, "a", "x") == 1
+    assert (await memory.service.tag(memory.ann, "a", TagChange(["q"]), WriteTerms())).page.version == 1
+    assert (await memory.service.usage(memory.ann)).used == 1
 
 
-async def test_concurrent_appends_are_all_kept(place: MemoryFixture) -> None:
-    await put(place, "log", "start")
+async def test_concurrent_appends_are_all_kept(memory: MemoryFixture) -> None:
+    await put(memory, "log", "start")
     lines = [f"line {number}" for number in range(40)]
     edits = [
-        place.memory.edit(place.ann, "log", PageEdit("append", line), WriteTerms()) for line in lines[:20]
+        memory.service.edit(memory.ann, "log", PageEdit("append", line), WriteTerms()) for line in lines[:20]
     ]
     edits += [
-        place.memory.edit(place.ann, "log", PageEdit("prepend", line), WriteTerms()) for line in lines[20:]
+        memory.service.edit(memory.ann, "log", PageEdit("prepend", line), WriteTerms()) for line in lines[20:]
     ]
     saved = await asyncio.gather(*edits)
-    assert sorted((await body(place, "log")).split("\n")) == sorted(["start", *lines])
+    assert sorted((await body(memory, "log")).split("\n")) == sorted(["start", *lines])
     assert sorted(result.page.version for result in saved) == list(range(2, 42))
 
 
-async def test_one_of_two_edits_of_the_same_version_is_refused(place: MemoryFixture) -> None:
-    await put(place, "a", "x")
+async def test_one_of_two_edits_of_the_same_version_is_refused(memory: MemoryFixture) -> None:
+    await put(memory, "a", "x")
     edits = [
-        place.memory.edit(place.ann, "a", PageEdit("append", str(n)), WriteTerms(if_version=1))
+        memory.service.edit(memory.ann, "a", PageEdit("append", str(n)), WriteTerms(if_version=1))
         for n in range(8)
     ]
     results = await asyncio.gather(*edits, return_exceptions=True)
     assert sum(isinstance(result, errors.PreconditionFailed) for result in results) == 7
-    assert (await place.memory.read(place.ann, "a")).page.version == 2
+    assert (await memory.service.read(memory.ann, "a")).page.version == 2
 
 
 @pytest.mark.parametrize(
@@ -150,28 +152,30 @@ async def test_one_of_two_edits_of_the_same_version_is_refused(place: MemoryFixt
         (PageEdit("replace_section", "new", section="C"), "# A\na\n\n## B\nb\n\n# C\nnew"),
     ],
 )
-async def test_edit_changes_only_its_part(place: MemoryFixture, edit: PageEdit, after: str) -> None:
-    await put(place, "a", "# A\na\n\n## B\nb\n\n# C\nc")
-    saved = await place.memory.edit(place.ann, "a", edit, WriteTerms(if_version=1))
+async def test_edit_changes_only_its_part(memory: MemoryFixture, edit: PageEdit, after: str) -> None:
+    await put(memory, "a", "# A\na\n\n## B\nb\n\n# C\nc")
+    saved = await memory.service.edit(memory.ann, "a", edit, WriteTerms(if_version=1))
     assert saved.page.body == after
 
 
 @pytest.mark.parametrize("section", ["`serve` and *more*", "serve and more", "## Serve and More"])
-async def test_section_is_found_by_its_raw_or_rendered_heading(place: MemoryFixture, section: str) -> None:
-    await put(place, "a", "Top\n===\n\n## `serve` and *more*\nold\n\nNext\n----\nkept\n")
-    await place.memory.edit(place.ann, "a", PageEdit("replace_section", "new", section=section), WriteTerms())
-    assert await body(place, "a") == "Top\n===\n\n## `serve` and *more*\nnew\n\nNext\n----\nkept\n"
+async def test_section_is_found_by_its_raw_or_rendered_heading(memory: MemoryFixture, section: str) -> None:
+    await put(memory, "a", "Top\n===\n\n## `serve` and *more*\nold\n\nNext\n----\nkept\n")
+    await memory.service.edit(
+        memory.ann, "a", PageEdit("replace_section", "new", section=section), WriteTerms()
+    )
+    assert await body(memory, "a") == "Top\n===\n\n## `serve` and *more*\nnew\n\nNext\n----\nkept\n"
 
 
-async def test_empty_lines_around_headings_are_kept(place: MemoryFixture) -> None:
-    await put(place, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
+async def test_empty_lines_around_headings_are_kept(memory: MemoryFixture) -> None:
+    await put(memory, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
     for section, content in (("B", "new"), ("A", "\nall of it\n\n## D\n\nd"), ("C", "end")):
-        await place.memory.edit(
-            place.ann, "a", PageEdit("replace_section", content, section=section), WriteTerms()
+        await memory.service.edit(
+            memory.ann, "a", PageEdit("replace_section", content, section=section), WriteTerms()
         )
         if section == "B":
-            assert await body(place, "a") == "# A\n\nfirst\n\n\n## B\n\n\nnew\n\n# C\n"
-    assert await body(place, "a") == "# A\n\nall of it\n\n## D\n\nd\n\n# C\nend"
+            assert await body(memory, "a") == "# A\n\nfirst\n\n\n## B\n\n\nnew\n\n# C\n"
+    assert await body(memory, "a") == "# A\n\nall of it\n\n## D\n\nd\n\n# C\nend"
 
 
 @pytest.mark.parametrize(
@@ -187,20 +191,20 @@ async def test_empty_lines_around_headings_are_kept(place: MemoryFixture) -> Non
         (PageEdit("append", "x\ud800"), r"U\+D800"),
     ],
 )
-async def test_invalid_edit_is_refused_with_a_reason(place: MemoryFixture, edit: PageEdit, why: str) -> None:
-    await put(place, "a", "# A\na a")
+async def test_invalid_edit_is_refused_with_a_reason(memory: MemoryFixture, edit: PageEdit, why: str) -> None:
+    await put(memory, "a", "# A\na a")
     with pytest.raises(errors.BadRequest, match=why):
-        await place.memory.edit(place.ann, "a", edit, WriteTerms())
-    assert (await place.memory.read(place.ann, "a")).page.version == 1
+        await memory.service.edit(memory.ann, "a", edit, WriteTerms())
+    assert (await memory.service.read(memory.ann, "a")).page.version == 1
 
 
-async def test_links_of_three_notations_are_parsed_once_each(place: MemoryFixture) -> None:
+async def test_links_of_three_notations_are_parsed_once_each(memory: MemoryFixture) -> None:
     text = (
         "[[b|text]] [[b]]\n- works_at [[companies/Acme]]\n[[met::People/Ben#there]] ![[pic.png]]\n"
         "`[[no]]`\n```\n[[no]]\n```\n[file](../x/y.md) [web](https://e.org/z.md)\n- two words [[c]]\n"
     )
-    await put(place, "a/b", text)
-    assert await out(place.memory, place.ann, "a/b") == {
+    await put(memory, "a/b", text)
+    assert await out(memory.service, memory.ann, "a/b") == {
         ("a/b", "links_to", True),  # `[[b]]` is this page, by its last segment
         ("companies/acme", "works_at", False),
         ("people/ben", "met", False),
@@ -209,76 +213,76 @@ async def test_links_of_three_notations_are_parsed_once_each(place: MemoryFixtur
     }
 
 
-async def test_link_is_pending_until_its_page_exists_and_follows_it(place: MemoryFixture) -> None:
-    await put(place, "a", "[[later]] [[Far Away]]")
-    await put(place, "later")
-    await put(place, "deep/down/far-away")
+async def test_link_is_pending_until_its_page_exists_and_follows_it(memory: MemoryFixture) -> None:
+    await put(memory, "a", "[[later]] [[Far Away]]")
+    await put(memory, "later")
+    await put(memory, "deep/down/far-away")
     expected = {("later", "links_to", True), ("deep/down/far-away", "links_to", True)}
-    assert await out(place.memory, place.ann, "a") == expected
-    await place.memory.rename(place.ann, "later", "now", WriteTerms())
-    await put(place, "later", "another page")
-    await put(place, "a", "still [[later]] here")
-    assert await out(place.memory, place.ann, "a") == {("now", "links_to", True)}
-    result, _ = await place.memory.backlinks(place.ann, "now", 10)
+    assert await out(memory.service, memory.ann, "a") == expected
+    await memory.service.rename(memory.ann, "later", "now", WriteTerms())
+    await put(memory, "later", "another page")
+    await put(memory, "a", "still [[later]] here")
+    assert await out(memory.service, memory.ann, "a") == {("now", "links_to", True)}
+    result, _ = await memory.service.backlinks(memory.ann, "now", 10)
     assert [(link.source, link.context) for link in result] == [("a", "still [[later]] here")]
-    assert (await place.memory.backlinks(place.ann, "later", 10))[0] == ()
+    assert (await memory.service.backlinks(memory.ann, "later", 10))[0] == ()
 
 
-async def test_old_slug_redirects_to_its_page_after_renames(place: MemoryFixture) -> None:
-    await put(place, "a", "x")
+async def test_old_slug_redirects_to_its_page_after_renames(memory: MemoryFixture) -> None:
+    await put(memory, "a", "x")
     for old, new in itertools.pairwise("abcda"):
-        await place.memory.rename(place.ann, old, new, WriteTerms())
+        await memory.service.rename(memory.ann, old, new, WriteTerms())
     for slug in "bcd":
-        view = await place.memory.read(place.ann, slug)
+        view = await memory.service.read(memory.ann, slug)
         assert (view.moved, view.page.slug) == (True, "a")
-    assert not (await place.memory.read(place.ann, "a")).moved
-    await put(place, "b", "new")
-    assert await body(place, "b") == "new"
+    assert not (await memory.service.read(memory.ann, "a")).moved
+    await put(memory, "b", "new")
+    assert await body(memory, "b") == "new"
     with pytest.raises(errors.Conflict):
-        await place.memory.rename(place.ann, "a", "b", WriteTerms())
+        await memory.service.rename(memory.ann, "a", "b", WriteTerms())
 
 
-async def test_deleted_page_is_restored_from_any_version(place: MemoryFixture) -> None:
-    await put(place, "b", "[[a]]")
-    await put(place, "a", "one", tags=("q",))
-    await put(place, "a", "two")
-    await place.memory.delete(place.ann, "a", WriteTerms(if_version=2))
-    for read in (place.memory.read(place.ann, "a"), place.memory.delete(place.ann, "a", WriteTerms())):
+async def test_deleted_page_is_restored_from_any_version(memory: MemoryFixture) -> None:
+    await put(memory, "b", "[[a]]")
+    await put(memory, "a", "one", tags=("q",))
+    await put(memory, "a", "two")
+    await memory.service.delete(memory.ann, "a", WriteTerms(if_version=2))
+    for read in (memory.service.read(memory.ann, "a"), memory.service.delete(memory.ann, "a", WriteTerms())):
         with pytest.raises(errors.NotFound):
             await read
-    assert (await place.memory.count_by(place.ann, "tags", 10)).rows == ()
-    assert await out(place.memory, place.ann, "b") == {("a", "links_to", False)}
-    assert len((await place.memory.history(place.ann, "a", 10, 99))[1].rows) == 2
-    saved = await place.memory.restore(place.ann, "a", 1, WriteTerms())
+    assert (await memory.service.count_by(memory.ann, "tags", 10)).rows == ()
+    assert await out(memory.service, memory.ann, "b") == {("a", "links_to", False)}
+    assert len((await memory.service.history(memory.ann, "a", 10, 99))[1].rows) == 2
+    saved = await memory.service.restore(memory.ann, "a", 1, WriteTerms())
     assert (saved.page.version, saved.page.body, saved.page.tags) == (3, "one", ("q",))
-    assert await out(place.memory, place.ann, "b") == {("a", "links_to", True)}
-    await place.memory.delete(place.ann, "a", WriteTerms())
-    assert await put(place, "a", "four") == 4
+    assert await out(memory.service, memory.ann, "b") == {("a", "links_to", True)}
+    await memory.service.delete(memory.ann, "a", WriteTerms())
+    assert await put(memory, "a", "four") == 4
 
 
-async def test_earlier_state_of_a_page_is_read(place: MemoryFixture) -> None:
+async def test_earlier_state_of_a_page_is_read(memory: MemoryFixture) -> None:
     moments: list[int] = []
 
     async def now() -> None:
-        moments.append(await place.memory.database.read(clock()))
+        moments.append(await memory.service.database.read(clock()))
 
-    await put(place, "b", "")
+    await put(memory, "b", "")
     await now()
-    await put(place, "a", "[[b]]\n- **2026** | mail — One")
+    await put(memory, "a", "[[b]]\n- **2026** | mail — One")
     await now()
-    await put(place, "a", "[[c]]")
-    await place.memory.link(place.ann, "a", Link("", "b", "met", "why"), WriteTerms())
-    await place.memory.note(place.ann, "a", TimelineEntry("2027-01", "Two"), WriteTerms())
+    await put(memory, "a", "[[c]]")
+    await memory.service.link(memory.ann, "a", Link("", "b", "met", "why"), WriteTerms())
+    await memory.service.note(memory.ann, "a", TimelineEntry("2027-01", "Two"), WriteTerms())
     await now()
-    await place.memory.rename(place.ann, "a", "z", WriteTerms())
-    await place.memory.delete(place.ann, "z", WriteTerms())
+    await memory.service.rename(memory.ann, "a", "z", WriteTerms())
+    await memory.service.delete(memory.ann, "z", WriteTerms())
     await now()
-    await place.memory.restore(place.ann, "z", 2, WriteTerms())
-    read = place.memory.read
+    await memory.service.restore(memory.ann, "z", 2, WriteTerms())
+    read = memory.service.read
     for slug, moment in (("a", moments[0]), ("a", moments[3]), ("z", moments[3])):
         with pytest.raises(errors.NotFound):
-            await read(place.ann, slug, moment)
-    first, second = await read(place.ann, "a", moments[1]), await read(place.ann, "z", moments[2])
+            await read(memory.ann, slug, moment)
+    first, second = await read(memory.ann, "a", moments[1]), await read(memory.ann, "z", moments[2])
     assert (first.page.body[:5], [link.target for link in first.links]) == ("[[b]]", ["b"])
     assert [entry.summary for entry in first.timeline] == ["One"]
     assert (second.page.slug, {(link.target, link.type) for link in second.links}) == (
@@ -286,49 +290,51 @@ async def test_earlier_state_of_a_page_is_read(place: MemoryFixture) -> None:
         {("c", "links_to"), ("b", "met")},
     )
     assert [entry.summary for entry in second.timeline] == ["Two"]
-    backlinks, _ = await place.memory.backlinks(place.ann, "b", 10, as_of=moments[1])
+    backlinks, _ = await memory.service.backlinks(memory.ann, "b", 10, as_of=moments[1])
     assert [(link.source, link.type) for link in backlinks] == [("a", "links_to")]
 
 
-async def test_timelines_are_newest_first_and_paged_by_cursor(place: MemoryFixture) -> None:
-    await put(place, "a", "- **2026-01-02** | board — Started\n- **2024** plain")
+async def test_timelines_are_newest_first_and_paged_by_cursor(memory: MemoryFixture) -> None:
+    await put(memory, "a", "- **2026-01-02** | board — Started\n- **2024** plain")
     for day in range(1, 6):
-        await place.memory.note(place.ann, "a", TimelineEntry(f"2025-01-0{day}", f"day {day}"), WriteTerms())
-    seen: list[str] = []
+        await memory.service.note(
+            memory.ann, "a", TimelineEntry(f"2025-01-0{day}", f"day {day}"), WriteTerms()
+        )
+    texts: list[str] = []
     cursor: str | None = None
     while True:
-        response = await place.memory.timeline(place.ann, "a", 3, cursor)
-        seen += [entry.summary for entry in response.entries]
+        response = await memory.service.timeline(memory.ann, "a", 3, cursor)
+        texts += [entry.summary for entry in response.entries]
         cursor = response.next_cursor
         if cursor is None:
             break
-    assert seen == ["Started", "day 5", "day 4", "day 3", "day 2", "day 1", "plain"]
+    assert texts == ["Started", "day 5", "day 4", "day 3", "day 2", "day 1", "plain"]
 
 
-async def test_links_added_by_requests_are_separate_and_removable(place: MemoryFixture) -> None:
-    await put(place, "a", "[[b]]")
-    await put(place, "b")
+async def test_links_added_by_requests_are_separate_and_removable(memory: MemoryFixture) -> None:
+    await put(memory, "a", "[[b]]")
+    await put(memory, "b")
     for context in ("first", "second"):
-        await place.memory.link(place.ann, "a", Link("", "B", "Works At", context), WriteTerms())
-    links = await place.memory.links(place.ann, "a")
+        await memory.service.link(memory.ann, "a", Link("", "B", "Works At", context), WriteTerms())
+    links = await memory.service.links(memory.ann, "a")
     assert [(link.type, link.context) for link in links] == [("links_to", "[[b]]"), ("works_at", "second")]
     with pytest.raises(errors.Conflict, match="is part of the text"):
-        await place.memory.unlink(place.ann, "a", Link("", "b", "links_to"), WriteTerms())
-    await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
-    assert await out(place.memory, place.ann, "a") == {("b", "links_to", True)}
+        await memory.service.unlink(memory.ann, "a", Link("", "b", "links_to"), WriteTerms())
+    await memory.service.unlink(memory.ann, "a", Link("", "b", "works_at"), WriteTerms())
+    assert await out(memory.service, memory.ann, "a") == {("b", "links_to", True)}
     with pytest.raises(errors.NotFound):
-        await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
+        await memory.service.unlink(memory.ann, "a", Link("", "b", "works_at"), WriteTerms())
 
 
-async def test_graph_walk_has_the_requested_depth_and_direction(place: MemoryFixture) -> None:
-    await put(place, "a", "- to [[b]]")
-    await put(place, "b", "- to [[c]]\n- of [[d]]")
-    await put(place, "e", "- to [[a]]")
+async def test_graph_walk_has_the_requested_depth_and_direction(memory: MemoryFixture) -> None:
+    await put(memory, "a", "- to [[b]]")
+    await put(memory, "b", "- to [[c]]\n- of [[d]]")
+    await put(memory, "e", "- to [[a]]")
     for slug in "cd":
-        await put(place, slug)
+        await put(memory, slug)
 
     async def reach(route: LinkPath) -> str:
-        walk = await place.memory.traverse(place.ann, "a", route)
+        walk = await memory.service.traverse(memory.ann, "a", route)
         return " ".join(f"{slug}{depth}" for slug, _, depth in sorted(walk.nodes))
 
     assert await reach(LinkPath(1, "", "out")) == "a0 b1"
@@ -336,125 +342,125 @@ async def test_graph_walk_has_the_requested_depth_and_direction(place: MemoryFix
     assert await reach(LinkPath(2, "to", "out")) == "a0 b1 c2"
     assert await reach(LinkPath(5, "", "in")) == "a0 e1"
     assert await reach(LinkPath(1, "", "both")) == "a0 b1 e1"
-    edges = (await place.memory.traverse(place.ann, "a", LinkPath(1, "", "both"))).edges
+    edges = (await memory.service.traverse(memory.ann, "a", LinkPath(1, "", "both"))).edges
     assert set(edges) == {("a", "b", "to"), ("e", "a", "to")}
 
 
-async def test_lists_are_filtered_and_paged_by_cursor(place: MemoryFixture) -> None:
+async def test_lists_are_filtered_and_paged_by_cursor(memory: MemoryFixture) -> None:
     for number in range(7):
         tags = ("odd",) if number % 2 else ()
-        await put(place, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
-    await put(place, "o", "x", collections=("shelf",))
+        await put(memory, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
+    await put(memory, "o", "x", collections=("shelf",))
 
     async def slugs(expected: PageFilter) -> list[str]:
-        seen, cursor = [], ""
+        page_slugs, cursor = [], ""
         while True:
-            result = await place.memory.list(place.ann, expected, 2, cursor)
-            seen += [row["slug"] for row in result.rows]
+            result = await memory.service.list(memory.ann, expected, 2, cursor)
+            page_slugs += [row["slug"] for row in result.rows]
             if result.next_cursor is None:
-                return seen
+                return page_slugs
             cursor = result.next_cursor
 
     assert await slugs(PageFilter()) == [*(f"n/{number}" for number in range(7)), "o"]
     assert await slugs(PageFilter(tag="odd")) == ["n/1", "n/3", "n/5"]
     assert await slugs(PageFilter(type="t", prefix="n/1")) == ["n/1"]
     assert await slugs(PageFilter(collection="shelf")) == ["o"]
-    moment = (await place.memory.read(place.ann, "n/5")).page.updated_at
+    moment = (await memory.service.read(memory.ann, "n/5")).page.updated_at
     assert await slugs(PageFilter(updated_after=moment)) == ["n/6", "o"]
 
 
-async def test_accounts_and_collections_are_isolated(place: MemoryFixture) -> None:
-    memory = place.memory
-    await put(place, "mine", "[[shared]] [[hidden]]", collections=("a",), tags=("x",))
-    await put(place, "hidden", "[[mine]]", collections=("b",), tags=("y",))
-    await memory.write(place.ben, PageWrite("mine", "of ben [[hidden]]", tags=("z",)), WriteTerms())
-    limited = replace(place.ann, collections=("a", "c"))
-    for caller, slug in ((place.ben, "hidden"), (limited, "hidden")):
+async def test_accounts_and_collections_are_isolated(memory: MemoryFixture) -> None:
+    service = memory.service
+    await put(memory, "mine", "[[shared]] [[hidden]]", collections=("a",), tags=("x",))
+    await put(memory, "hidden", "[[mine]]", collections=("b",), tags=("y",))
+    await service.write(memory.ben, PageWrite("mine", "of ben [[hidden]]", tags=("z",)), WriteTerms())
+    limited = replace(memory.ann, collections=("a", "c"))
+    for caller, slug in ((memory.ben, "hidden"), (limited, "hidden")):
         with pytest.raises(errors.NotFound) as excinfo:
-            await memory.read(caller, slug)
+            await service.read(caller, slug)
         assert excinfo.value.message == "Page hidden not found"
-    assert await out(memory, place.ben, "mine") == {("hidden", "links_to", False)}
-    assert await out(memory, limited, "mine") == {
+    assert await out(service, memory.ben, "mine") == {("hidden", "links_to", False)}
+    assert await out(service, limited, "mine") == {
         ("shared", "links_to", False),
         ("hidden", "links_to", False),
     }
-    assert (await memory.backlinks(limited, "mine", 9))[0] == ()
-    assert [node[0] for node in (await memory.traverse(limited, "mine", LinkPath(3, "", "both"))).nodes] == [
+    assert (await service.backlinks(limited, "mine", 9))[0] == ()
+    assert [node[0] for node in (await service.traverse(limited, "mine", LinkPath(3, "", "both"))).nodes] == [
         "mine"
     ]
-    assert [row["slug"] for row in (await memory.list(limited, PageFilter(), 9)).rows] == ["mine"]
-    assert [row["name"] for row in (await memory.count_by(limited, "tags", 9)).rows] == ["x"]
-    assert [row["name"] for row in (await memory.count_by(limited, "collections", 9)).rows] == ["a"]
-    assert [row["name"] for row in (await memory.count_by(place.ben, "tags", 9)).rows] == ["z"]
-    assert (await memory.overview(limited, 5)).pages == 1
-    page = (await memory.read(place.ann, "hidden")).page
-    for caller in (place.ben, limited):
+    assert [row["slug"] for row in (await service.list(limited, PageFilter(), 9)).rows] == ["mine"]
+    assert [row["name"] for row in (await service.count_by(limited, "tags", 9)).rows] == ["x"]
+    assert [row["name"] for row in (await service.count_by(limited, "collections", 9)).rows] == ["a"]
+    assert [row["name"] for row in (await service.count_by(memory.ben, "tags", 9)).rows] == ["z"]
+    assert (await service.overview(limited, 5)).pages == 1
+    page = (await service.read(memory.ann, "hidden")).page
+    for caller in (memory.ben, limited):
         with pytest.raises((errors.NotFound, errors.BadRequest)):
-            await memory.fetch(caller, page.id)
+            await service.fetch(caller, page.id)
 
 
 @pytest.mark.parametrize(
     "query", ["\0", "who works at \0Acme\0?", "Where does A\0 live", "since \0 yesterday"]
 )
-async def test_question_with_unknown_words_is_answered(place: MemoryFixture, query: str) -> None:
-    await put(place, "people/ann", "Ann works at Acme.")
-    answer = await place.memory.search(place.ann, SearchRequest(query))
+async def test_question_with_unknown_words_is_answered(memory: MemoryFixture, query: str) -> None:
+    await put(memory, "people/ann", "Ann works at Acme.")
+    answer = await memory.service.search(memory.ann, SearchRequest(query))
     assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
 
 
-async def test_person_in_question_ranks_before_mentions(place: MemoryFixture) -> None:
-    await put(place, "companies/acme", "A company.", title="Acme", type="company")
-    await put(place, "people/ann-lee", "She likes tea.", title="Ann Lee", type="person")
+async def test_person_in_question_ranks_before_mentions(memory: MemoryFixture) -> None:
+    await put(memory, "companies/acme", "A company.", title="Acme", type="company")
+    await put(memory, "people/ann-lee", "She likes tea.", title="Ann Lee", type="person")
     for day in range(12):
-        await put(place, f"log/day-{day:02}", f"Day {day}. Ann Lee works at Acme.")
-    answer = await place.memory.search(place.ann, SearchRequest("Who works at Acme?"))
+        await put(memory, f"log/day-{day:02}", f"Day {day}. Ann Lee works at Acme.")
+    answer = await memory.service.search(memory.ann, SearchRequest("Who works at Acme?"))
     assert [hit.slug.partition("/")[0] for hit in answer.hits][:2] == ["people", "log"]
 
 
-async def test_folder_counts_only_pages_visible_to_the_key(place: MemoryFixture) -> None:
+async def test_folder_counts_only_pages_visible_to_the_key(memory: MemoryFixture) -> None:
     for slug, name in (("a/b/one", "open"), ("a/b/two", "shut"), ("a/three", "open"), ("c/four", "shut")):
-        await put(place, slug, collections=[name])
-    limited = replace(place.ann, collections=("open",))
+        await put(memory, slug, collections=[name])
+    limited = replace(memory.ann, collections=("open",))
     for caller, root, inside in (
-        (place.ann, {"a": 3, "c": 1}, {"b": 2}),
+        (memory.ann, {"a": 3, "c": 1}, {"b": 2}),
         (limited, {"a": 2}, {"b": 1}),
-        (place.ben, {}, {}),
+        (memory.ben, {}, {}),
     ):
         for prefix, expected in (("", root), ("a/", inside)):
-            opened = await place.memory.database.read(queries.folder(caller, prefix, 50))
-            assert {row["name"]: row["count"] for row in opened.folders} == expected
+            folder = await memory.service.database.read(queries.folder(caller, prefix, 50))
+            assert {row["name"]: row["count"] for row in folder.folders} == expected
 
 
-async def test_page_history_hides_versions_outside_a_key_scope(place: MemoryFixture) -> None:
-    await put(place, "plan", "secret", title="Takeover", collections=["shut"])
-    await put(place, "plan", "known", title="Plan", collections=["open"])
-    limited = replace(place.ann, collections=("open",))
-    for caller, seen in ((place.ann, [2, 1]), (limited, [2])):
-        _, rows = await place.memory.database.read(queries.history(caller, "plan", 10, 2**31))
-        assert [row["version"] for row in rows] == seen
+async def test_page_history_hides_versions_outside_a_key_scope(memory: MemoryFixture) -> None:
+    await put(memory, "plan", "secret", title="Takeover", collections=["shut"])
+    await put(memory, "plan", "known", title="Plan", collections=["open"])
+    limited = replace(memory.ann, collections=("open",))
+    for caller, versions in ((memory.ann, [2, 1]), (limited, [2])):
+        _, rows = await memory.service.database.read(queries.history(caller, "plan", 10, 2**31))
+        assert [row["version"] for row in rows] == versions
     with pytest.raises(errors.NotFound):
-        await place.memory.database.read(queries.version(limited, "plan", 1))
+        await memory.service.database.read(queries.version(limited, "plan", 1))
 
 
 async def test_folders_of_an_older_memory_are_counted(backend: str) -> None:
     with tempfile.TemporaryDirectory() as result:
         folder = Path(result)
-        async with open_memory(backend, folder=folder) as place:
+        async with open_memory(backend, folder=folder) as memory:
             for slug in ("a/b/one", "a/b/two", "a/three", "four", "会議/決定/五"):
-                await put(place, slug)
-            caller = place.ann
+                await put(memory, slug)
+            caller = memory.ann
         keeper = databases.keeper(laid.database_url(folder, backend), folder)
         keeper.migrate(BEFORE_FOLDERS)
         keeper.migrate(sql.latest(backend))
         async with databases.running_database(backend, folder) as database:
             for prefix, expected in (("", {"a": 3, "会議": 1}), ("a/", {"b": 2}), ("会議/", {"決定": 1})):
-                opened = await database.read(queries.folder(caller, prefix, 50))
-                assert {row["name"]: row["count"] for row in opened.folders} == expected
+                contents = await database.read(queries.folder(caller, prefix, 50))
+                assert {row["name"]: row["count"] for row in contents.folders} == expected
 
 
-async def test_read_only_key_is_refused_by_every_write_operation(place: MemoryFixture) -> None:
-    await put(place, "a", "x", collections=("c",))
-    operations = memory_operations.operations(place.memory)
+async def test_read_only_key_is_refused_by_every_write_operation(memory: MemoryFixture) -> None:
+    await put(memory, "a", "x", collections=("c",))
+    operations = memory_operations.operations(memory.service)
     calls = {
         "write": {"slug": "b", "body": "x", "collections": ["c"]},
         "edit": {"slug": "a", "operation": "append", "content": "x"},
@@ -467,8 +473,8 @@ async def test_read_only_key_is_refused_by_every_write_operation(place: MemoryFi
     }
     assert calls.keys() == {name for name, result in operations.items() if result.writes}
     for caller in (
-        replace(place.ann, read_only=True),
-        replace(place.ann, collections=("c",), read_only=True),
+        replace(memory.ann, read_only=True),
+        replace(memory.ann, collections=("c",), read_only=True),
     ):
         for name, inputs in calls.items():
             with pytest.raises(errors.Forbidden):

@@ -15,38 +15,38 @@ from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 
 @pytest.fixture(params=databases.BACKENDS)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
+async def memory(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
     async with open_memory(request.param) as result:
         yield result
 
 
-async def put(place: MemoryFixture, slug: str, title: str, body: str) -> None:
-    await place.memory.write(place.ann, PageWrite(slug, body, title=title), FREELY)
+async def put(memory: MemoryFixture, slug: str, title: str, body: str) -> None:
+    await memory.service.write(memory.ann, PageWrite(slug, body, title=title), FREELY)
 
 
-async def slugs(place: MemoryFixture, query: str, limit: int = 10, offset: int = 0) -> list[str]:
+async def slugs(memory: MemoryFixture, query: str, limit: int = 10, offset: int = 0) -> list[str]:
     request = SearchRequest(query, limit=limit, offset=offset)
-    return [hit.slug for hit in (await place.memory.search(place.ann, request)).hits]
+    return [hit.slug for hit in (await memory.service.search(memory.ann, request)).hits]
 
 
-async def test_a_title_with_the_query_precedes_pages_that_mention_it(place: MemoryFixture) -> None:
-    await put(place, "plan", "Kafka migration plan", "We will move brokers.")
-    await put(place, "companies/acme", "Acme Corporation", "It makes rockets.")
+async def test_a_title_with_the_query_precedes_pages_that_mention_it(memory: MemoryFixture) -> None:
+    await put(memory, "plan", "Kafka migration plan", "We will move brokers.")
+    await put(memory, "companies/acme", "Acme Corporation", "It makes rockets.")
     for day in range(12):
-        await put(place, f"log/{day}", f"Log {day}", "Talked about the kafka migration with acme, again.")
-    assert [(await slugs(place, query))[0] for query in ("kafka migration", "ACME")] == [
+        await put(memory, f"log/{day}", f"Log {day}", "Talked about the kafka migration with acme, again.")
+    assert [(await slugs(memory, query))[0] for query in ("kafka migration", "ACME")] == [
         "plan",
         "companies/acme",
     ]
 
 
-async def test_phrase_ranks_above_the_same_words_apart(place: MemoryFixture) -> None:
-    await put(place, "a", "A", "The red fox jumped over the Lazy, dog near the river.")
-    await put(place, "b", "B", "A lazy river, a dog and a red fox: the fox jumped near the dog.")
-    await put(place, "c", "C", "A red dog.")
+async def test_phrase_ranks_above_the_same_words_apart(memory: MemoryFixture) -> None:
+    await put(memory, "a", "A", "The red fox jumped over the Lazy, dog near the river.")
+    await put(memory, "b", "B", "A lazy river, a dog and a red fox: the fox jumped near the dog.")
+    await put(memory, "c", "C", "A red dog.")
     for query in ("red fox jumped", '"lazy dog"', "lazy dog near the river"):
-        assert (await slugs(place, query))[:2] == ["a", "b"], query
-    pages = [await slugs(place, "lazy dog", 1, offset) for offset in range(4)]
+        assert (await slugs(memory, query))[:2] == ["a", "b"], query
+    pages = [await slugs(memory, "lazy dog", 1, offset) for offset in range(4)]
     assert pages == [["a"], ["b"], ["c"], []]
 
 

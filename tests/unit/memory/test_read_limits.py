@@ -27,51 +27,51 @@ MAX_LINKS = 10_000
 
 
 @pytest.fixture(params=databases.BACKENDS)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
+async def memory(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
     async with open_memory(request.param) as result:
         yield result
 
 
-async def put(place: MemoryFixture, slug: str, body: str) -> str:
-    saved = await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
+async def put(memory: MemoryFixture, slug: str, body: str) -> str:
+    saved = await memory.service.write(memory.ann, PageWrite(slug, body), FREELY)
     return saved.page.id
 
 
-async def test_ten_thousand_links_to_a_page_are_read(place: MemoryFixture) -> None:
-    hub, source = await put(place, "hub", "x"), await put(place, "source", "y")
+async def test_ten_thousand_links_to_a_page_are_read(memory: MemoryFixture) -> None:
+    hub, source = await put(memory, "hub", "x"), await put(memory, "source", "y")
     link = {"id": source, "target": "hub", "maker": "api", "target_id": hub, "by_name": 0}
     rows = [
         {**link, "type": f"kind{at}", "origin": "explicit", "context": ""} for at in range(MAX_LINKS + 50)
     ]
 
     def insert() -> Transaction[Rows]:
-        account_id = place.ann.account_id
+        account_id = memory.ann.account_id
         return (yield Query("links_put", {"account_id": account_id, "rows": json.dumps(rows), "at": 1}))
 
-    await place.memory.database.write(insert())
-    results, _ = await place.memory.backlinks(place.ann, "hub", limit=2 * MAX_LINKS)
+    await memory.service.database.write(insert())
+    results, _ = await memory.service.backlinks(memory.ann, "hub", limit=2 * MAX_LINKS)
     assert len(results) == MAX_LINKS
-    walk = await place.memory.traverse(place.ann, "hub", LinkPath(depth=1, direction="in", nodes=40))
+    walk = await memory.service.traverse(memory.ann, "hub", LinkPath(depth=1, direction="in", nodes=40))
     assert [node[0] for node in walk.nodes] == ["hub", "source"]
 
 
-@pytest.mark.parametrize("place", databases.POSTGRES_NIGHTLY, indirect=True)
-async def test_a_phrase_is_searched_in_four_million_characters(place: MemoryFixture) -> None:
-    await put(place, "a/oldest", "to be or not to be")
-    await place.memory.write(place.ann, PageWrite("b/titled", "z", title="To be or not to be"), FREELY)
+@pytest.mark.parametrize("memory", databases.POSTGRES_NIGHTLY, indirect=True)
+async def test_a_phrase_is_searched_in_four_million_characters(memory: MemoryFixture) -> None:
+    await put(memory, "a/oldest", "to be or not to be")
+    await memory.service.write(memory.ann, PageWrite("b/titled", "z", title="To be or not to be"), FREELY)
     request = SearchRequest("to be or not to be")
-    assert {hit.slug for hit in (await place.memory.search(place.ann, request)).hits} == {
+    assert {hit.slug for hit in (await memory.service.search(memory.ann, request)).hits} == {
         "a/oldest",
         "b/titled",
     }
     for number in range(250):
-        await put(place, f"c/{number}", "it. " * 4_090)
-    assert {hit.slug for hit in (await place.memory.search(place.ann, request)).hits} == {"b/titled"}
+        await put(memory, f"c/{number}", "it. " * 4_090)
+    assert {hit.slug for hit in (await memory.service.search(memory.ann, request)).hits} == {"b/titled"}
 
 
-async def fill(place: MemoryFixture, count: int) -> None:
+async def fill(memory: MemoryFixture, count: int) -> None:
     """Insert pages directly: each hundredth has the tag `rare`."""
-    account_id = place.ann.account_id
+    account_id = memory.ann.account_id
     common = {"type": "note", "collections": "[]", "version": 1, "created_by": "ann", "deleted_at": None}
     rows = [
         {**common, "id": f"p{at}", "slug": f"log/{at:06}", "name": f"{at:06}", "title": f"Day {at}"}
@@ -84,35 +84,35 @@ async def fill(place: MemoryFixture, count: int) -> None:
         yield Query("pages_put", {"account_id": account_id, "rows": json.dumps(rows)})
         return (yield Query("page_tags_put", {"account_id": account_id, "rows": json.dumps(tags)}))
 
-    await place.memory.database.write(insert())
+    await memory.service.database.write(insert())
 
 
 @pytest.mark.parametrize("pages_of_a_slice", [1, 7, 4_000])
 async def test_a_list_in_slices_is_that_of_one_query(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages_of_a_slice: int
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages_of_a_slice: int
 ) -> None:
     monkeypatch.setattr(pages, "_SLICE_PAGES", pages_of_a_slice)
-    await fill(place, 500)
-    database, count = place.memory.database, 0
+    await fill(memory, 500)
+    database, count = memory.service.database, 0
     for page_filter in (
         PageFilter("rare"),
         PageFilter(prefix="log/0001"),
         PageFilter("rare", prefix="log/0003"),
     ):
         for limit, after in ((2, ""), (2, "log/000200"), (100, "log/000100"), (1_000, "")):
-            expected = await database.read(pages.list_rows(place.ann, page_filter, limit, after))
-            rows = await pages.list_in_slices(database, place.ann, page_filter, limit, after)
+            expected = await database.read(pages.list_rows(memory.ann, page_filter, limit, after))
+            rows = await pages.list_in_slices(database, memory.ann, page_filter, limit, after)
             assert [row["slug"] for row in rows] == [row["slug"] for row in expected]
             count += len(rows)
     assert count > 100
 
 
-@pytest.mark.parametrize("place", databases.POSTGRES_NIGHTLY, indirect=True)
-async def test_a_list_with_a_rare_tag_does_not_block_the_loop(place: MemoryFixture) -> None:
-    await fill(place, 60_000)
+@pytest.mark.parametrize("memory", databases.POSTGRES_NIGHTLY, indirect=True)
+async def test_a_list_with_a_rare_tag_does_not_block_the_loop(memory: MemoryFixture) -> None:
+    await fill(memory, 60_000)
     for page_filter in (PageFilter("none"), PageFilter("rare"), PageFilter(type="idea")):
         async with loop_time.watched() as seen:
-            rows = (await place.memory.list(place.ann, page_filter, 1_000)).rows
+            rows = (await memory.service.list(memory.ann, page_filter, 1_000)).rows
         assert len(rows) == (600 if page_filter.tag == "rare" else 0)
         assert seen.longest < 0.03
 
@@ -140,29 +140,29 @@ def test_many_entries_and_old_slugs_of_a_page_take_linear_time() -> None:
 
 
 async def test_entries_that_requests_add_to_a_page_are_limited(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline, "MAX_ADDED", 2)
     monkeypatch.setattr(timeline, "MAX_ADDED_CHARS", 100)
     for slug in ("many", "long"):
-        await put(place, slug, "x")
+        await put(memory, slug, "x")
     for _ in range(2):
-        await place.memory.note(place.ann, "many", TimelineEntry("2026-01-01", "a", "", ""), FREELY)
+        await memory.service.note(memory.ann, "many", TimelineEntry("2026-01-01", "a", "", ""), FREELY)
     for slug, detail in (("many", ""), ("long", "y" * 100)):
         with pytest.raises(errors.TooLarge, match="at most 2 timeline entries of 100 characters"):
-            await place.memory.note(place.ann, slug, TimelineEntry("2026-01-02", "a", detail, ""), FREELY)
+            await memory.service.note(memory.ann, slug, TimelineEntry("2026-01-02", "a", detail, ""), FREELY)
 
 
 async def test_exported_pages_are_counted_with_their_entries(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_export_files, "EXPORT_CHARS", 1_000)
     for slug in ("a", "b", "c"):
-        await put(place, slug, "x")
-    await place.memory.note(place.ann, "a", TimelineEntry("2026-01-01", "a", "y" * 2_000, ""), FREELY)
+        await put(memory, slug, "x")
+    await memory.service.note(memory.ann, "a", TimelineEntry("2026-01-01", "a", "y" * 2_000, ""), FREELY)
     sizes: list[int] = []
     after = ""
-    while batch := await place.memory.database.read(import_export_files.exported(place.ann, after)):
+    while batch := await memory.service.database.read(import_export_files.exported(memory.ann, after)):
         sizes.append(len(batch))
         after = batch[-1].page.slug
     assert sizes == [1, 2]

@@ -55,19 +55,19 @@ async def test_precision_of_inferred_links_is_at_least_90_percent(tmp_path: Path
     """Each text is written as a page among the pages of the world; its links are compared with the gold."""
     score = Score()
     known = corpus("world")["pages"]
-    async with open_relations(None, tmp_path) as place:
-        await place.populate()
+    async with open_relations(None, tmp_path) as relations:
+        await relations.populate()
         for number, item in enumerate(corpus(half)["item"]):
             slug = item.get("page", f"notes/item-{number}")
             title, kind, *aliases = known.get(slug, (f"Item {number}", "note"))
-            await place.save(slug, item["text"], title, kind, tuple(aliases))
+            await relations.save(slug, item["text"], title, kind, tuple(aliases))
             results = [
                 f"{name(result.subject)} {result.relation} {name(result.object)}"
-                for result in await place.evidence(slug)
+                for result in await relations.evidence(slug)
                 if result.resolved
             ]
             score.add(item["text"].strip(), results, item["links"])
-            await place.save(slug, "", title, kind, tuple(aliases))
+            await relations.save(slug, "", title, kind, tuple(aliases))
     print(score.told(f"links, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
     assert score.precision >= LEAST_PRECISION, score.notes
     assert score.recall >= LEAST_RECALL[half], score.notes
@@ -78,10 +78,10 @@ async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) 
     """The pages with the highest score are the answer; a question that is none has none."""
     score = Score()
     questions = corpus("questions")
-    async with open_relations(None, tmp_path) as place:
-        await place.populate(questions["pages"])
+    async with open_relations(None, tmp_path) as relations:
+        await relations.populate(questions["pages"])
         for item in questions[half]:
-            result = await place.answers(item["ask"])
+            result = await relations.answers(item["ask"])
             best = max(result.values(), default=0.0)
             score.add(item["ask"], [slug for slug, value in result.items() if value == best], item["answers"])
     print(score.told(f"questions, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
@@ -103,14 +103,14 @@ async def test_search_returns_answers_among_the_first_five(tmp_path: Path, half:
     """The share of the answers that search returns among the first five."""
     result, request = 0.0, 0
     questions = corpus("questions")
-    async with open_relations(None, tmp_path) as place:
-        await place.populate(questions["pages"])
-        finder = SearchService(place.database, IndexCache(place.database, PageIndex))
+    async with open_relations(None, tmp_path) as relations:
+        await relations.populate(questions["pages"])
+        finder = SearchService(relations.database, IndexCache(relations.database, PageIndex))
         for item in questions[half]:
             gold = set(item["answers"])
             if gold:
-                visible = (await finder.search(place.writes, SearchRequest(item["ask"], limit=5))).hits
-                result += len(gold & {name(hit.slug) for hit in visible}) / len(gold)
+                hits = (await finder.search(relations.writes, SearchRequest(item["ask"], limit=5))).hits
+                result += len(gold & {name(hit.slug) for hit in hits}) / len(gold)
                 request += 1
     print(f"search, {half}: recall@5 {result / request:.3f}")  # noqa: T201 - the figure is what the log is read for
     assert result / request >= least

@@ -53,99 +53,101 @@ MAX_SECONDS = 0.1  # of CPU that the event loop is held
 
 
 @pytest.fixture
-async def place(backend: str) -> AsyncIterator[MemoryFixture]:
+async def memory(backend: str) -> AsyncIterator[MemoryFixture]:
     async with open_memory(backend) as result:
         yield result
 
 
 async def put(
-    place: MemoryFixture, slug: str, body: str, caller: Caller | None = None, **fields: object
+    memory: MemoryFixture, slug: str, body: str, caller: Caller | None = None, **fields: object
 ) -> None:
     expected = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
-    await place.memory.write(caller or place.ann, expected, FREELY)
+    await memory.service.write(caller or memory.ann, expected, FREELY)
 
 
 async def ask(
-    place: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
+    memory: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
 ) -> SearchResult:
     expected = SearchRequest(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
-    return await place.memory.search(caller or place.ann, expected)
+    return await memory.service.search(caller or memory.ann, expected)
 
 
 async def slugs(
-    place: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
+    memory: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
 ) -> list[str]:
     """The slugs that a search finds, best first."""
-    return [hit.slug for hit in (await ask(place, query, caller, **fields)).hits]
+    return [hit.slug for hit in (await ask(memory, query, caller, **fields)).hits]
 
 
-async def test_page_is_found_from_its_write_until_its_deletion(place: MemoryFixture) -> None:
-    assert await slugs(place, "marmalade") == []
-    await put(place, "kitchen/toast", "Marmalade on toast.")
-    assert await slugs(place, "marmalade") == ["kitchen/toast"]
-    await put(place, "kitchen/toast", "Honey on toast.")
-    assert await slugs(place, "marmalade") == []
-    assert await slugs(place, "honey") == ["kitchen/toast"]
-    await place.memory.delete(place.ann, "kitchen/toast", WriteTerms())
-    assert await slugs(place, "honey") == []
-    await place.memory.restore(place.ann, "kitchen/toast", 1, WriteTerms())
-    assert await slugs(place, "marmalade") == ["kitchen/toast"]
+async def test_page_is_found_from_its_write_until_its_deletion(memory: MemoryFixture) -> None:
+    assert await slugs(memory, "marmalade") == []
+    await put(memory, "kitchen/toast", "Marmalade on toast.")
+    assert await slugs(memory, "marmalade") == ["kitchen/toast"]
+    await put(memory, "kitchen/toast", "Honey on toast.")
+    assert await slugs(memory, "marmalade") == []
+    assert await slugs(memory, "honey") == ["kitchen/toast"]
+    await memory.service.delete(memory.ann, "kitchen/toast", WriteTerms())
+    assert await slugs(memory, "honey") == []
+    await memory.service.restore(memory.ann, "kitchen/toast", 1, WriteTerms())
+    assert await slugs(memory, "marmalade") == ["kitchen/toast"]
 
 
-async def test_a_renamed_page_is_found_under_its_new_slug(place: MemoryFixture) -> None:
-    await put(place, "drafts/plan", "Launch the balloon.")
-    await place.memory.rename(place.ann, "drafts/plan", "plans/balloon", WriteTerms())
-    assert await slugs(place, "balloon") == ["plans/balloon"]
+async def test_a_renamed_page_is_found_under_its_new_slug(memory: MemoryFixture) -> None:
+    await put(memory, "drafts/plan", "Launch the balloon.")
+    await memory.service.rename(memory.ann, "drafts/plan", "plans/balloon", WriteTerms())
+    assert await slugs(memory, "balloon") == ["plans/balloon"]
 
 
-async def test_pages_written_by_another_server_are_found(place: MemoryFixture) -> None:
-    database = place.memory.database
+async def test_pages_written_by_another_server_are_found(memory: MemoryFixture) -> None:
+    database = memory.service.database
     other = SearchService(database, IndexCache(database, PageIndex))
-    assert (await other.search(place.ann, SearchRequest("lighthouse"))).hits == ()
-    await put(place, "trip", "We climbed the lighthouse.")
-    assert [hit.slug for hit in (await other.search(place.ann, SearchRequest("lighthouse"))).hits] == ["trip"]
+    assert (await other.search(memory.ann, SearchRequest("lighthouse"))).hits == ()
+    await put(memory, "trip", "We climbed the lighthouse.")
+    assert [hit.slug for hit in (await other.search(memory.ann, SearchRequest("lighthouse"))).hits] == [
+        "trip"
+    ]
 
 
-async def test_accounts_find_their_own_pages_only(place: MemoryFixture) -> None:
-    await put(place, "secret", "The password of the safe is swordfish.")
-    assert await slugs(place, "swordfish", place.ben) == []
-    before = (await ask(place, "swordfish", explain=True)).hits[0]
+async def test_accounts_find_their_own_pages_only(memory: MemoryFixture) -> None:
+    await put(memory, "secret", "The password of the safe is swordfish.")
+    assert await slugs(memory, "swordfish", memory.ben) == []
+    before = (await ask(memory, "swordfish", explain=True)).hits[0]
     for number in range(20):
-        await put(place, f"mine/{number}", "swordfish swordfish", place.ben)
-    after = (await ask(place, "swordfish", explain=True)).hits[0]
+        await put(memory, f"mine/{number}", "swordfish swordfish", memory.ben)
+    after = (await ask(memory, "swordfish", explain=True)).hits[0]
     assert (after.score, after.explain) == (before.score, before.explain)
 
 
-async def test_collection_key_gets_no_information_on_other_pages(place: MemoryFixture) -> None:
-    await put(place, "log/1", "The keel was laid.", collections=("public",))
-    limited = replace(place.ann, collections=("public",))
-    alone = (await ask(place, "where was the keel laid", limited, explain=True)).hits
+async def test_collection_key_gets_no_information_on_other_pages(memory: MemoryFixture) -> None:
+    await put(memory, "log/1", "The keel was laid.", collections=("public",))
+    limited = replace(memory.ann, collections=("public",))
+    alone = (await ask(memory, "where was the keel laid", limited, explain=True)).hits
     for number in range(2, 9):
-        await put(place, f"log/{number}", "keel keel laid where [[log/1]]", collections=("private",))
-    assert (await ask(place, "where was the keel laid", limited, explain=True)).hits == alone
-    assert len(await slugs(place, "where was the keel laid")) == 8
+        await put(memory, f"log/{number}", "keel keel laid where [[log/1]]", collections=("private",))
+    assert (await ask(memory, "where was the keel laid", limited, explain=True)).hits == alone
+    assert len(await slugs(memory, "where was the keel laid")) == 8
 
 
-async def test_filters_keep_what_matches_any_of_each(place: MemoryFixture) -> None:
-    await put(place, "a", "apple", type="fruit", tags=("red",), collections=("x",))
-    await put(place, "b", "apple", type="tree", tags=("green", "old"), collections=("y",))
-    await put(place, "c", "apple", type="firm", tags=("old",))
-    assert set(await slugs(place, "apple")) == {"a", "b", "c"}
-    assert set(await slugs(place, "apple", types=("fruit", "tree"))) == {"a", "b"}
-    assert set(await slugs(place, "apple", tags=("red", "green"))) == {"a", "b"}
-    assert set(await slugs(place, "apple", collections=("y", "z"))) == {"b"}
-    assert await slugs(place, "apple", tags=("old",), types=("firm",)) == ["c"]
-    assert await slugs(place, "apple", tags=("new",)) == []
-    first = (await ask(place, "apple", tags=("red",))).hits[0].updated_at
-    assert "a" in await slugs(place, "apple", since=first, until=first)
-    assert await slugs(place, "apple", until=first - 1) == []
+async def test_filters_keep_what_matches_any_of_each(memory: MemoryFixture) -> None:
+    await put(memory, "a", "apple", type="fruit", tags=("red",), collections=("x",))
+    await put(memory, "b", "apple", type="tree", tags=("green", "old"), collections=("y",))
+    await put(memory, "c", "apple", type="firm", tags=("old",))
+    assert set(await slugs(memory, "apple")) == {"a", "b", "c"}
+    assert set(await slugs(memory, "apple", types=("fruit", "tree"))) == {"a", "b"}
+    assert set(await slugs(memory, "apple", tags=("red", "green"))) == {"a", "b"}
+    assert set(await slugs(memory, "apple", collections=("y", "z"))) == {"b"}
+    assert await slugs(memory, "apple", tags=("old",), types=("firm",)) == ["c"]
+    assert await slugs(memory, "apple", tags=("new",)) == []
+    first = (await ask(memory, "apple", tags=("red",))).hits[0].updated_at
+    assert "a" in await slugs(memory, "apple", since=first, until=first)
+    assert await slugs(memory, "apple", until=first - 1) == []
 
 
-async def test_parts_of_a_score_sum_to_it(place: MemoryFixture) -> None:
-    await put(place, "days/1", "Ann met Ben at the harbour.", title="Ann")
-    await put(place, "days/2", "They sailed out of the harbour to [[days/1]].")
-    await put(place, "days/3", "The wind was strong.")
-    hits = (await ask(place, "When did Ann sail out of the harbour?", explain=True)).hits
+async def test_parts_of_a_score_sum_to_it(memory: MemoryFixture) -> None:
+    await put(memory, "days/1", "Ann met Ben at the harbour.", title="Ann")
+    await put(memory, "days/2", "They sailed out of the harbour to [[days/1]].")
+    await put(memory, "days/3", "The wind was strong.")
+    hits = (await ask(memory, "When did Ann sail out of the harbour?", explain=True)).hits
     assert len(hits) == 3
     for hit in hits:
         assert hit.explain is not None
@@ -159,45 +161,45 @@ async def test_parts_of_a_score_sum_to_it(place: MemoryFixture) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-async def test_any_text_is_a_query(place: MemoryFixture, query: str) -> None:
-    await put(place, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉 and more of the same")
-    answer = await ask(place, query)
+async def test_any_text_is_a_query(memory: MemoryFixture, query: str) -> None:
+    await put(memory, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉 and more of the same")
+    answer = await ask(memory, query)
     assert answer.mode == "lexical"
     assert len(answer.hits) <= 1
 
 
 @pytest.mark.parametrize("query", ["東京", "мир", "العالم", "हिन्दी", "🎉"])
-async def test_every_script_is_found(place: MemoryFixture, query: str) -> None:
-    await put(place, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉")
-    await put(place, "none", "nothing of it")
-    assert await slugs(place, query) == ["all"]
+async def test_every_script_is_found(memory: MemoryFixture, query: str) -> None:
+    await put(memory, "all", "ab 東京タワー Привет мир مرحبا بالعالم हिन्दी 🎉")
+    await put(memory, "none", "nothing of it")
+    assert await slugs(memory, query) == ["all"]
 
 
-async def test_unindexed_words_are_found_as_a_phrase(place: MemoryFixture) -> None:
-    await put(place, "plays/hamlet", "To be, or not\nto be? That is the question.", title="Hamlet")
-    await put(place, "music/live", "Live at Leeds.", title="The Who: live")
-    await put(place, "other/whole", "He is the whole crew.", title="Crew", collections=("c",))
-    await put(place, "other/secret", "%%or not%% a secret", title="Secret")
-    assert await slugs(place, "not to be") == ["plays/hamlet"]
-    assert await slugs(place, "to be or not to be") == ["plays/hamlet"]
-    assert await slugs(place, "or not") == ["plays/hamlet"]
-    assert (await slugs(place, "the who"))[0] == "music/live"
-    assert await slugs(place, "who") == ["music/live"]
+async def test_unindexed_words_are_found_as_a_phrase(memory: MemoryFixture) -> None:
+    await put(memory, "plays/hamlet", "To be, or not\nto be? That is the question.", title="Hamlet")
+    await put(memory, "music/live", "Live at Leeds.", title="The Who: live")
+    await put(memory, "other/whole", "He is the whole crew.", title="Crew", collections=("c",))
+    await put(memory, "other/secret", "%%or not%% a secret", title="Secret")
+    assert await slugs(memory, "not to be") == ["plays/hamlet"]
+    assert await slugs(memory, "to be or not to be") == ["plays/hamlet"]
+    assert await slugs(memory, "or not") == ["plays/hamlet"]
+    assert (await slugs(memory, "the who"))[0] == "music/live"
+    assert await slugs(memory, "who") == ["music/live"]
     request = SearchRequest("is the", explain=True)
-    result = await place.memory.search(replace(place.ann, collections=("c",)), request)
+    result = await memory.service.search(replace(memory.ann, collections=("c",)), request)
     assert [hit.slug for hit in result.hits] == ["other/whole"]
     assert result.hits[0].explain is not None
     assert result.hits[0].explain["stop_words"] == 0.5
-    assert await slugs(place, "?!") == []
+    assert await slugs(memory, "?!") == []
 
 
-async def test_title_of_stop_words_is_found(place: MemoryFixture) -> None:
-    await put(place, "bands/the-who", "A band of four.", title="The Who")
-    await put(place, "other", "Nobody knows.")
-    assert await slugs(place, "the who") == ["bands/the-who"]
+async def test_title_of_stop_words_is_found(memory: MemoryFixture) -> None:
+    await put(memory, "bands/the-who", "A band of four.", title="The Who")
+    await put(memory, "other", "Nobody knows.")
+    assert await slugs(memory, "the who") == ["bands/the-who"]
 
 
-async def test_invalid_search_is_refused_in_a_sentence(place: MemoryFixture) -> None:
+async def test_invalid_search_is_refused_in_a_sentence(memory: MemoryFixture) -> None:
     for expected, text in (
         (SearchRequest("  "), "query must not be empty"),
         (SearchRequest("x" * 10_001), "query must be 1 to 10,000 characters"),
@@ -207,51 +209,51 @@ async def test_invalid_search_is_refused_in_a_sentence(place: MemoryFixture) -> 
         (SearchRequest("x", snippet_chars=5_000), "snippet_chars must be 0 to 2,000"),
     ):
         with pytest.raises(errors.BadRequest, match=text):
-            await place.memory.search(place.ann, expected)
+            await memory.service.search(memory.ann, expected)
 
 
 @pytest.mark.parametrize("mode", ["semantic", "hybrid"])
-async def test_semantic_search_without_a_model_names_its_remedy(place: MemoryFixture, mode: str) -> None:
+async def test_semantic_search_without_a_model_names_its_remedy(memory: MemoryFixture, mode: str) -> None:
     with pytest.raises(errors.EngineUnavailable, match="sixfold engines add embeddings"):
-        await ask(place, "anything", mode=mode)
+        await ask(memory, "anything", mode=mode)
 
 
-async def test_pages_of_results_follow_each_other(place: MemoryFixture) -> None:
+async def test_pages_of_results_follow_each_other(memory: MemoryFixture) -> None:
     for number in range(25):
-        await put(place, f"n{number:02d}", "same words here")
-    whole = await slugs(place, "words", limit=25)
-    parts = [await slugs(place, "words", limit=10, offset=offset) for offset in (0, 10, 20)]
-    assert [slug for part in parts for slug in part] == whole
-    assert len(set(whole)) == 25
+        await put(memory, f"n{number:02d}", "same words here")
+    all_slugs = await slugs(memory, "words", limit=25)
+    parts = [await slugs(memory, "words", limit=10, offset=offset) for offset in (0, 10, 20)]
+    assert [slug for part in parts for slug in part] == all_slugs
+    assert len(set(all_slugs)) == 25
 
 
-async def test_a_long_page_is_found_by_one_of_its_passages(place: MemoryFixture) -> None:
+async def test_a_long_page_is_found_by_one_of_its_passages(memory: MemoryFixture) -> None:
     filler = "Nothing of note happened on this day, and nobody wrote about it. " * 40
-    await put(place, "long", f"{filler}\n\n## Heating\n\nThe boiler is serviced in October.\n\n{filler}")
-    await put(place, "short", "October was cold.")
-    hit = (await ask(place, "When is the boiler serviced?")).hits[0]
+    await put(memory, "long", f"{filler}\n\n## Heating\n\nThe boiler is serviced in October.\n\n{filler}")
+    await put(memory, "short", "October was cold.")
+    hit = (await ask(memory, "When is the boiler serviced?")).hits[0]
     assert hit.slug == "long"
     assert "«boiler» is «serviced»" in hit.snippet
 
 
-async def test_page_after_a_match_is_found_for_questions_only(place: MemoryFixture) -> None:
-    await put(place, "talk/1", "Ann: Which colour did you paint the boat?")
-    await put(place, "talk/2", "Ben: Blue!")
-    assert "talk/2" in await slugs(place, "What colour did they paint the boat?")
-    assert await slugs(place, "boat") == ["talk/1"]
+async def test_page_after_a_match_is_found_for_questions_only(memory: MemoryFixture) -> None:
+    await put(memory, "talk/1", "Ann: Which colour did you paint the boat?")
+    await put(memory, "talk/2", "Ben: Blue!")
+    assert "talk/2" in await slugs(memory, "What colour did they paint the boat?")
+    assert await slugs(memory, "boat") == ["talk/1"]
 
 
-async def test_concurrent_searches_and_writes_are_consistent(place: MemoryFixture) -> None:
+async def test_concurrent_searches_and_writes_are_consistent(memory: MemoryFixture) -> None:
     async def write(number: int) -> None:
-        await put(place, f"p{number}", f"common word{number}")
+        await put(memory, f"p{number}", f"common word{number}")
 
-    work = [write(number) for number in range(30)] + [slugs(place, "common") for _ in range(30)]
+    work = [write(number) for number in range(30)] + [slugs(memory, "common") for _ in range(30)]
     await asyncio.gather(*work)
-    assert len(await slugs(place, "common", limit=100)) == 30
+    assert len(await slugs(memory, "common", limit=100)) == 30
 
 
-async def test_evicted_index_is_read_again(place: MemoryFixture) -> None:
-    database = place.memory.database
+async def test_evicted_index_is_read_again(memory: MemoryFixture) -> None:
+    database = memory.service.database
     indexes: list[PageIndex] = []
 
     def new_index() -> PageIndex:
@@ -259,16 +261,16 @@ async def test_evicted_index_is_read_again(place: MemoryFixture) -> None:
         return indexes[-1]
 
     narrow = SearchService(database, IndexCache(database, new_index, most_bytes=3_000))
-    await put(place, "mine", "an anchor")
-    await put(place, "his", "an anchor", place.ben)
+    await put(memory, "mine", "an anchor")
+    await put(memory, "his", "an anchor", memory.ben)
     for _ in range(3):
-        for caller, slug in ((place.ann, "mine"), (place.ben, "his")):
+        for caller, slug in ((memory.ann, "mine"), (memory.ben, "his")):
             assert [hit.slug for hit in (await narrow.search(caller, SearchRequest("anchor"))).hits] == [slug]
     assert len(indexes) == 6, [index.size for index in indexes]
 
 
 async def test_index_stores_no_words_above_its_limit(
-    place: MemoryFixture, caplog: pytest.LogCaptureFixture
+    memory: MemoryFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     indexes: list[PageIndex] = []
 
@@ -277,35 +279,37 @@ async def test_index_stores_no_words_above_its_limit(
         return indexes[-1]
 
     most_bytes = 3_000_000
-    bounded = SearchService(place.memory.database, IndexCache(place.memory.database, new_index, most_bytes))
-    await put(place, "first", "an anchor")
+    bounded = SearchService(
+        memory.service.database, IndexCache(memory.service.database, new_index, most_bytes)
+    )
+    await put(memory, "first", "an anchor")
     for number in range(6):
-        await put(place, f"p{number}", " ".join(f"w{number}x{at}" for at in range(5_000)))
-        assert len((await bounded.search(place.ann, SearchRequest("anchor"))).hits) == 1
+        await put(memory, f"p{number}", " ".join(f"w{number}x{at}" for at in range(5_000)))
+        assert len((await bounded.search(memory.ann, SearchRequest("anchor"))).hits) == 1
     # Without the limit, 30,000 words take 9 MB.
     assert most_bytes < indexes[-1].size < 2 * most_bytes
     assert "increase SIXFOLD_MEMORY_INDEX_BYTES" in caplog.text
 
     async def find(query: str, tags: Collection[str] = ()) -> list[tuple[str, bool]]:
         request = SearchRequest(query, tags=tuple(tags), explain=True)
-        hits = (await bounded.search(place.ann, request)).hits
+        hits = (await bounded.search(memory.ann, request)).hits
         return [(hit.slug, (hit.explain or {}).get("on_disk", False)) for hit in hits]
 
     assert await find("w0x7") == [("p0", False)]
     assert await find("w5x4999") == [("p5", True)]
-    await put(place, "p5", "Ben: pears #fruit", title="Orchard")
-    await put(place, "p4", "nothing of note")
+    await put(memory, "p5", "Ben: pears #fruit", title="Orchard")
+    await put(memory, "p4", "nothing of note")
     assert await find("w5x4999 w4x1") == []
     assert await find("pears orchard", tags=("fruit",)) == [("p5", True)]
-    await place.memory.delete(place.ann, "p5", WriteTerms())
+    await memory.service.delete(memory.ann, "p5", WriteTerms())
     assert await find("pears") == []
 
 
 async def test_cached_signals_are_computed_in_a_thread(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
-        await put(place, f"p{number}", "common words")
+        await put(memory, f"p{number}", "common words")
     on_loop: list[bool] = []
     static_parts = ranking._static_parts
 
@@ -314,27 +318,27 @@ async def test_cached_signals_are_computed_in_a_thread(
         return static_parts(view, weights)
 
     monkeypatch.setattr(ranking, "_static_parts", record)
-    fresh = SearchService(place.memory.database, IndexCache(place.memory.database, PageIndex))
+    fresh = SearchService(memory.service.database, IndexCache(memory.service.database, PageIndex))
     for _ in range(2):
-        assert len((await fresh.search(place.ann, SearchRequest("common"))).hits) == 3
+        assert len((await fresh.search(memory.ann, SearchRequest("common"))).hits) == 3
     assert on_loop == [False]
 
 
-async def test_many_changes_are_found_by_the_next_search(place: MemoryFixture) -> None:
-    await put(place, "first", "needle")
-    assert await slugs(place, "needle") == ["first"]
+async def test_many_changes_are_found_by_the_next_search(memory: MemoryFixture) -> None:
+    await put(memory, "first", "needle")
+    assert await slugs(memory, "needle") == ["first"]
     for number in range(130):
-        await put(place, f"hay/{number}", "hay")
-    await put(place, "last", "needle")
-    assert set(await slugs(place, "needle")) == {"first", "last"}
+        await put(memory, f"hay/{number}", "hay")
+    await put(memory, "last", "needle")
+    assert set(await slugs(memory, "needle")) == {"first", "last"}
 
 
 @pytest.mark.parametrize("pages", [1, 12])
 async def test_large_changes_are_read_in_a_thread(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages: int
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
-    await put(place, "first", "needle")
-    assert await slugs(place, "needle") == ["first"]
+    await put(memory, "first", "needle")
+    assert await slugs(memory, "needle") == ["first"]
     applied: list[tuple[bool, int]] = []
     apply = index_cache._apply
 
@@ -345,9 +349,9 @@ async def test_large_changes_are_read_in_a_thread(
     monkeypatch.setattr(index_cache, "_apply", record)
     body = "needle " + " ".join(f"w{number}" for number in range(30_000))
     for number in range(pages):
-        await put(place, f"large/{number}", body)
+        await put(memory, f"large/{number}", body)
     async with loop_time.watched() as seen:
-        result = await slugs(place, "needle", limit=100)
+        result = await slugs(memory, "needle", limit=100)
     assert set(result) == {"first", *(f"large/{number}" for number in range(pages))}
     assert not any(on_loop for on_loop, _ in applied)
     assert sum(count for _, count in applied) == pages
@@ -355,14 +359,14 @@ async def test_large_changes_are_read_in_a_thread(
     assert seen.longest < MAX_SECONDS
 
 
-async def test_list_of_large_pages_blocks_no_loop_and_loads_no_texts(place: MemoryFixture) -> None:
+async def test_list_of_large_pages_blocks_no_loop_and_loads_no_texts(memory: MemoryFixture) -> None:
     body = "needle " + "a line of a long page\n" * 40_000
     for number in range(20):
-        await put(place, f"p{number}", body)
-    await slugs(place, "needle", limit=100)
+        await put(memory, f"p{number}", body)
+    await slugs(memory, "needle", limit=100)
     tracemalloc.start()
     async with loop_time.watched() as seen:
-        result = await slugs(place, "needle", limit=100)
+        result = await slugs(memory, "needle", limit=100)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (len(result), seen.longest < MAX_SECONDS) == (20, True)
@@ -371,10 +375,10 @@ async def test_list_of_large_pages_blocks_no_loop_and_loads_no_texts(place: Memo
 
 @pytest.mark.parametrize(("words", "on_loop"), [(20, True), (20_000, False)])
 async def test_snippets_of_large_pages_are_cut_in_a_thread(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch, words: int, on_loop: bool
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch, words: int, on_loop: bool
 ) -> None:
     for number in range(4):
-        await put(place, f"p{number}", "needle " + " ".join(f"w{word}" for word in range(words)))
+        await put(memory, f"p{number}", "needle " + " ".join(f"w{word}" for word in range(words)))
     threads: list[bool] = []
     of_body = snippets.of_body
 
@@ -383,15 +387,15 @@ async def test_snippets_of_large_pages_are_cut_in_a_thread(
         return of_body(body, passage, words, chars, marked=marked)
 
     monkeypatch.setattr(snippets, "of_body", record)
-    assert len(await slugs(place, "needle")) == 4
+    assert len(await slugs(memory, "needle")) == 4
     assert threads == [on_loop] * 4
 
 
 async def test_few_changes_are_indexed_by_the_search(
-    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await put(place, "first", "needle")
-    await slugs(place, "needle")
+    await put(memory, "first", "needle")
+    await slugs(memory, "needle")
     threads: list[bool] = []
     apply = index_cache._apply
 
@@ -400,44 +404,44 @@ async def test_few_changes_are_indexed_by_the_search(
         apply(index, batch, most_bytes)
 
     monkeypatch.setattr(index_cache, "_apply", record)
-    await put(place, "second", "needle")
-    assert len(await slugs(place, "needle")) == 2
+    await put(memory, "second", "needle")
+    assert len(await slugs(memory, "needle")) == 2
     assert threads == [True]
 
 
 async def test_reloaded_index_ranks_equally(backend: str, tmp_path: Path) -> None:
-    async with open_memory(backend, folder=tmp_path) as place:
+    async with open_memory(backend, folder=tmp_path) as memory:
         for number in range(12):
-            await put(place, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
-        await place.memory.delete(place.ann, "log/3", WriteTerms())
-        await put(place, "log/5", "honey alone")
-        before = (await ask(place, "tea honey on day 7", explain=True)).hits
-        database = place.memory.database
-        again = SearchService(database, IndexCache(database, PageIndex))
+            await put(memory, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
+        await memory.service.delete(memory.ann, "log/3", WriteTerms())
+        await put(memory, "log/5", "honey alone")
+        before = (await ask(memory, "tea honey on day 7", explain=True)).hits
+        database = memory.service.database
+        second_search = SearchService(database, IndexCache(database, PageIndex))
         assert (
-            await again.search(place.ann, SearchRequest("tea honey on day 7", explain=True))
+            await second_search.search(memory.ann, SearchRequest("tea honey on day 7", explain=True))
         ).hits == before
 
 
-async def test_index_entries_of_an_older_version_are_rewritten(place: MemoryFixture) -> None:
-    database = place.memory.database
-    await put(place, "old", "A windmill, see [[other]].")
-    await put(place, "other", "A barn.")
+async def test_index_entries_of_an_older_version_are_rewritten(memory: MemoryFixture) -> None:
+    database = memory.service.database
+    await put(memory, "old", "A windmill, see [[other]].")
+    await put(memory, "other", "A barn.")
     remaining = (
-        await database.read(many("memory_index_changed", **START, limit=10, account_id=place.ann.account_id))
+        await database.read(many("memory_index_changed", **START, limit=10, account_id=memory.ann.account_id))
     )[0]
     old = msgspec.json.encode([[remaining["page_id"], '[1,"an older form"]']]).decode()
-    change = {"account_id": place.ann.account_id, "change": 9}
+    change = {"account_id": memory.ann.account_id, "change": 9}
     await database.write(many("memory_index_put", **change, rows=old))
-    again = SearchService(database, IndexCache(database, PageIndex))
-    assert (await again.search(place.ann, SearchRequest("windmill"))).hits == ()
+    second_search = SearchService(database, IndexCache(database, PageIndex))
+    assert (await second_search.search(memory.ann, SearchRequest("windmill"))).hits == ()
     assert await reindex.rewrite_outdated(database) == 1
     assert await reindex.rewrite_outdated(database) == 0
     fresh = SearchService(database, IndexCache(database, PageIndex))
-    assert [hit.slug for hit in (await fresh.search(place.ann, SearchRequest("windmill"))).hits] == ["old"]
+    assert [hit.slug for hit in (await fresh.search(memory.ann, SearchRequest("windmill"))).hits] == ["old"]
 
 
-async def test_used_index_loads_in_background_and_unused_is_evicted(place: MemoryFixture) -> None:
+async def test_used_index_loads_in_background_and_unused_is_evicted(memory: MemoryFixture) -> None:
     results: list[bool] = []
     looked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -453,21 +457,21 @@ async def test_used_index_loads_in_background_and_unused_is_evicted(place: Memor
         looked.clear()
         running = asyncio.create_task(
             SearchService(
-                place.memory.database, IndexCache(place.memory.database, new_index), find_model
+                memory.service.database, IndexCache(memory.service.database, new_index), find_model
             ).run()
         )
         await looked.wait()
         running.cancel()
         assert results == expected
-        await put(place, "a", "The first page.")
+        await put(memory, "a", "The first page.")
 
 
-async def test_a_question_follows_a_link_of_the_page_it_names(place: MemoryFixture) -> None:
-    await put(place, "ships/grey-joss", "Launched by [[people/ann-lee|her builder]].", title="Grey Joss")
-    await put(place, "people/ann-lee", "A shipwright of Oban.", title="Ann Lee")
+async def test_a_question_follows_a_link_of_the_page_it_names(memory: MemoryFixture) -> None:
+    await put(memory, "ships/grey-joss", "Launched by [[people/ann-lee|her builder]].", title="Grey Joss")
+    await put(memory, "people/ann-lee", "A shipwright of Oban.", title="Ann Lee")
     for number in range(20):
-        await put(place, f"notes/{number}", f"The builder of house {number} lives next door.")
-    hits = (await ask(place, "Where does the builder of the Grey Joss live?", explain=True)).hits
+        await put(memory, f"notes/{number}", f"The builder of house {number} lives next door.")
+    hits = (await ask(memory, "Where does the builder of the Grey Joss live?", explain=True)).hits
     assert [hit.slug for hit in hits][:2] == ["ships/grey-joss", "people/ann-lee"]
     assert hits[0].explain is not None
     assert hits[1].explain is not None
@@ -475,11 +479,11 @@ async def test_a_question_follows_a_link_of_the_page_it_names(place: MemoryFixtu
     assert hits[1].explain["hop"] > hits[1].explain["text"] == 0
 
 
-async def test_answer_after_a_question_with_the_expected_kind_ranks(place: MemoryFixture) -> None:
-    await put(place, "talk/1", "Ann: When was the regatta of the sailing club held?")
-    await put(place, "talk/2", "Ben: It was last Sunday, in the rain.")
-    await put(place, "talk/3", "Ann: The regatta is a fine thing.")
-    hits = (await ask(place, "When was the regatta of the sailing club held?", explain=True)).hits
+async def test_answer_after_a_question_with_the_expected_kind_ranks(memory: MemoryFixture) -> None:
+    await put(memory, "talk/1", "Ann: When was the regatta of the sailing club held?")
+    await put(memory, "talk/2", "Ben: It was last Sunday, in the rain.")
+    await put(memory, "talk/3", "Ann: The regatta is a fine thing.")
+    hits = (await ask(memory, "When was the regatta of the sailing club held?", explain=True)).hits
     reply = next(hit for hit in hits if hit.slug == "talk/2")
     assert reply.explain is not None
     assert reply.explain["reply"] > 0

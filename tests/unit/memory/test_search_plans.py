@@ -63,10 +63,10 @@ async def test_postgresql_page_queries_never_scan_the_account(tmp_path: Path) ->
     async with databases.running_database("postgres", tmp_path) as database:
         account = await database.write(accounts.create("ada@example.com"))
         caller = Caller(account.id, "ada")
-        opened: Any = await asyncpg.connect(backends.database_url(tmp_path))
+        connection: Any = await asyncpg.connect(backends.database_url(tmp_path))
         for statement in _FILL.split(";"):
-            await opened.execute(statement.replace("$1", f"'{account.id}'"))
-        explained = Explained(opened)
+            await connection.execute(statement.replace("$1", f"'{account.id}'"))
+        explained = Explained(connection)
         index_cache = IndexCache(database, PageIndex)
         finder = SearchService(explained, index_cache)
         writer = PageWriter(caller, MemoryLimits())
@@ -85,5 +85,5 @@ async def test_postgresql_page_queries_never_scan_the_account(tmp_path: Path) ->
         await explained.read(pages.list_rows(caller, pages.PageFilter(prefix="log/2"), 10))
         await explained.write(commands.rename(writer, "people/ann", "people/ann-lee", FREELY))
         await explained.write(commands.delete(writer, "x", FREELY))
-        await opened.close()
+        await connection.close()
     assert {name: most for name, most in explained.rows.items() if most > FEW} == {}

@@ -22,8 +22,8 @@ def _similar_words() -> _CountingPostings:
     """Return words that all have the same letters, so that their sets of letters exclude none."""
     words = ["".join(letters) for letters in itertools.permutations("abcdefgh")]
     postings = _CountingPostings()
-    for place, start in enumerate(range(0, len(words), 2_000)):
-        postings.put(place, dict.fromkeys(words[start : start + 2_000], 1))
+    for index, start in enumerate(range(0, len(words), 2_000)):
+        postings.put(index, dict.fromkeys(words[start : start + 2_000], 1))
     return postings
 
 
@@ -42,8 +42,8 @@ def test_a_search_compares_a_bounded_number_of_words() -> None:
 
 def test_words_beyond_the_limit_are_not_yielded_one_by_one() -> None:
     postings = Postings()
-    for place in range(20):
-        postings.put(place, {f"krank{place}x{number}": 1 for number in range(2_000)})
+    for index in range(20):
+        postings.put(index, {f"krank{index}x{number}": 1 for number in range(2_000)})
     spellings = Spellings(postings)
     spellings.begin()
     assert 0 < len(list(spellings.containing("krank"))) < 10_000

@@ -93,8 +93,8 @@ def test_dashes_and_marks_before_a_slug_are_removed() -> None:
 
 
 def tar_of(path: Path, name: str) -> None:
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as opened:
-        opened.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
 
 
 def zip_of(path: Path, name: str) -> None:

@@ -84,9 +84,9 @@ def test_an_address_with_a_zone_is_never_public_or_allowed(address: ipaddress.IP
 def test_allow_list_accepts_separators_addresses_and_families() -> None:
     allow = AllowList.parse(" 127.0.0.0/8, 10.1.0.0/16 ::1\tfd00:1::/64,192.168.0.7 ,")
     permitted = ["127.9.9.9", "10.1.2.3", "::1", "fd00:1::5", "192.168.0.7"]
-    refused = ["10.2.0.0", "128.0.0.1", "::2", "fd00:2::1", "192.168.0.8", "::ffff:127.0.0.1"]
+    refused_addresses = ["10.2.0.0", "128.0.0.1", "::2", "fd00:2::1", "192.168.0.8", "::ffff:127.0.0.1"]
     assert all(allow.permits(ipaddress.ip_address(text)) for text in permitted)
-    assert not any(allow.permits(ipaddress.ip_address(text)) for text in refused)
+    assert not any(allow.permits(ipaddress.ip_address(text)) for text in refused_addresses)
 
 
 def test_an_empty_setting_allows_nothing() -> None:

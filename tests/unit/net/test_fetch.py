@@ -277,8 +277,8 @@ async def test_body_below_the_minimum_rate_fails() -> None:
 
 async def test_slow_reader_does_not_time_out_the_server() -> None:
     async with serving(routes={"/": reply(b"x" * 300_000)}) as server:
-        opened = fetcher().stream("GET", server.url(), timeout_seconds=60)
-        async with opened as stream:
+        context = fetcher().stream("GET", server.url(), timeout_seconds=60)
+        async with context as stream:
             size = 0
             async for chunk in stream.chunks:
                 size += len(chunk)

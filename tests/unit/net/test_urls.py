@@ -117,10 +117,10 @@ def test_accepted_names_are_not_addresses_for_the_c_library(host: str) -> None:
 def test_other_parsers_agree_on_the_host_of_accepted_urls(first: str, second: str, scheme: str) -> None:
     with contextlib.suppress(FetchRefused):
         target = urls.parse(scheme + first + second)
-        again, split = httpx.URL(target.url), urlsplit(target.url)
-        assert again.raw_host.decode() == target.host == (split.hostname or "")
-        assert (again.port or urls.DEFAULT_PORTS[target.scheme]) == target.port
-        assert split.username is None
-        assert split.scheme == target.scheme
+        httpx_url, split_url = httpx.URL(target.url), urlsplit(target.url)
+        assert httpx_url.raw_host.decode() == target.host == (split_url.hostname or "")
+        assert (httpx_url.port or urls.DEFAULT_PORTS[target.scheme]) == target.port
+        assert split_url.username is None
+        assert split_url.scheme == target.scheme
         assert target.url.isascii()
         assert target.path.isprintable()

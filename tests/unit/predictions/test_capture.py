@@ -16,28 +16,28 @@ async def test_worker_runs_the_next_task_while_outputs_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_pipeline(tmp_path, Options(slots=1)) as built:
-        gate, last, held = asyncio.Event(), asyncio.Event(), list[str]()
+        gate, last, states = asyncio.Event(), asyncio.Event(), list[str]()
         store = built.media.store_outputs
 
         async def slowly(prediction_id: str, *rest: Any) -> Any:
-            held.append(prediction_id)
-            if len(held) == 3:
+            states.append(prediction_id)
+            if len(states) == 3:
                 last.set()
             # The first and the third store are held back.
-            if len(held) != 2:
+            if len(states) != 2:
                 await gate.wait()
             return await store(prediction_id, *rest)
 
         monkeypatch.setattr(built.media, "store_outputs", slowly)
         first = await built.service.submit(built.order(extras={"n": 1}))
         second = await built.run(extras={"n": 2})
-        assert held == [first.id, second.id]
+        assert states == [first.id, second.id]
         assert second.state is PredictionState.SUCCEEDED
         assert (await built.service.get_any(first.id)).state is PredictionState.RUNNING
         third = await built.service.submit(built.order(extras={"n": 3}))
         fourth = await built.service.submit(built.order(extras={"n": 4}))
         await last.wait()
-        assert fourth.id not in held
+        assert fourth.id not in states
         gate.set()
         for each in (first, third, fourth):
             assert (await built.service.wait(each, 60)).state is PredictionState.SUCCEEDED

@@ -21,9 +21,11 @@ CHOICES: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "waiting", "service"), CHOICES)
-def test_backend_depends_on_prompt_image_and_load(values: dict[str, Any], waiting: int, service: str) -> None:
-    assert video_backends.choose(values, waiting)[0] == service
+@pytest.mark.parametrize(("values", "queue_length", "service"), CHOICES)
+def test_backend_depends_on_prompt_image_and_load(
+    values: dict[str, Any], queue_length: int, service: str
+) -> None:
+    assert video_backends.choose(values, queue_length)[0] == service
 
 
 def test_video_is_smaller_under_load() -> None:
@@ -34,7 +36,7 @@ def test_video_is_smaller_under_load() -> None:
 
 def test_each_choice_is_a_backend_with_the_chosen_inputs() -> None:
     models = app_catalog.models_document()["models"]
-    for values, waiting, _ in CHOICES:
-        service, expected = video_backends.choose(values, waiting)
+    for values, queue_length, _ in CHOICES:
+        service, expected = video_backends.choose(values, queue_length)
         assert service in models["ra2v"]["backends"]
         assert set(expected) <= set(models[service]["inputs"])

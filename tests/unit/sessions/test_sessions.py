@@ -119,13 +119,13 @@ async def test_intervals_are_captured_singly_and_the_last_by_use(fixture: Sessio
     assert await fixture.money() == (21_000, SLICE)
     fixture.clock["now"] += 20 * SECOND
     await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
-    assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
+    final_session = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    assert (final_session.cost, final_session.slice_amount, final_session.reason) == (12_000, 0, "closed")
     assert await fixture.money() == (18_000, 0)
     page = await fixture.database.read(ledger_queries.page(fixture.account.id, 2, None))
-    visible = [(row["amount"], ledger_queries.to_json(row)["charge"] or {}) for row in page.entries]
-    assert [(amount, recomputed(charge)) for amount, charge in visible] == [(-3_000, 3_000), (-9_000, 9_000)]
-    assert [charge["sum"] for _, charge in visible] == [
+    rows = [(row["amount"], ledger_queries.to_json(row)["charge"] or {}) for row in page.entries]
+    assert [(amount, recomputed(charge)) for amount, charge in rows] == [(-3_000, 3_000), (-9_000, 9_000)]
+    assert [charge["sum"] for _, charge in rows] == [
         "20,000 ms × 0.54/h = 0.003 USD",
         "60,000 ms × 0.54/h = 0.009 USD",
     ]
@@ -142,8 +142,8 @@ async def test_each_interval_counts_against_the_budget_of_its_key(fixture: Sessi
         await fixture.write(ledger.hold(fixture.account.id, "more", 1, payer))
     fixture.clock["now"] += 20 * SECOND
     await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
-    await fixture.write(ledger.hold(fixture.account.id, "more", 2 * SLICE - ended.cost, payer))
+    final_session = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    await fixture.write(ledger.hold(fixture.account.id, "more", 2 * SLICE - final_session.cost, payer))
     with pytest.raises(errors.BudgetExceeded):
         await fixture.write(ledger.hold(fixture.account.id, "yet more", 1, payer))
 
@@ -161,8 +161,8 @@ async def test_an_interval_counts_against_budgets_of_its_time(fixture: SessionFi
     fixture.clock["now"] += 60 * SECOND
     with pytest.raises(errors.BudgetExceeded, match=r"budget of 0\.009 USD per day"):
         await fixture.write(handover.renew_slice(session.id))
-    ended = await fixture.write(sessions.end_last_slice(session.id, LEASE))
-    assert (ended.reason, ended.cost) == ("no credit", 2 * SLICE)
+    final_session = await fixture.write(sessions.end_last_slice(session.id, LEASE))
+    assert (final_session.reason, final_session.cost) == ("no credit", 2 * SLICE)
     assert await fixture.money() == (30_000 - 2 * SLICE, 0)
 
 
@@ -185,9 +185,9 @@ async def test_another_server_continues_the_current_interval(fixture: SessionFix
         assert session.slice_left_us(fixture.clock["now"]) == left * SECOND
     assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
     fixture.clock["now"] += 20 * SECOND
-    ended = await fixture.write(handover.close(session.id, other))
-    assert ended.cost == 2 * SLICE + SLICE // 3, "140 seconds, whoever served them"
-    assert await fixture.money() == (30_000 - ended.cost, 0)
+    final_session = await fixture.write(handover.close(session.id, other))
+    assert final_session.cost == 2 * SLICE + SLICE // 3, "140 seconds, whoever served them"
+    assert await fixture.money() == (30_000 - final_session.cost, 0)
 
 
 async def test_free_session_remains_in_its_first_interval(fixture: SessionFixture) -> None:
@@ -208,8 +208,8 @@ async def test_free_session_closes_once_its_account_is_below_zero(fixture: Sessi
     fixture.clock["now"] += 60 * SECOND
     with pytest.raises(errors.InsufficientCredits):
         await fixture.write(handover.renew_slice(session.id))
-    ended = await fixture.write(sessions.end_last_slice(session.id, LEASE))
-    assert (ended.state, ended.reason) == (SessionState.CLOSING, "no credit")
+    final_session = await fixture.write(sessions.end_last_slice(session.id, LEASE))
+    assert (final_session.state, final_session.reason) == (SessionState.CLOSING, "no credit")
 
 
 async def test_time_without_steps_is_not_charged(fixture: SessionFixture) -> None:
@@ -227,8 +227,8 @@ async def test_time_without_steps_is_not_charged(fixture: SessionFixture) -> Non
     fixture.clock["now"] += 500 * SECOND
     await fixture.write(sessions.skip_time(session.id, 5 * SECOND, LEASE))
     for event in (SessionEvent.CLOSE, SessionEvent.END):
-        ended = await fixture.write(sessions.transition(session.id, event, LEASE))
-    assert ended.cost == SLICE // 4
+        final_session = await fixture.write(sessions.transition(session.id, event, LEASE))
+    assert final_session.cost == SLICE // 4
     assert await fixture.money() == (30_000 - SLICE // 4, 0)
 
 
@@ -276,19 +276,19 @@ async def test_a_paused_minute_is_not_charged(fixture: SessionFixture) -> None:
     now = fixture.clock["now"]
     assert (session.slice, session.running_us(now), session.cost_at(now)) == (1, 70 * SECOND, 10_500)
     await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
-    assert (ended.cost, ended.cost_at(2**60)) == (10_500, 10_500)
+    final_session = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    assert (final_session.cost, final_session.cost_at(2**60)) == (10_500, 10_500)
     assert await fixture.money() == (30_000 - 10_500, 0)
 
 
 async def test_end_of_a_paused_session_does_not_charge_the_pause(fixture: SessionFixture) -> None:
     session = await paused_after(fixture, 20)
-    again = await fixture.write(sessions.transition(session.id, SessionEvent.PAUSE, LEASE))
-    assert again.paused_at == session.paused_at
+    second_session = await fixture.write(sessions.transition(session.id, SessionEvent.PAUSE, LEASE))
+    assert second_session.paused_at == session.paused_at
     fixture.clock["now"] += 600 * SECOND
     await fixture.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "idle"))
-    ended = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
-    assert (ended.cost, ended.running_us(2**60)) == (3_000, 20 * SECOND)
+    final_session = await fixture.write(sessions.transition(session.id, SessionEvent.END, LEASE))
+    assert (final_session.cost, final_session.running_us(2**60)) == (3_000, 20 * SECOND)
     assert await fixture.money() == (27_000, 0)
 
 
@@ -307,8 +307,8 @@ async def test_a_paused_session_moves_to_another_server(fixture: SessionFixture)
 async def test_restart_releases_the_interval_of_a_paused_session(fixture: SessionFixture) -> None:
     await paused_after(fixture, 61)
     fixture.clock["now"] += 900 * SECOND
-    (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
-    assert (ended.state, ended.cost) == (SessionState.FAILED, 0)
+    (session,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
+    assert (session.state, session.cost) == (SessionState.FAILED, 0)
     assert await fixture.money() == (30_000, 0)
 
 
@@ -319,8 +319,12 @@ async def test_restart_ends_open_sessions_and_releases_their_interval(fixture: S
     assert await fixture.write(sessions.end_lost(LEASE.holder, lapsed_only=False)) == ()
     assert await fixture.write(sessions.heartbeat(LEASE)) == 1
     assert await fixture.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
-    (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
-    assert (ended.state, ended.reason, ended.cost) == (SessionState.FAILED, "lost", SLICE)
+    (final_session,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
+    assert (final_session.state, final_session.reason, final_session.cost) == (
+        SessionState.FAILED,
+        "lost",
+        SLICE,
+    )
     assert await fixture.money() == (30_000 - SLICE, 0)
 
 
@@ -329,8 +333,8 @@ async def test_session_belongs_to_its_server_until_the_lease_expires(fixture: Se
     fixture.clock["now"] += LEASE.life_us
     assert await fixture.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
     fixture.clock["now"] += 1
-    (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=True))
-    assert (ended.id, ended.state) == (session.id, SessionState.FAILED)
+    (final_session,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=True))
+    assert (final_session.id, final_session.state) == (session.id, SessionState.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -353,15 +357,15 @@ async def test_open_sessions_of_an_account_are_limited(fixture: SessionFixture) 
 
 async def test_only_its_own_tokens_open_a_session(fixture: SessionFixture) -> None:
     draft = SessionDraft(fixture.account.id, "r", "m", "e", "full", "h", {}, 20, 0, SECOND, 3)
-    opened = await fixture.write(sessions.create(draft, LEASE))
-    assert opened.session.opens_to(opened.token)
-    assert opened.session.opens_to(opened.resume_token)
-    assert not opened.session.is_resumed_by(opened.token)
-    assert not opened.session.opens_to(opened.session.id)
+    session = await fixture.write(sessions.create(draft, LEASE))
+    assert session.session.opens_to(session.token)
+    assert session.session.opens_to(session.resume_token)
+    assert not session.session.is_resumed_by(session.token)
+    assert not session.session.opens_to(session.session.id)
     with pytest.raises(errors.NotFound):
-        await fixture.write(sessions.find(opened.session.id, Tenant("acct_other")))
-    await fixture.write(sessions.transition(opened.session.id, SessionEvent.CLOSE, LEASE))
-    assert (await fixture.write(sessions.transition(opened.session.id, SessionEvent.END, LEASE))).cost == 0
+        await fixture.write(sessions.find(session.session.id, Tenant("acct_other")))
+    await fixture.write(sessions.transition(session.session.id, SessionEvent.CLOSE, LEASE))
+    assert (await fixture.write(sessions.transition(session.session.id, SessionEvent.END, LEASE))).cost == 0
 
 
 async def test_viewer_gets_messages_in_order_and_then_the_end() -> None:

@@ -54,7 +54,7 @@ class SessionSetup:
         self.ready, self.turned = asyncio.Event(), asyncio.Event()
         self._database, self._worker = database, worker
 
-    async def begin(self, place: Checkpoint | None = None, *before: SessionEvent) -> SessionRunner:
+    async def begin(self, checkpoint: Checkpoint | None = None, *before: SessionEvent) -> SessionRunner:
         """A running session, not yet set going; `before` happened to it elsewhere."""
         account = await self._database.write(accounts.create("ada@example.com", credit=30_000))
         draft = SessionDraft(
@@ -77,7 +77,7 @@ class SessionSetup:
         async def skip(session_id: str, us: int) -> None:
             await self._database.write(sessions.skip_time(session_id, us, LEASE))
 
-        return SessionRunner(session, SessionHooks(sit, self._happen, turn, skip), 60, place)
+        return SessionRunner(session, SessionHooks(sit, self._happen, turn, skip), 60, checkpoint)
 
     async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         self.events.append(event)

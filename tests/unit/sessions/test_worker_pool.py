@@ -30,9 +30,9 @@ def ask(model: str = "m", state: bytes | None = None, **inputs: object) -> StepR
 
 @pytest.fixture
 async def driver() -> AsyncIterator[InlineDriver]:
-    opened = InlineDriver(failpoints={"failing": "fail", "crashing": "crash"})
-    yield opened
-    await opened.close()
+    inline_driver = InlineDriver(failpoints={"failing": "fail", "crashing": "crash"})
+    yield inline_driver
+    await inline_driver.close()
 
 
 async def acquire_slots(
@@ -53,8 +53,8 @@ async def test_sessions_share_a_worker_and_the_last_stops_it(driver: InlineDrive
         await slot.release()
         await slot.release()
     assert not driver.workers
-    (again,) = await acquire_slots(pool, spec(tmp_path), 1)
-    assert isinstance(await again.step(ask()), PackedStepResult)
+    (second_slot,) = await acquire_slots(pool, spec(tmp_path), 1)
+    assert isinstance(await second_slot.step(ask()), PackedStepResult)
 
 
 async def test_released_slot_is_used_by_the_next_session(driver: InlineDriver, tmp_path: Path) -> None:

@@ -222,9 +222,11 @@ def fill_sqlite(connection: sqlite3.Connection) -> None:
     for table in sorted(SWEPT_TABLES):
         result = connection.execute(f"PRAGMA table_info({table})").fetchall()
         columns = [Column(name, kind, bool(needed or key)) for _, name, kind, needed, _, key in result]
-        listed = ", ".join(column.name for column in columns)
+        column_names = ", ".join(column.name for column in columns)
         row = values(table, columns, "CAST({} AS BLOB)")
-        connection.execute(_NUMBERS.format(ROWS) + _INSERT.format(table, listed, row, "rows WHERE true"))
+        connection.execute(
+            _NUMBERS.format(ROWS) + _INSERT.format(table, column_names, row, "rows WHERE true")
+        )
     connection.execute("ANALYZE")
 
 
@@ -255,10 +257,10 @@ async def fill_postgres(connection: Any) -> None:
     await connection.execute("SET session_replication_role = replica")  # neither foreign keys nor triggers
     for table in sorted(SWEPT_TABLES):
         columns = tables[table]
-        listed = ", ".join(column.name for column in columns)
+        column_names = ", ".join(column.name for column in columns)
         row = values(table, columns, _BYTES)
         rows = f"generate_series(1, {ROWS}) AS rows (n)"
-        await connection.execute(_INSERT.format(table, listed, row, rows))
+        await connection.execute(_INSERT.format(table, column_names, row, rows))
     await connection.execute("SET session_replication_role = DEFAULT")
     await connection.execute("ANALYZE")
 

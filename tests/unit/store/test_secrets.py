@@ -35,8 +35,8 @@ def test_stored_key_is_read_unchanged_and_never_in_plain_text(folder: Path) -> N
 
 def test_stored_secrets_are_readable_by_their_owner_only(folder: Path) -> None:
     Secrets(folder, MASTER).put("fal_key", KEY)
-    places = [folder / secrets.FOLDER, *(folder / secrets.FOLDER).iterdir()]
-    assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o600]
+    paths = [folder / secrets.FOLDER, *(folder / secrets.FOLDER).iterdir()]
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o700, 0o600]
 
 
 def test_equal_keys_have_different_ciphertexts(folder: Path) -> None:
@@ -111,6 +111,6 @@ def test_undecryptable_key_is_logged_once_without_its_text(
     assert KEY not in caplog.text
 
 
-@pytest.mark.parametrize(("key", "shown"), [(KEY, "…cdef"), ("short", "…"), ("", "…")])
-def test_hint_shows_only_the_end_of_a_key(key: str, shown: str) -> None:
-    assert secrets.hint(key) == shown
+@pytest.mark.parametrize(("key", "hint"), [(KEY, "…cdef"), ("short", "…"), ("", "…")])
+def test_hint_shows_only_the_end_of_a_key(key: str, hint: str) -> None:
+    assert secrets.hint(key) == hint

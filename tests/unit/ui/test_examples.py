@@ -54,16 +54,16 @@ def test_files_are_small_and_each_is_listed() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_example_has_a_visible_image_or_audible_sound(name: str) -> None:
-    row, visible = ROWS[name], example_outputs.by_model()[name]
-    if visible.kind in ("image", "video"):
-        with Image.open(example_outputs.FOLDER.parent / visible.still) as picture:
+    row, output = ROWS[name], example_outputs.by_model()[name]
+    if output.kind in ("image", "video"):
+        with Image.open(example_outputs.FOLDER.parent / output.still) as picture:
             colours = picture.convert("RGB").getcolors(1 << 20)
         assert colours is not None
         assert len(colours) > 50
-    if visible.clip:
-        data = (example_outputs.FOLDER.parent / visible.clip).read_bytes()
+    if output.clip:
+        data = (example_outputs.FOLDER.parent / output.clip).read_bytes()
         with av.open(io.BytesIO(data), "r") as clip:
-            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if visible.kind == "video" else 20)
-    if visible.kind == "audio":
+            assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if output.kind == "video" else 20)
+    if output.kind == "audio":
         assert max(row["peaks"]) == 99
-    assert visible.still or visible.line or any(visible.strip) or len(visible.text) > 5
+    assert output.still or output.line or any(output.strip) or len(output.text) > 5

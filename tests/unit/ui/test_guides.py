@@ -93,25 +93,23 @@ def test_code_is_read_from_files_and_lists_from_folders() -> None:
     states = EDITION.rendered("architecture/30-jobs").html
     assert "TRANSITIONS" in states
     assert "class IllegalTransition" not in states
-    listed = EDITION.rendered("reference/http").html
-    assert all(f'<a href="/docs/{guide.name}">' in listed for guide in EDITION.of("reference/http"))
+    html = EDITION.rendered("reference/http").html
+    assert all(f'<a href="/docs/{guide.name}">' in html for guide in EDITION.of("reference/http"))
 
 
 def test_console_block_separates_prompt_command_and_output(tmp_path: Path) -> None:
     text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
-    visible = renderer.render(text, _around(tmp_path)).html
-    assert (
-        '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in visible
-    )
+    html = renderer.render(text, _around(tmp_path)).html
+    assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in html
 
 
 def test_dead_links_and_unknown_markup_are_shown_as_text(tmp_path: Path) -> None:
     text = "# A\n\n[one](gone.md) ![two](gone.webp)\n\n```{margin} three\nfour\n```\n\n<b>five</b>\n"
-    visible = renderer.render(text, _around(tmp_path)).html
-    assert "<a>one</a>" in visible
-    assert "<em>two</em>" in visible
-    assert "{margin} three\nfour" in visible
-    assert "&lt;b&gt;five" in visible
+    html = renderer.render(text, _around(tmp_path)).html
+    assert "<a>one</a>" in html
+    assert "<em>two</em>" in html
+    assert "{margin} three\nfour" in html
+    assert "&lt;b&gt;five" in html
 
 
 def test_new_guide_appears_at_the_next_request(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
         yield server.sockets[0].getsockname()[1], state
     finally:
         server.close()
-        for line in tuple(state.connections):
-            line.shutdown()
+        for connection in tuple(state.connections):
+            connection.shutdown()
 
 
 async def _until(condition: Any) -> None:
@@ -142,7 +142,7 @@ async def test_connection_over_the_limit_replaces_the_oldest_silent(
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
-        refused = refusals.recorder().totals["silent"]
+        refusal_count = refusals.recorder().totals["silent"]
         lines = await _fill(stack, port, state, capacity.connections, busy=False)
         reader, writer = lines[0]
         writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -152,7 +152,7 @@ async def test_connection_over_the_limit_replaces_the_oldest_silent(
         assert b" 200 OK" in await other.readuntil(b"}")
         assert await lines[1][0].read() == b""
         assert len(state.connections) == capacity.connections
-        assert refusals.recorder().totals["silent"] == refused + 1
+        assert refusals.recorder().totals["silent"] == refusal_count + 1
         writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
         assert b" 200 OK" in await reader.readuntil(b"}")
 
@@ -175,10 +175,10 @@ async def test_silent_refusals_leave_room_for_a_probe(
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)
-        refused = refusals.recorder().totals["too_many"]
+        refusal_count = refusals.recorder().totals["too_many"]
         for _ in range(50):
             await _connect(stack, port)
-        await _until(lambda: refusals.recorder().totals["too_many"] == refused + 50)
+        await _until(lambda: refusals.recorder().totals["too_many"] == refusal_count + 50)
         assert (await _ask(stack, port, "/livez"))[0] == 200
 
 

@@ -49,9 +49,9 @@ def test_one_ipv6_subscriber_shares_one_limit(monkeypatch: pytest.MonkeyPatch) -
     limits = PeerLimits(connections=3, unfinished=2)
     addresses = [f"2a00:1:2:3::{number}" for number in range(1, 5)]
     assert [limits.connect(limits.peer(address)) for address in addresses[:3]] == [None] * 3
-    refused = limits.connect(limits.peer(addresses[3]))
-    assert isinstance(refused, errors.TooManyPeerConnections)
-    assert (refused.status, refused.code) == (429, "too_many_connections")
+    refusal = limits.connect(limits.peer(addresses[3]))
+    assert isinstance(refusal, errors.TooManyPeerConnections)
+    assert (refusal.status, refusal.code) == (429, "too_many_connections")
     assert limits.connect(limits.peer("2a00:1:2:4::1")) is None
     peer = limits.peer(addresses[0])
     assert [limits.begin(peer) for _ in range(2)] == [None] * 2
@@ -75,6 +75,6 @@ def test_no_limit_is_above_half_of_the_capacity_and_zero_is_none(monkeypatch: py
 def test_unfinished_requests_of_all_are_limited_too() -> None:
     limits = PeerLimits(all_unfinished=2)
     assert [limits.begin(None) for _ in range(2)] == [None] * 2
-    refused = limits.begin("192.0.2.1")
-    assert isinstance(refused, errors.TooManyConnections)
+    refusal = limits.begin("192.0.2.1")
+    assert isinstance(refusal, errors.TooManyConnections)
     assert limits.is_crowded()

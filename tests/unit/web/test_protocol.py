@@ -52,8 +52,8 @@ async def _served() -> AsyncGenerator[tuple[int, ServerState, asyncio.Event, asy
     finally:
         response.set()
         server.close()
-        for line in tuple(state.connections):
-            line.shutdown()
+        for connection in tuple(state.connections):
+            connection.shutdown()
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[list[bytes], bytes]:
@@ -108,9 +108,9 @@ async def test_idle_connection_is_closed_and_waiting_one_is_not() -> None:
         idle, closing = await asyncio.open_connection("127.0.0.1", port)
         closing.write(_REQUEST % b"one")
         await _answer(idle)
-        waiting, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_REQUEST % b"one")
-        await _answer(waiting)
+        await _answer(reader)
         writer.write(_REQUEST % b"late")
         await request.wait()
         moment = asyncio.get_running_loop().time()
@@ -119,14 +119,14 @@ async def test_idle_connection_is_closed_and_waiting_one_is_not() -> None:
         SWEEP.run(state.connections, moment + 31)
         assert await idle.read() == b""
         response.set()
-        assert (await _answer(waiting))[1] == b"late"
+        assert (await _answer(reader))[1] == b"late"
         for each in (closing, writer):
             each.close()
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", b"GET / HTTP/1.1\r\nhost: x\r\nx-slow: 1"])
 async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
-    refused = refusals.recorder().totals["slow_headers"]
+    refusal_count = refusals.recorder().totals["slow_headers"]
     async with _served() as (port, state, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_REQUEST % b"one")
@@ -143,7 +143,7 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
         assert (await silent.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         writer.write(_REQUEST % b"two")
         assert (await _answer(reader))[1] == b"two"
-        assert refusals.recorder().totals["slow_headers"] == refused + 1
+        assert refusals.recorder().totals["slow_headers"] == refusal_count + 1
         for each in (writer, other):
             each.close()
 
@@ -167,10 +167,10 @@ async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\n\r\n")
         await request.wait()
-        (line,) = cast("list[Any]", list(state.connections))
+        (connection,) = cast("list[Any]", list(state.connections))
         for second in range(60):  # 150 bytes a second
             writer.write(b"x" * 150)
-            await _until(lambda count=150 * (second + 1): line.body_bytes == count)
+            await _until(lambda count=150 * (second + 1): connection.body_bytes == count)
             SWEEP.run(state.connections, 0)
         assert (await _answer(reader))[1] == b"body"
         request.clear()
@@ -178,7 +178,7 @@ async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
         await request.wait()
         for _ in range(30):
             SWEEP.run(state.connections, 0)
-        assert not line.transport.is_closing()
+        assert not connection.transport.is_closing()
         SWEEP.run(state.connections, 0)
         assert (await reader.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         await response.wait()  # the handler received the end

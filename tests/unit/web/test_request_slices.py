@@ -63,8 +63,8 @@ async def serving() -> AsyncGenerator[tuple[Served, asyncio.StreamReader, asynci
         served.released.set()
         writer.close()
         server.close()
-        for line in tuple(state.connections):
-            line.shutdown()
+        for connection in tuple(state.connections):
+            connection.shutdown()
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:

@@ -220,14 +220,14 @@ async def test_client_that_drips_is_disconnected(first: bytes, drop: bytes, reas
         reader, writer = await open_connection(stack, port)
         writer.write(first)
         await poll_until(lambda: bool(served.state.connections))
-        (line,) = cast("list[HttpProtocol]", list(served.state.connections))
+        (connection,) = cast("list[HttpProtocol]", list(served.state.connections))
         before = refusals.recorder().totals[reason]
         for second in range(60):
             writer.write(drop)
             if reason == "slow_body":
-                await poll_until(lambda least=second + 1: line.body_bytes >= least)
+                await poll_until(lambda least=second + 1: connection.body_bytes >= least)
             SWEEP.run(served.state.connections, served.moment(second / 5))
-            if line.transport.is_closing():
+            if connection.transport.is_closing():
                 break
         with contextlib.suppress(ConnectionResetError):  # by what was not read any more
             assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
@@ -254,23 +254,23 @@ async def test_client_that_never_reads_is_disconnected(sent: bytes, kind: str) -
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
         client.sendall(sent)
-        held = served.admission.websockets if kind == "socket" else served.admission.event_streams
-        await poll_until(lambda: held.open == 1 and len(served.state.connections) == 1)
-        (line,) = cast("list[Any]", list(served.state.connections))
+        limit = served.admission.websockets if kind == "socket" else served.admission.event_streams
+        await poll_until(lambda: limit.open == 1 and len(served.state.connections) == 1)
+        (connection,) = cast("list[Any]", list(served.state.connections))
 
         def is_full() -> bool:
-            return line.flow.write_paused if kind == "events" else not line.writable.is_set()
+            return connection.flow.write_paused if kind == "events" else not connection.writable.is_set()
 
         await poll_until(is_full)
         before = refusals.recorder().totals["slow_reader"]
         for second in (0, 1, 59):
             SWEEP.run(served.state.connections, served.moment(second))
-        assert held.holders == {"ada": 1}
+        assert limit.holders == {"ada": 1}
         SWEEP.run(served.state.connections, served.moment(62))
         await poll_until(lambda: not served.state.connections)
         assert refusals.recorder().totals["slow_reader"] == before + 1
         await poll_until(lambda: served.ended[kind] == 1 and not served.state.tasks)
-        assert (held.open, held.holders) == (0, {})
+        assert (limit.open, limit.holders) == (0, {})
 
 
 def unread_large(stack: AsyncExitStack, port: int) -> socket.socket:
@@ -287,14 +287,14 @@ async def test_client_that_reads_a_few_bytes_at_a_time_is_disconnected() -> None
     async with AsyncExitStack() as stack, serving() as (served, port):
         client = unread_large(stack, port)
         await poll_until(lambda: bool(served.state.connections))
-        (line,) = cast("list[Any]", list(served.state.connections))
-        await poll_until(lambda: line.flow.write_paused)
+        (connection,) = cast("list[Any]", list(served.state.connections))
+        await poll_until(lambda: connection.flow.write_paused)
         client.setblocking(False)
         for second in range(40):
             with contextlib.suppress(BlockingIOError):
                 client.recv(100)
             SWEEP.run(served.state.connections, served.moment(second))
-        assert line in served.state.connections
+        assert connection in served.state.connections
         for second in range(60, 130, 10):
             SWEEP.run(served.state.connections, served.moment(second))
         await poll_until(lambda: not served.state.connections)
@@ -318,17 +318,17 @@ async def test_pings_of_a_client_that_does_not_read_take_no_memory() -> None:
         writer.write(UPGRADE + b"\r\n")
         await poll_until(lambda: served.admission.websockets.open == 1)
         lines = [each for each in served.state.connections if isinstance(each, WebSocketProtocol)]
-        line = cast("Any", lines[0])
-        await poll_until(lambda: not line.writable.is_set())
-        before = line.transport.get_write_buffer_size()
-        received = line.data_received
+        connection = cast("Any", lines[0])
+        await poll_until(lambda: not connection.writable.is_set())
+        before = connection.transport.get_write_buffer_size()
+        received = connection.data_received
         frames: list[int] = []
-        line.data_received = lambda data: (received(data), frames.append(len(data)))
+        connection.data_received = lambda data: (received(data), frames.append(len(data)))
         ping = b"\x89\xfd" + bytes(4) + bytes(125)
         writer.write(ping * 20_000)
         await writer.drain()
         await poll_until(lambda: sum(frames) >= 131 * 15_000)
-        assert line.transport.get_write_buffer_size() <= before
+        assert connection.transport.get_write_buffer_size() <= before
         assert not reader.at_eof()
 
 

@@ -39,13 +39,13 @@ def options(**changes: Any) -> Options:
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
+async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
     async with running_pipeline(tmp_path, options(slots=1)) as built:
         yield built
 
 
-async def ends(line: PipelineFixture, *waiting: Prediction) -> list[Prediction]:
-    return await asyncio.gather(*(line.service.wait(prediction, 60) for prediction in waiting))
+async def ends(pipeline: PipelineFixture, *waiting: Prediction) -> list[Prediction]:
+    return await asyncio.gather(*(pipeline.service.wait(prediction, 60) for prediction in waiting))
 
 
 def together(ended: Prediction) -> int:
@@ -54,81 +54,85 @@ def together(ended: Prediction) -> int:
     return int(ended.output.data["together"])
 
 
-async def test_runs_that_wait_for_one_worker_form_a_batch(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_runs_that_wait_for_one_worker_form_a_batch(pipeline: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    first = await line.service.submit(line.order("chorus", extras={"gate": str(gate)}))
-    others = [await line.service.submit(line.order("chorus", extras={"shape": "s"})) for _ in range(3)]
+    first = await pipeline.service.submit(pipeline.order("chorus", extras={"gate": str(gate)}))
+    others = [
+        await pipeline.service.submit(pipeline.order("chorus", extras={"shape": "s"})) for _ in range(3)
+    ]
     for prediction in others:
-        await is_running(line, prediction)
+        await is_running(pipeline, prediction)
     gate.touch()
-    assert together((await ends(line, first))[0]) == 1
-    ended = await ends(line, *others)
+    assert together((await ends(pipeline, first))[0]) == 1
+    ended = await ends(pipeline, *others)
     assert sorted(map(together, ended)) in ([1, 2, 2], [3, 3, 3]), "each told how many sang"
     assert {prediction.output.data["key"] for prediction in ended if prediction.output} == {"d"}
-    assert await line.faults() == ()
-    assert (await line.account()).posted == 1_000_000 - 4 * PRICE
+    assert await pipeline.faults() == ()
+    assert (await pipeline.account()).posted == 1_000_000 - 4 * PRICE
 
 
-async def test_a_worker_with_max_tasks_uses_one_slot(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_a_worker_with_max_tasks_uses_one_slot(pipeline: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    orders = [line.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
-    waiting = [await line.service.submit(order) for order in orders]
-    blocked = await line.service.submit(line.order("echo"))
-    await is_running(line, waiting[0])
-    assert line.scheduler.snapshot()["chorus"] == {"busy": 1, "idle": 0}
-    assert (await line.service.get(blocked.id, Tenant(line.payer.id))).state is PredictionState.QUEUED, (
-        "the only slot is taken"
-    )
+    orders = [pipeline.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
+    waiting = [await pipeline.service.submit(order) for order in orders]
+    blocked = await pipeline.service.submit(pipeline.order("echo"))
+    await is_running(pipeline, waiting[0])
+    assert pipeline.scheduler.snapshot()["chorus"] == {"busy": 1, "idle": 0}
+    assert (
+        await pipeline.service.get(blocked.id, Tenant(pipeline.payer.id))
+    ).state is PredictionState.QUEUED, "the only slot is taken"
     gate.touch()
-    assert {prediction.state for prediction in await ends(line, *waiting, blocked)} == {
+    assert {prediction.state for prediction in await ends(pipeline, *waiting, blocked)} == {
         PredictionState.SUCCEEDED
     }
 
 
-async def is_running(line: PipelineFixture, prediction: Prediction) -> None:
-    async for _ in line.service.events(prediction):
-        current = await line.service.get(prediction.id, Tenant(line.payer.id))
+async def is_running(pipeline: PipelineFixture, prediction: Prediction) -> None:
+    async for _ in pipeline.service.events(prediction):
+        current = await pipeline.service.get(prediction.id, Tenant(pipeline.payer.id))
         if current.state in {PredictionState.RUNNING, PredictionState.SUCCEEDED}:
             return
 
 
-async def test_remote_runs_take_no_slot_of_this_machine(line: PipelineFixture) -> None:
-    away = [await line.service.submit(line.order("far", extras={"seconds": 600})) for _ in range(3)]
+async def test_remote_runs_take_no_slot_of_this_machine(pipeline: PipelineFixture) -> None:
+    away = [await pipeline.service.submit(pipeline.order("far", extras={"seconds": 600})) for _ in range(3)]
     for prediction in away:
-        await is_running(line, prediction)
-    near = await line.run("echo")
+        await is_running(pipeline, prediction)
+    near = await pipeline.run("echo")
     assert near.state is PredictionState.SUCCEEDED, "three wait elsewhere and the one slot is free"
     for prediction in away:
-        await line.service.cancel(prediction.id, Tenant(line.payer.id))
-    assert {prediction.state for prediction in await ends(line, *away)} == {PredictionState.CANCELED}
-    assert (await line.account()).posted == 1_000_000 - PRICE
-    assert (await line.account()).held == 0
+        await pipeline.service.cancel(prediction.id, Tenant(pipeline.payer.id))
+    assert {prediction.state for prediction in await ends(pipeline, *away)} == {PredictionState.CANCELED}
+    assert (await pipeline.account()).posted == 1_000_000 - PRICE
+    assert (await pipeline.account()).held == 0
 
 
-async def test_cost_of_a_provider_is_stored_beside_the_price(line: PipelineFixture) -> None:
-    ended = await line.run("far")
+async def test_cost_of_a_provider_is_stored_beside_the_price(pipeline: PipelineFixture) -> None:
+    ended = await pipeline.run("far")
     assert ended.state is PredictionState.SUCCEEDED
     assert ended.output is not None
     assert ended.output.data == {"key": "the fal_key"}
-    spent = await line.database.read(queries.by_engine(DAY_US))
+    spent = await pipeline.database.read(queries.by_engine(DAY_US))
     assert [(cost.engine, cost.runs, cost.earned, cost.spent, cost.runs_with_cost) for cost in spent] == [
         ("far", 1, PRICE, 1_500, 1)
     ]
 
 
 async def test_remote_run_above_its_time_limit_ends_alone(tmp_path: Path) -> None:
-    async with running_pipeline(tmp_path, options(slots=1, run_limit_seconds=0.5)) as line:
-        slow = await line.service.submit(line.order("far", extras={"seconds": 600}))
-        await is_running(line, slow)
-        quick = await line.run("far")
+    async with running_pipeline(tmp_path, options(slots=1, run_limit_seconds=0.5)) as pipeline:
+        slow = await pipeline.service.submit(pipeline.order("far", extras={"seconds": 600}))
+        await is_running(pipeline, slow)
+        quick = await pipeline.run("far")
         assert quick.state is PredictionState.SUCCEEDED
-        ended = (await ends(line, slow))[0]
+        ended = (await ends(pipeline, slow))[0]
         assert ended.state is PredictionState.FAILED
         assert ended.error == "The run took longer than 0.5 seconds"
-        assert line.scheduler.snapshot()["far"]["busy"] + line.scheduler.snapshot()["far"]["idle"] == 1
-        assert (await line.account()).posted == 1_000_000 - PRICE
+        assert (
+            pipeline.scheduler.snapshot()["far"]["busy"] + pipeline.scheduler.snapshot()["far"]["idle"] == 1
+        )
+        assert (await pipeline.account()).posted == 1_000_000 - PRICE
 
 
-async def test_no_worker_is_started_for_an_engine_without_runs(line: PipelineFixture) -> None:
-    await line.run("echo")
-    assert line.scheduler.snapshot()["chorus"] == {"busy": 0, "idle": 0}
+async def test_no_worker_is_started_for_an_engine_without_runs(pipeline: PipelineFixture) -> None:
+    await pipeline.run("echo")
+    assert pipeline.scheduler.snapshot()["chorus"] == {"busy": 0, "idle": 0}

@@ -26,11 +26,11 @@ def test_the_largest_graphs_are_checked_in_short_steps(name: str) -> None:
     longest: list[float] = []
     for _ in range(3):  # the machine has other work
         steps, seconds = GraphLimits().checking(GRAPHS[name]), [0.0]
-        ended = False
-        while not ended:
-            begun = time.thread_time()
-            ended = next(steps, True) is True
-            seconds.append(time.thread_time() - begun)
+        is_finished = False
+        while not is_finished:
+            start = time.thread_time()
+            is_finished = next(steps, True) is True
+            seconds.append(time.thread_time() - start)
         longest.append(max(seconds))
     assert min(longest) < MAX_SECONDS
 

@@ -85,12 +85,12 @@ def test_files_are_the_first_inputs_and_required() -> None:
 
 def test_inputs_are_applied_to_a_copy_of_the_graph() -> None:
     before = copy.deepcopy(PAINT)
-    changed = input_inference.apply(
+    changed_graph = input_inference.apply(
         PAINT,
         slices.complete(input_inference.infer_steps(PAINT, REGISTRY)),
         {"prompt": "a sea", "seed": 9, "odd": 1},
     )
-    assert (changed["2"]["inputs"]["text"], changed["5"]["inputs"]["seed"]) == ("a sea", 9)
+    assert (changed_graph["2"]["inputs"]["text"], changed_graph["5"]["inputs"]["seed"]) == ("a sea", 9)
     assert before == PAINT
 
 
@@ -144,10 +144,10 @@ def test_drawing_has_every_node_and_link_without_graph_markup() -> None:
     assert set(boxes) == set(graph)
     assert len([each for each in root.iter(f"{space}path") if each.get("data-from")]) == 9
     assert not list(root.iter(f"{space}script"))
-    places = {node_id: _place(each) for node_id, each in boxes.items()}
-    assert places["1"][0] < places["2"][0] < places["5"][0] < places["6"][0] < places["7"][0]
-    for name, (x, y) in places.items():
-        for other, (left, top) in places.items():
+    positions = {node_id: _place(each) for node_id, each in boxes.items()}
+    assert positions["1"][0] < positions["2"][0] < positions["5"][0] < positions["6"][0] < positions["7"][0]
+    for name, (x, y) in positions.items():
+        for other, (left, top) in positions.items():
             assert name == other or x != left or abs(y - top) > 60
 
 

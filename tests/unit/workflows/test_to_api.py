@@ -351,13 +351,13 @@ def test_long_reroute_chain_is_followed_once() -> None:
     chain += [editor_document(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
     links = [[at, at - 1, 0, at, 0, "*"] for at in range(1, 1001)]
     links += [[2000 + at, 1000, 0, 2000 + at, 0, "*"] for at in range(1000)]
-    visible = [
+    nodes = [
         editor_document(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)
     ]
-    document = sheet(*chain, *visible, links=links)
+    document = sheet(*chain, *nodes, links=links)
     graph = convert(document, workflow_nodes_registry.registry()).graph
     assert {tuple(graph[str(2000 + at)]["inputs"]["source"]) for at in range(1000)} == {("0", 0)}
-    for at, node_ in enumerate(visible):
+    for at, node_ in enumerate(nodes):
         node_["inputs"][0]["type"] = f"T{at}"
     with pytest.raises(GraphTooLarge, match="at most 100,000 reroutes"):
         convert(document, workflow_nodes_registry.registry())

@@ -217,9 +217,9 @@ def test_chain_of_twenty_thousand_nodes_is_validated() -> None:
 @corpus.here
 def test_schemas_of_a_server_are_read_and_written_alike() -> None:
     for spec in corpus.schemas():
-        again = object_info.read({spec.class_type: object_info.entry(spec)})[spec.class_type]
-        assert again.inputs == spec.inputs
-        assert [output.type for output in again.outputs] == [output.type for output in spec.outputs]
+        second_spec = object_info.read({spec.class_type: object_info.entry(spec)})[spec.class_type]
+        assert second_spec.inputs == spec.inputs
+        assert [output.type for output in second_spec.outputs] == [output.type for output in spec.outputs]
 
 
 @corpus.here
@@ -271,15 +271,15 @@ def test_number_of_described_errors_is_limited() -> None:
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-Infinity"])
 def test_every_class_refuses_non_finite_numbers(number: str) -> None:
-    places = [
+    inputs = [
         (spec.class_type, each.name)
         for spec in registry.registry()
         for each in spec.inputs
         if each.type == "FLOAT" and spec.outputs
     ]
-    for kind, name in places:
+    for kind, name in inputs:
         graph = {"1": node(kind, **{name: number}), "2": node("PreviewAny", source=["1", 0])}
         response = validate(graph, registry.registry()).node_errors["1"]["errors"]
         kinds = {each["extra_info"].get("input_name"): each["type"] for each in response}
         assert kinds[name] == "value_not_finite", (kind, name)
-    assert len(places) > 50
+    assert len(inputs) > 50

@@ -19,14 +19,14 @@ CALLER = contextvars.ContextVar("CALLER", default=0)
 
 
 async def test_functions_run_one_at_a_time() -> None:
-    thread, running, most = SingleThread("test"), 0, 0
+    thread, active, peak = SingleThread("test"), 0, 0
 
     def work(value: int, *, factor: int) -> tuple[int, int, str]:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
+        nonlocal active, peak
+        active += 1
+        peak = max(peak, active)
         sum(range(200_000))  # long enough for another thread to begin
-        running -= 1
+        active -= 1
         return value * factor, CALLER.get(), threading.current_thread().name
 
     async def call(value: int) -> tuple[int, int, str]:
@@ -35,7 +35,7 @@ async def test_functions_run_one_at_a_time() -> None:
 
     result = await asyncio.gather(*map(call, range(20)))
     assert result == [(2 * value, value, "test_0") for value in range(20)]
-    assert most == 1
+    assert peak == 1
 
 
 async def test_error_of_a_function_is_raised_in_its_caller() -> None:

@@ -55,8 +55,8 @@ def test_check_compares_with_the_limit_and_adds_nothing() -> None:
 def test_check_time_counts_the_processor_time_of_the_thread() -> None:
     spent = InputBudget(cpu_ms=Limit(20, "reading it takes more than {} ms"))
     spent.check_time()
-    begun = time.thread_time()
-    while time.thread_time() - begun < 0.03:
+    start = time.thread_time()
+    while time.thread_time() - start < 0.03:
         pass
     with pytest.raises(errors.InputTooLarge, match="more than 20 ms"):
         spent.check_time()

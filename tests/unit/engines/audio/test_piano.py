@@ -82,8 +82,8 @@ def test_styles_and_seeds_give_different_music() -> None:
 
 @pytest.mark.parametrize("model", nightly_after(1, MANNERS))
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, model: str) -> None:
-    first, again = (file(tmp_path, model=model, bars=1).read_bytes() for _ in range(2))
-    assert first == again
+    first, second = (file(tmp_path, model=model, bars=1).read_bytes() for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.parametrize("bars", range(1, 33))
@@ -136,13 +136,13 @@ def test_jazz_uses_ii_v_changes_and_rootless_chords() -> None:
 
 def test_jazz_swings_and_the_others_do_not() -> None:
     home = theory.key("C")
-    places = {
+    offsets = {
         model: {round(note.beat % 1, 2) for note in engine.compose(model, home, 8, 120, 3)}
         for model in MANNERS
     }
-    assert 0.67 in places["open-piano-jazz"]
-    assert 0.5 not in places["open-piano-jazz"]
-    assert 0.5 in places["open-piano-baroque"]
+    assert 0.67 in offsets["open-piano-jazz"]
+    assert 0.5 not in offsets["open-piano-jazz"]
+    assert 0.5 in offsets["open-piano-baroque"]
 
 
 def test_strings_are_stiff_and_low_ones_ring_longer() -> None:

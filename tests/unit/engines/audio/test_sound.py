@@ -131,8 +131,8 @@ def test_stereo_channels_differ() -> None:
 
 
 def test_equal_prompt_and_seed_give_equal_samples() -> None:
-    first, again, other = (track.render("a campfire by the sea", 1.0, seed) for seed in (1, 1, 2))
-    assert np.array_equal(first, again)
+    first, second, other = (track.render("a campfire by the sea", 1.0, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, second)
     assert not np.array_equal(first, other)
 
 

@@ -85,8 +85,8 @@ def test_files_are_named_encoded_and_as_long_as_the_mix(tmp_path: Path, stems: s
     assert set(matches) == set(STEMS[stems])
     assert {artifact.content_type for artifact in result.artifacts} == {files.KINDS[kind].content_type}
     assert {part.shape[1] for part in matches.values()} == {2 * RATE}
-    whole = np.sum(list(matches.values()), axis=0)
-    assert fidelity(files.read(mixed(tmp_path), 60), whole) > (60 if kind == "wav" else 15)
+    mix = np.sum(list(matches.values()), axis=0)
+    assert fidelity(files.read(mixed(tmp_path), 60), mix) > (60 if kind == "wav" else 15)
 
 
 def test_file_without_audio_is_refused(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def _unet(state: State) -> State:
     upsamplers = {name.split(".")[1] for name in state if re.match(r"up_blocks\.\d+\.attentions", name)}
 
     def up(match: re.Match[str]) -> str:
-        place = 2 if match[1] in upsamplers else 1
-        return f"output_blocks.{int(match[1]) * _STEP + _LAYERS}.{place}.conv"
+        index = 2 if match[1] in upsamplers else 1
+        return f"output_blocks.{int(match[1]) * _STEP + _LAYERS}.{index}.conv"
 
     def block(match: re.Match[str]) -> str:
         side, kind = ("input", 1) if match[1] == "down" else ("output", 0)

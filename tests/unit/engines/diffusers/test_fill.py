@@ -40,9 +40,9 @@ def test_only_the_masked_area_changes(weights: Weights, files: dict[str, Path], 
     before = np.asarray(Image.open(files["image"]))
     image = fill(engine, files)
     assert image.shape == before.shape
-    changed = (image != before).any(axis=2)
-    rows, columns = np.nonzero(changed)
-    assert changed[HOLE].mean() > 0.9
+    changes = (image != before).any(axis=2)
+    rows, columns = np.nonzero(changes)
+    assert changes[HOLE].mean() > 0.9
     assert (rows.min() >= 26, rows.max() < 64, columns.min() >= 616, columns.max() < 664) == (True,) * 4
 
 

@@ -57,8 +57,8 @@ def test_loss_falls_and_the_adapter_changes_the_image(weights: Weights, tmp_path
     inputs = {"loras": [{"file": "adapter"}], "base": "ra2"}
     dressed = painter.run(task("custom:glow", {"adapter": adapter}, **inputs), Listener())
     assert max_difference(pixels(plain), pixels(dressed)) > 0
-    again = painter.run(task("custom:glow"), Listener())
-    assert max_difference(pixels(plain), pixels(again)) == 0
+    second_result = painter.run(task("custom:glow"), Listener())
+    assert max_difference(pixels(plain), pixels(second_result)) == 0
 
 
 @pytest.mark.parametrize(("name", "readers"), [("sd", 1), ("sdxl", 2)])

@@ -178,18 +178,18 @@ def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("season", "longer"), [(7, 365), (24, 168), (48, 336)])
 def test_a_slow_season_is_found_at_its_common_length(season: int, longer: int) -> None:
-    places = np.arange(4000)
-    noise = np.random.default_rng(season).normal(0, 2, places.size)
-    values = wave(places.size, season) + 5 * np.sin(2 * np.pi * places / longer) + noise
+    steps = np.arange(4000)
+    noise = np.random.default_rng(season).normal(0, 2, steps.size)
+    values = wave(steps.size, season) + 5 * np.sin(2 * np.pi * steps / longer) + noise
     assert (seasonality.length(values), seasonality.second(values, season)) == (season, longer)
 
 
 def test_season_with_a_random_walk_or_growth_has_no_second_one() -> None:
-    places = np.arange(600)
+    steps = np.arange(600)
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        values = wave(places.size) + np.cumsum(rng.normal(0, 0.3, places.size))
-        growing = 20 * np.exp(0.004 * places + 0.02 * wave(places.size)) + rng.normal(0, 1, places.size)
+        values = wave(steps.size) + np.cumsum(rng.normal(0, 0.3, steps.size))
+        growing = 20 * np.exp(0.004 * steps + 0.02 * wave(steps.size)) + rng.normal(0, 1, steps.size)
         assert (seasonality.second(values, 12), seasonality.second(growing, 12)) == (0, 0)
 
 

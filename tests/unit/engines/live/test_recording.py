@@ -80,18 +80,18 @@ def test_recorded_frames_are_stored_on_disk(tmp_path: Path) -> None:
 
 def test_uncollected_recordings_are_deleted() -> None:
     now = 0.0
-    ended = EndedRecordings(lambda: now)
+    recordings = EndedRecordings(lambda: now)
     for number in range(3):
-        ended.add(f"of one {number}", SessionRecording("", "one"))
-    assert ended.take("of one 0") is None, "an account has two"
-    assert ended.take("of one 1") is not None
-    assert ended.take("of one 1") is None
+        recordings.add(f"of one {number}", SessionRecording("", "one"))
+    assert recordings.take("of one 0") is None, "an account has two"
+    assert recordings.take("of one 1") is not None
+    assert recordings.take("of one 1") is None
     now = recording.KEPT_SECONDS + 1
-    assert ended.take("of one 2") is None
+    assert recordings.take("of one 2") is None
     for number in range(recording.MAX_RECORDINGS + 1):
-        ended.add(f"of {number}", SessionRecording("", f"account {number}"))
-    assert ended.take("of 0") is None
-    assert ended.take("of 1") is not None
+        recordings.add(f"of {number}", SessionRecording("", f"account {number}"))
+    assert recordings.take("of 0") is None
+    assert recordings.take("of 1") is not None
 
 
 def test_recordings_are_bounded_and_invalid_archives_refused(

@@ -35,7 +35,7 @@ def look(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.nd
 
 @pytest.mark.nightly
 def test_time_terrain_and_weather_change_the_image() -> None:
-    seen = {
+    images = {
         prompt: look(prompt)[1]
         for prompt in (
             "a meadow at noon",
@@ -45,16 +45,16 @@ def test_time_terrain_and_weather_change_the_image() -> None:
             "arctic winter",
         )
     }
-    day, night, fog = (seen[f"a meadow {when}"] for when in ("at noon", "at night", "in fog"))
+    day, night, fog = (images[f"a meadow {when}"] for when in ("at noon", "at night", "in fog"))
     assert night.mean() < day.mean() * 0.5
     assert fog[:100].std() < day[:100].std() + 8
     sky, ground = day[5:40], day[-60:]
     assert sky[..., 2].mean() > sky[..., 0].mean() + 15
     assert ground[..., 1].mean() > ground[..., 2].mean() + 10
-    sand, snow = seen["desert dunes"][-60:], seen["arctic winter"][-60:]
+    sand, snow = images["desert dunes"][-60:], images["arctic winter"][-60:]
     assert sand[..., 0].mean() > sand[..., 2].mean() + 25
     assert np.ptp(snow.mean((0, 1))) < 40
-    for picture in seen.values():
+    for picture in images.values():
         assert picture.std() > 14
 
 
@@ -144,8 +144,8 @@ def test_single_run_gives_one_image_that_keys_and_steps_change() -> None:
 
 
 def test_prompt_selects_terrain_time_and_weather() -> None:
-    place = prompt_parser.parse("A snowy forest at midnight, heavy snowfall")
-    assert place.land["tree"] == "snowy"
-    assert place.hour["stars"] == 1.0
-    assert place.weather["falling"] == "snow"
+    world = prompt_parser.parse("A snowy forest at midnight, heavy snowfall")
+    assert world.land["tree"] == "snowy"
+    assert world.hour["stars"] == 1.0
+    assert world.weather["falling"] == "snow"
     assert prompt_parser.parse("nothing that is known").land["tree"] == "broadleaf"

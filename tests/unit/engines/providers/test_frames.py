@@ -38,8 +38,8 @@ def test_valid_png_keeps_pixels_and_loses_metadata() -> None:
 
 
 def test_png_without_its_end_is_completed() -> None:
-    whole = fault_server.picture(320, 200)
-    assert finish_image(whole[:-12], (320, 200)).data.endswith(whole[-12:])
+    content = fault_server.picture(320, 200)
+    assert finish_image(content[:-12], (320, 200)).data.endswith(content[-12:])
 
 
 @pytest.mark.parametrize("cut", [40, 200, 800])

@@ -56,10 +56,10 @@ async def test_video_has_the_requested_frames_rate_and_shape(
     assert artifact.path is not None
     assert artifact.info == {"width": 64, "height": 64, "duration": pytest.approx(1.61, abs=0.01), "fps": 100}
     with closing(VideoReader(artifact.path)) as reel:
-        visible = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
-    assert len(visible) == 161
-    assert np.all(np.diff(visible[:25:2]) > 5), "the frames that were made, in their order"
-    assert visible[3] == pytest.approx((visible[2] + visible[4]) / 2, abs=4)
+        levels = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
+    assert len(levels) == 161
+    assert np.all(np.diff(levels[:25:2]) > 5), "the frames that were made, in their order"
+    assert levels[3] == pytest.approx((levels[2] + levels[4]) / 2, abs=4)
     assert (result.quality, result.data["seed"]) == ("full", 7)
     assert result.upstream_cost_micros == 110_363  # 81 frames at 16 a second
     assert record.fractions[-1] == 1.0

@@ -207,8 +207,8 @@ async def test_image_is_captioned_over_both_protocols(
         "sk-ant-canary",
         "2023-06-01",
     )
-    visible = first.document["messages"][0]["content"][1]["image_url"]["url"]
-    kind, _, data = visible.removeprefix("data:").partition(";base64,")
+    image_url = first.document["messages"][0]["content"][1]["image_url"]["url"]
+    kind, _, data = image_url.removeprefix("data:").partition(";base64,")
     source = second.document["messages"][0]["content"][0]["source"]
     assert source == {"type": "base64", "media_type": kind, "data": data}
     with Image.open(io.BytesIO(fakes.base64.b64decode(data))) as picture:

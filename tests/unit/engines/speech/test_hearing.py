@@ -156,10 +156,10 @@ def test_speech_to_speech_synthesizes_and_transcribes(tmp_path: Path) -> None:
     written = engine.run(Task("t", "speech-to-speech", inputs, {"audio": audio}), RunContext(tmp_path / "b"))
     assert written.data["task"] == "transcribe"
     assert written.data["text"]
-    again = engine.run(
+    second_result = engine.run(
         Task("t", "speech-to-speech", {"task": "speak"}, {"audio": audio}), RunContext(tmp_path / "c")
     )
-    assert again.data["text"] == written.data["text"]
+    assert second_result.data["text"] == written.data["text"]
     for task in ("transcribe", "speak"):
         with pytest.raises(UnusableInput, match="is required"):
             engine.run(Task("t", "speech-to-speech", {"task": task}), RunContext(tmp_path / "d"))

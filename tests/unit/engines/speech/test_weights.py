@@ -45,12 +45,12 @@ def _open(name: str, kind: int, ends: int, sides: int) -> bytes:
 def voice_file(folder: Path, name: str, language: str, speakers: int = 1) -> Path:
     """Write a Piper voice in which every phoneme is 300 samples of its own tone."""
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
-    floats, whole = 1, 7
+    floats, integer_type = 1, 7
     graph = b"".join(
         [
             _node("Gather", "scales one", "length"),
             _node("Mul", "length many", "wide"),
-            _node("Cast", "wide", "width", to=whole),
+            _node("Cast", "wide", "width", to=integer_type),
             _node("Shape", "input", "shape"),
             _node("Concat", "shape width", "room", axis=0),
             _node("Cast", "input", "numbers", to=floats),
@@ -69,10 +69,10 @@ def voice_file(folder: Path, name: str, language: str, speakers: int = 1) -> Pat
             _constant("tone", np.array([0.01], np.float32)),
             _constant("ramp", np.arange(300 * 8, dtype=np.float32)),
             _constant("zero", np.array([0])),
-            _open("input", whole, 11, 2),
-            _open("input_lengths", whole, 11, 1),
+            _open("input", integer_type, 11, 2),
+            _open("input_lengths", integer_type, 11, 1),
             _open("scales", floats, 11, 1),
-            _open("sid", whole, 11, 1) if speakers > 1 else b"",
+            _open("sid", integer_type, 11, 1) if speakers > 1 else b"",
             _open("output", floats, 12, 3),
         ]
     )
@@ -106,11 +106,11 @@ def test_piper_voice_keeps_its_sample_rate_at_any_speed(tmp_path: Path) -> None:
 def kokoro_folder(folder: Path) -> Path:
     """Write a Kokoro network with four voices whose level is that of the style."""
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
-    floats, whole = 1, 7
+    floats, integer_type = 1, 7
     graph = b"".join(
         [
             _node("Div", "many speed", "wide"),
-            _node("Cast", "wide", "width", to=whole),
+            _node("Cast", "wide", "width", to=integer_type),
             _node("Shape", "tokens", "shape"),
             _node("Concat", "shape width", "room", axis=0),
             _node("Cast", "tokens", "numbers", to=floats),
@@ -130,7 +130,7 @@ def kokoro_folder(folder: Path) -> Path:
             _constant("tone", np.array([0.01], np.float32)),
             _constant("ramp", np.arange(300 * 8, dtype=np.float32)),
             _constant("zero", np.array([0])),
-            _open("tokens", whole, 11, 2),
+            _open("tokens", integer_type, 11, 2),
             _open("style", floats, 11, 2),
             _open("speed", floats, 11, 1),
             _open("audio", floats, 12, 1),

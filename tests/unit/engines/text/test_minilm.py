@@ -166,7 +166,7 @@ def test_intact_model_of_a_family_is_found_and_damaged_is_not(tmp_path: Path) ->
     home.mkdir()
     write(home, random_weights())
     assert minilm.find(tmp_path) is not None
-    whole = (home / "model.safetensors").read_bytes()
-    for damage in (b"", whole[:100], struct.pack("<Q", 2**60) + whole[8:], whole[:-20_000]):
+    content = (home / "model.safetensors").read_bytes()
+    for damage in (b"", content[:100], struct.pack("<Q", 2**60) + content[8:], content[:-20_000]):
         (home / "model.safetensors").write_bytes(damage)
         assert minilm.find(tmp_path) is None

@@ -36,7 +36,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     document = {
         "version": "1.0", "truncation": None, "padding": None, "decoder": None,
         "added_tokens": [
-            {"id": place, "content": word, "special": True, **flags} for place, word in enumerate(SPECIAL)
+            {"id": index, "content": word, "special": True, **flags} for index, word in enumerate(SPECIAL)
         ],
         "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
                        "strip_accents": None, "lowercase": True},

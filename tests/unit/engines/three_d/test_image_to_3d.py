@@ -68,8 +68,8 @@ def test_front_view_has_the_outline_of_the_image(tmp_path: Path, style: str, lea
 def test_voxel_count_follows_the_style_in_image_colours(tmp_path: Path) -> None:
     for count in (32, 48, 64):
         glb = build_model(tmp_path, VoxelEngine(), style=f"voxel{count}")
-        places = (meshes.values(glb, "POSITION") + 0.5) * count
-        assert np.abs(places - np.rint(places)).max() < 1e-3
+        positions = (meshes.values(glb, "POSITION") + 0.5) * count
+        assert np.abs(positions - np.rint(positions)).max() < 1e-3
         colours = meshes.values(glb, "COLOR_0")[:, :3].astype(int)
         top = meshes.values(glb, "POSITION")[:, 1] > 0.2
         assert (colours[top, 0] > 3 * colours[top, 2]).all()

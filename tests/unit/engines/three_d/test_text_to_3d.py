@@ -78,6 +78,6 @@ SHAPES: list[Any] = [
 def test_bodies_have_their_geometric_volume(body: primitives.PrimitiveBody, volume: float) -> None:
     for turned in (body, body.transform(np.diag([-1.0, 1, 1]), np.zeros(3))):
         corners = turned.positions[turned.faces]
-        held = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6
-        assert held == pytest.approx(volume, rel=0.05)
+        mesh_volume = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6
+        assert mesh_volume == pytest.approx(volume, rel=0.05)
         assert np.allclose(np.linalg.norm(turned.normals, axis=1), 1, atol=1e-6)

@@ -74,9 +74,9 @@ def test_other_aspect_ratio_is_cropped_to_the_center(
     assert artifact.path is not None
     first = videos.decode(artifact.path).frames[0]
     assert first.shape[:2] == size[::-1]
-    whole = np.asarray(Image.open(source).convert("RGB"))
-    scale = max(size[0] / whole.shape[1], size[1] / whole.shape[0])
-    large = cv2.resize(whole, (round(whole.shape[1] * scale), round(whole.shape[0] * scale)))
+    pixels = np.asarray(Image.open(source).convert("RGB"))
+    scale = max(size[0] / pixels.shape[1], size[1] / pixels.shape[0])
+    large = cv2.resize(pixels, (round(pixels.shape[1] * scale), round(pixels.shape[0] * scale)))
     left, top = (large.shape[1] - size[0]) // 2, (large.shape[0] - size[1]) // 2
     middle = large[top : top + size[1], left : left + size[0]]
     assert np.abs(first.astype(int) - middle).mean() < 4
@@ -180,8 +180,8 @@ def test_same_inputs_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
         assert artifact.path is not None
         return artifact.path.read_bytes()
 
-    first, again, other = film("a", 1), film("b", 1), film("c", 2)
-    assert first == again
+    first, second, other = film("a", 1), film("b", 1), film("c", 2)
+    assert first == second
     assert first != other
 
 

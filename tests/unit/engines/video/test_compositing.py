@@ -58,8 +58,8 @@ def test_video_without_overlays_is_unchanged(reel: Path, fit: str, box: dict[str
         for second in (0.0, 0.1, 0.2, 0.3):
             expected = yuv.of_frame(own.at(second))
             for step, result, plane in zip((1, 2, 2), stage.frame(second), expected, strict=True):
-                visible = slice(0, rows // step), slice(top // step, (top + rows) // step)
-                assert np.array_equal(result[visible[0]], plane[visible[1]])
+                visible_rows = slice(0, rows // step), slice(top // step, (top + rows) // step)
+                assert np.array_equal(result[visible_rows[0]], plane[visible_rows[1]])
 
 
 PLACES = [(0, 0), (7, 4), (6, 5), (9, 11), (-5, -3), (50, 37)]
@@ -72,12 +72,12 @@ def test_sprite_is_equal_on_both_canvas_formats(left: int, top: int, opacity: fl
     cover = np.broadcast_to(np.linspace(0, 255, 21).astype(np.uint8)[None, :, None], pixels.shape)
     weighed = (pixels * (cover / 255)).astype(np.uint8)
     for sprite in (Sprite(pixels, left, top), Sprite(weighed, left, top, np.ascontiguousarray(cover))):
-        visible = []
+        images = []
         for kind in ("gif", "mp4"):
             paper = FORMATS[kind]
             canvas = paper.fill(SIZE, (40, 80, 160))
             compositing.draw(paper, canvas, paper.layer(sprite), opacity)
-            visible.append(to_rgb(canvas))
-        apart = np.abs(visible[0] - visible[1])
+            images.append(to_rgb(canvas))
+        apart = np.abs(images[0] - images[1])
         assert apart.mean() < 2.5
         assert np.median(apart) <= 2

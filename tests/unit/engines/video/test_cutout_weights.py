@@ -55,8 +55,8 @@ def test_video_cutout_keeps_size_and_reports_confidence(tmp_path: Path) -> None:
     assert 0 <= result.data["confidence"] <= 1
     assert artifact.path is not None
     with closing(VideoReader(artifact.path)) as reel:
-        visible = reel.pixels(reel.at(0.1), (64, 48))
-    assert visible[3, 3, 3] < 90 < 200 < visible[20, 22, 3]
+        pixels = reel.pixels(reel.at(0.1), (64, 48))
+    assert pixels[3, 3, 3] < 90 < 200 < pixels[20, 22, 3]
 
 
 def test_image_model_cuts_out_frames_with_stable_still_areas(tmp_path: Path) -> None:

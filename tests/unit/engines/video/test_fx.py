@@ -106,6 +106,6 @@ def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -
     film = videos.decode(artifact.path)
     assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
     picture = videos.picture(tmp_path / "p.png", (90, 60))
-    again = engine_runs.run(engine, tmp_path, wish, image=picture)[0]
-    assert again.path is not None
-    assert again.path.read_bytes() == alone
+    second_result = engine_runs.run(engine, tmp_path, wish, image=picture)[0]
+    assert second_result.path is not None
+    assert second_result.path.read_bytes() == alone

@@ -97,9 +97,9 @@ SCENES = {"gradient": (landscape, (255, 20, 230), 3.0), "gravel": (texture, (20,
 def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
     ground, colour, limit = SCENES[scene]
     video = moving_square(tmp_path / "video.mp4", ground(), colour)
-    visible, true = decode(make(tmp_path, video)), decode(video)
-    assert len(visible) == len(true) == FRAMES
-    for number, (frame, original) in enumerate(zip(visible, true, strict=True)):
+    frames, true = decode(make(tmp_path, video)), decode(video)
+    assert len(frames) == len(true) == FRAMES
+    for number, (frame, original) in enumerate(zip(frames, true, strict=True)):
         left = 8 + number * (WIDTH - SIDE - 16) // FRAMES // 2 * 2
         square = np.s_[62 : 58 + SIDE, left + 2 : left + SIDE - 2]
         assert error(frame[square], original[square]) < 8
@@ -109,8 +109,8 @@ def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: F
 @pytest.mark.parametrize("make", nightly_after(1, [render, encode]))
 def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Factory) -> None:
     video = moving_square(tmp_path / "video.mp4", landscape(), (255, 20, 230))
-    visible = np.stack(decode(make(tmp_path, video)))[:, 100:]
-    moved = np.abs(np.diff(visible.astype(int), axis=0)).max(axis=3) > 0
+    frames = np.stack(decode(make(tmp_path, video)))[:, 100:]
+    moved = np.abs(np.diff(frames.astype(int), axis=0)).max(axis=3) > 0
     assert moved.mean() < 0.002
 
 
@@ -131,17 +131,17 @@ def test_an_object_seen_in_the_last_frames_only_keeps_its_colour(tmp_path: Path)
     ground = landscape()
     spot = ground.copy()
     spot[200:206, 300:306] = (250, 240, 0)
-    visible = decode(write(tmp_path, [ground] * 30 + [spot] * 2))
-    assert error(visible[31][200:206, 300:306], spot[200:206, 300:306]) < 4
-    assert (visible[0][:190] == visible[31][:190]).all()
+    frames = decode(write(tmp_path, [ground] * 30 + [spot] * 2))
+    assert error(frames[31][200:206, 300:306], spot[200:206, 300:306]) < 4
+    assert (frames[0][:190] == frames[31][:190]).all()
 
 
 def test_a_still_region_of_exact_colours_is_exact_in_every_frame(tmp_path: Path) -> None:
     ground = np.full((HEIGHT, WIDTH, 3), (17, 99, 201), np.uint8)
     ground[:, WIDTH // 2 :] = (240, 238, 230)
     frames = [with_square(ground, (255, 0, 0), number) for number in range(FRAMES)]
-    visible = decode(write(tmp_path, frames))
-    assert all((frame == true).all() for frame, true in zip(visible, frames, strict=True))
+    gif_frames = decode(write(tmp_path, frames))
+    assert all((frame == true).all() for frame, true in zip(gif_frames, frames, strict=True))
 
 
 @pytest.mark.nightly
@@ -160,16 +160,18 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
 def test_short_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     ground = landscape()
     frames = [ground, 255 - ground] * 10
-    visible = decode(write(tmp_path, frames, rate=50))
-    assert max(error(*pair) for pair in zip(visible, frames, strict=True)) < 4
-    assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in visible]), axis=0)) <= MAX_COLORS
+    gif_frames = decode(write(tmp_path, frames, rate=50))
+    assert max(error(*pair) for pair in zip(gif_frames, frames, strict=True)) < 4
+    assert (
+        len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in gif_frames]), axis=0)) <= MAX_COLORS
+    )
 
 
 def test_noise_of_a_still_background_is_not_shown(tmp_path: Path) -> None:
     ground, rng = landscape().astype(int), np.random.default_rng(5)
     frames = [(ground + rng.integers(-1, 2, ground.shape)).astype(np.uint8) for _ in range(12)]
-    visible = decode(write(tmp_path, frames))
-    assert all((frame == visible[0]).all() for frame in visible)
+    gif_frames = decode(write(tmp_path, frames))
+    assert all((frame == gif_frames[0]).all() for frame in gif_frames)
 
 
 @pytest.mark.nightly

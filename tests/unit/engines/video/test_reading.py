@@ -94,8 +94,8 @@ def test_durations_are_read_from_headers(tmp_path: Path) -> None:
     flac = tmp_path / "d.flac"
     with av.open(str(flac), "w", format="flac") as container:
         stream = container.add_stream("flac", rate=48_000, layout="stereo")
-        whole = (wave(0.5, 440) * 32767).astype(np.int16).T.reshape(1, -1)
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(whole), format="s16", layout="stereo")
+        samples = (wave(0.5, 440) * 32767).astype(np.int16).T.reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), format="s16", layout="stereo")
         frame.sample_rate = 48_000
         container.mux([*stream.encode(frame), *stream.encode(None)])
     assert headers.seconds(flac, "audio") == pytest.approx(0.5, abs=0.01)
@@ -114,9 +114,9 @@ def test_invalid_video_is_refused_before_a_demuxer_opens_it(tmp_path: Path) -> N
     for name, data in tricks.files("http://127.0.0.1:9").items():
         path = tmp_path / "trick.mp4"
         path.write_bytes(data)
-        for opened in (VideoReader, AudioTrack):
+        for reader in (VideoReader, AudioTrack):
             with pytest.raises((UnusableInput, NoAudioTrack)):
-                opened(path)
+                reader(path)
         assert name in tricks.NAMES
 
 

@@ -220,8 +220,8 @@ def render_text(text: str, project: dict[str, Any] | None = None, **clip: Any) -
         **(project or {}),
         "tracks": [{"type": "text", "clips": [{"text": text, **clip}]}],
     }
-    whole = timeline.parse(timeline.check(message))
-    return timeline_text.of(whole.tracks[0].clips[0], whole)
+    parsed_project = timeline.parse(timeline.check(message))
+    return timeline_text.of(parsed_project.tracks[0].clips[0], parsed_project)
 
 
 def ink_bounds(sprite: sprites.Sprite) -> tuple[int, int, int, int]:
@@ -281,10 +281,10 @@ def test_background_of_a_text_is_drawn_in_its_color() -> None:
 LONG = "What somebody wrote for the foot of a film, and never thought about where it would come to an end. "
 
 
-@pytest.mark.parametrize("place", [{}, {"y": 120}, {"x": 30}, {"x": 30, "y": 100}])
-def test_text_without_a_width_keeps_a_margin_to_the_frame(place: dict[str, int]) -> None:
-    left, _, right, bottom = ink_bounds(render_text(LONG, None, **place))
-    assert left >= max(16, place.get("x", 0))
+@pytest.mark.parametrize("position", [{}, {"y": 120}, {"x": 30}, {"x": 30, "y": 100}])
+def test_text_without_a_width_keeps_a_margin_to_the_frame(position: dict[str, int]) -> None:
+    left, _, right, bottom = ink_bounds(render_text(LONG, None, **position))
+    assert left >= max(16, position.get("x", 0))
     assert 240 < right <= 304
     assert bottom < 180
 
@@ -307,13 +307,13 @@ def text_pixels(ground: tuple[int, int, int], sprite: sprites.Sprite) -> np.ndar
 @pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
 def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: int) -> None:
     request = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
-    seen = text_pixels(
+    pixels = text_pixels(
         (ground, ground, ground), render_text("WORD", {"width": 640, "height": 360}, style={"color": colour})
     )
-    letters = (np.abs(seen - request).max(2) < 1).astype(np.uint8)
+    letters = (np.abs(pixels - request).max(2) < 1).astype(np.uint8)
     rim = (cv2.dilate(letters, np.ones((9, 9), np.uint8)) > 0) & (letters == 0)
     assert letters.sum() > 100
-    light = seen[rim].mean(1)
+    light = pixels[rim].mean(1)
     assert float(np.abs(light - request.mean()).max()) > 85
 
 

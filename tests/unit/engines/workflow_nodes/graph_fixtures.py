@@ -133,9 +133,11 @@ class GraphFixture:
     @property
     def place(self) -> RunLocation:
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
-        place = RunLocation(self.children, files, self.outputs, NodeValuePacker(scratch), scratch, self.cache)
+        location = RunLocation(
+            self.children, files, self.outputs, NodeValuePacker(scratch), scratch, self.cache
+        )
         workers = self.workers
-        return place if workers is None else replace(place, open_session=lambda: workers.open(scratch))
+        return location if workers is None else replace(location, open_session=lambda: workers.open(scratch))
 
     async def run(self, graph: Graph) -> GraphEnded:
         verdict = validate.validate(graph, registry.registry())

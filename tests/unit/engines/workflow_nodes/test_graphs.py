@@ -70,7 +70,7 @@ def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
 
 
 async def test_sampler_makes_one_child_prediction_of_the_size(graph_fixture: GraphFixture) -> None:
-    ended = await graph_fixture.run(PAINT)
+    result = await graph_fixture.run(PAINT)
     [(model, request)] = graph_fixture.children.asked
     assert model == "graph-image"
     assert request == {
@@ -84,7 +84,7 @@ async def test_sampler_makes_one_child_prediction_of_the_size(graph_fixture: Gra
     }
     assert decoded_image(graph_fixture).shape == (64, 96, 3)
     assert decoded_image(graph_fixture).std() > 10
-    assert ended.outputs["7"]["images"][0]["filename"].startswith("made")
+    assert result.outputs["7"]["images"][0]["filename"].startswith("made")
     await graph_fixture.run(PAINT)
     assert len(graph_fixture.children.asked) == 1
     await graph_fixture.run(with_(PAINT, _7=node("SaveImage", images=["6", 0], filename_prefix="other")))
@@ -232,20 +232,20 @@ async def test_text_to_video_graph_gives_an_animation(graph_fixture: GraphFixtur
         quality=80,
         method="fastest",
     )
-    ended = await graph_fixture.run(film_graph(latent, save))
+    result = await graph_fixture.run(film_graph(latent, save))
     [(model, request)] = graph_fixture.children.asked
     expected = {"num_frames": 9, "frames_per_second": 24, "width": 128, "height": 96, "steps": 9, "seed": 7}
     assert model == "graph-film"
     assert {name: request[name] for name in expected} == expected
     moving: Any = Image.open(io.BytesIO(graph_fixture.outputs.made[0][2]))
-    visible = 0  # a frame that is equal to the one before only lengthens that
+    frame_count = 0  # a frame that is equal to the one before only lengthens that
     for at in range(moving.n_frames):
         moving.seek(at)
         moving.load()
-        visible += moving.info["duration"]
-    assert (visible // 41, moving.size) == (9, (128, 96))
+        frame_count += moving.info["duration"]
+    assert (frame_count // 41, moving.size) == (9, (128, 96))
     assert moving.n_frames > 4
-    assert ended.outputs["7"]["animated"] == (True,)
+    assert result.outputs["7"]["animated"] == (True,)
 
 
 async def test_image_to_video_graph_sends_the_first_frame(graph_fixture: GraphFixture) -> None:
@@ -350,8 +350,8 @@ async def test_a_template_runs_inside_a_graph(graph_fixture: GraphFixture) -> No
         "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
         "4": node("PreviewAny", source=["2", 3]),
     }
-    ended = await graph_fixture.run(graph)
-    assert ended.outputs["4"] == {"text": ('{"strength": 0.7}',)}
+    result = await graph_fixture.run(graph)
+    assert result.outputs["4"] == {"text": ('{"strength": 0.7}',)}
     assert np.array_equal(
         decoded_image(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
     )
@@ -411,8 +411,8 @@ async def test_model_in_3d_is_stored_unchanged(graph_fixture: GraphFixture) -> N
     graph_fixture.children.given["text-to-3d"] = lambda inputs: NodeChild(
         (graph_fixture.children.file(b"glTF", "model/gltf-binary"),)
     )
-    ended = await graph_fixture.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
-    assert ended.outputs["1"]["3d"][0]["filename"]
+    result = await graph_fixture.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
+    assert result.outputs["1"]["3d"][0]["filename"]
     assert graph_fixture.outputs.made[0][2] == b"glTF"
 
 

@@ -30,21 +30,21 @@ def cubic(distance: float) -> float:
     return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
 
 
-def interpolate(line: Any, to: int, method: str) -> Any:
-    length = len(line)
+def interpolate(values: Any, to: int, method: str) -> Any:
+    length = len(values)
     results = []
     for at in range(to):
         centre = (at + 0.5) * length / to - 0.5
         if method == "nearest-exact":
-            results.append(line[min(length - 1, int((at + 0.5) * length / to))])
+            results.append(values[min(length - 1, int((at + 0.5) * length / to))])
         elif method == "area":
-            results.append(line[at * length // to : -(-(at + 1) * length // to)].mean(0))
+            results.append(values[at * length // to : -(-(at + 1) * length // to)].mean(0))
         else:
             reach = 1 if method == "bilinear" else 2
             first = int(np.floor(centre)) - reach + 1
             weight = (lambda d: max(0.0, 1 - abs(d))) if method == "bilinear" else cubic
             taps = [(min(max(k, 0), length - 1), weight(centre - k)) for k in range(first, first + 2 * reach)]
-            results.append(sum(line[k] * w for k, w in taps))
+            results.append(sum(values[k] * w for k, w in taps))
     return np.array(results)
 
 
@@ -202,11 +202,11 @@ def test_audio_is_trimmed_joined_and_amplified() -> None:
 
 def test_serialized_values_are_restored_unchanged(tmp_path: Path) -> None:
     packer = serialization.NodeValuePacker(tmp_path)
-    whole = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
+    frames = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
     film = tmp_path / "film"
     film.write_bytes(b"film")
     inputs = (
-        whole,
+        frames,
         picture(),
         AudioValue(picture(1, 4)[0, 0].T, 44_100),
         "text",
@@ -217,13 +217,13 @@ def test_serialized_values_are_restored_unchanged(tmp_path: Path) -> None:
     data = packer.pack(inputs)
     assert data is not None
     back = packer.unpack(data)
-    assert np.array_equal(back[0], whole)
+    assert np.array_equal(back[0], frames)
     assert np.array_equal(back[1], inputs[1])
     assert np.array_equal(back[2].wave, inputs[2].wave)
     assert back[3:6] == ("text", 3, None)
     assert back[6].file.path.read_bytes() == b"film"
     assert packer.pack((object(),)) is None
-    assert packer.weigh(whole) == whole.nbytes
+    assert packer.weigh(frames) == frames.nbytes
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,13 @@ async def mask(events: list[dict[str, Any]]) -> str:
 async def test_texts_in_other_members_of_a_delta_are_masked(name: str) -> None:
     delta = DELTAS[name]
     sent = await mask([_of_delta(delta(piece)) for piece in PIECES])
-    whole = "".join(
+    full_text = "".join(
         slot.text
         for line in sent.splitlines()
         if line.startswith("data: ")
         for slot in texts.slots(json.loads(line.removeprefix("data: ")))
     )
-    assert whole == "Write to [EMAIL] today"
+    assert full_text == "Write to [EMAIL] today"
 
 
 async def test_quotations_in_a_block_are_masked() -> None:

@@ -21,8 +21,8 @@ def test_a_secret_is_read_until_it_expires() -> None:
 
 def test_a_changed_secret_is_invalid() -> None:
     value = SEAL.close("key_1", 1_000, {})
-    changed = value[:-2] + ("A" if value[-2] != "A" else "B") + value[-1]
-    for text in (changed, value[:-4], "ek_", "ek_é", value + "A" * MAX_CHARS):
+    changed_value = value[:-2] + ("A" if value[-2] != "A" else "B") + value[-1]
+    for text in (changed_value, value[:-4], "ek_", "ek_é", value + "A" * MAX_CHARS):
         with pytest.raises(errors.Unauthenticated, match="Invalid client secret"):
             SEAL.open(text, 0)
 

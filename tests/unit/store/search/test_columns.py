@@ -30,9 +30,9 @@ def test_postings_have_the_last_stored_counts(history: list[tuple[int, dict[str,
 
 def _check_history(history: list[tuple[int, dict[str, int]]]) -> None:
     postings, written = Postings(), dict[int, dict[str, int]]()
-    for place, words in history:
-        postings.put(place, words)
-        written[place] = words
+    for document, words in history:
+        postings.put(document, words)
+        written[document] = words
         for word in "abcdefgh":
             result = postings.get(word)
             response = (

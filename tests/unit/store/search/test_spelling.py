@@ -39,9 +39,9 @@ def test_every_word_within_the_distance_of_a_long_one_is_found(
 ) -> None:
     postings = Postings()
     near = Spellings(postings)
-    for place, other in enumerate(words):
-        postings.put(place, {other: 1})
-        if place % 3 == 0:
+    for index, other in enumerate(words):
+        postings.put(index, {other: 1})
+        if index % 3 == 0:
             list(near.near(word, most))  # later words are added later
     expected = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
     assert list(near.near(word, most)) == expected

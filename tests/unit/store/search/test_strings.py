@@ -21,9 +21,9 @@ def test_a_column_has_the_strings_that_were_set_last(history: list[tuple[int, by
         patched.setattr(strings, "_PART_BITS", 3)
         patched.setattr(strings, "_PART_MASK", 7)
         for expected, value in history:
-            place = min(expected, len(written))
-            written[place : place + 1] = [value]
-            column[place] = value
+            index = min(expected, len(written))
+            written[index : index + 1] = [value]
+            column[index] = value
             assert [column[at] for at in range(len(column))] == written
         assert column.size == sum(map(len, written)) + 8 * len(written)
         stored = sum(len(part.data) for part in column._parts)
@@ -32,18 +32,18 @@ def test_a_column_has_the_strings_that_were_set_last(history: list[tuple[int, by
 
 @given(st.lists(st.tuples(st.booleans(), st.text(max_size=2)), max_size=200))
 def test_a_table_has_the_texts_that_were_added(history: list[tuple[bool, str]]) -> None:
-    column, places = StringColumn(), dict[str, int]()
+    column, positions = StringColumn(), dict[str, int]()
     table = StringTable(column)
     for adding, text in history:
-        assert table.get(text) == places.get(text)
-        if adding and text not in places:
-            places[text] = len(column)
-            column[places[text]] = text
-            table.add(text, places[text])
-        elif not adding and text in places:
-            table.remove(text, places.pop(text))
-    assert len(table) == len(places)
-    assert {text: table.get(text) for text in places} == places
+        assert table.get(text) == positions.get(text)
+        if adding and text not in positions:
+            positions[text] = len(column)
+            column[positions[text]] = text
+            table.add(text, positions[text])
+        elif not adding and text in positions:
+            table.remove(text, positions.pop(text))
+    assert len(table) == len(positions)
+    assert {text: table.get(text) for text in positions} == positions
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.sets(st.integers(0, 8))), max_size=40))
@@ -51,14 +51,14 @@ def test_links_are_listed_from_both_ends(history: list[tuple[int, set[int]]]) ->
     links, targets = LinkTable(), dict[int, set[int]]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(link_table, "_MANY", 3)
-        for place in range(9):
-            links.begin(place)
-        for place, others in history:
-            links.replace(place, others)
-            targets[place] = others
-        for place in range(9):
-            assert set(links.targets(place)) == targets.get(place, set())
-            assert set(links.sources(place)) == {source for source, of in targets.items() if place in of}
+        for index in range(9):
+            links.begin(index)
+        for index, others in history:
+            links.replace(index, others)
+            targets[index] = others
+        for index in range(9):
+            assert set(links.targets(index)) == targets.get(index, set())
+            assert set(links.sources(index)) == {source for source, of in targets.items() if index in of}
 
 
 def test_distant_word_numbers_are_stored() -> None:

@@ -81,8 +81,8 @@ async def test_images_are_decoded_within_the_limit_or_alone(
     async def load() -> Path:
         return picture
 
-    seen = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
-    assert {kind for _, kind in seen} == {"image/webp"}
+    results = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
+    assert {kind for _, kind in results} == {"image/webp"}
     assert counted.most_at_once <= at_once
     assert counted.most <= max(limit, workflow_nodes_preview.render_memory(picture, "webp;90"))
 

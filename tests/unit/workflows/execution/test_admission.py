@@ -152,10 +152,10 @@ async def test_newest_of_runs_in_a_deadlock_fails() -> None:
 
     tasks = [asyncio.create_task(run(share)) for share in shares]
     async with asyncio.timeout(30):
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert ended[:2] == [None, None]
-    assert isinstance(ended[2], GraphTooLarge)
-    assert "try again later" in ended[2].message
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert results[:2] == [None, None]
+    assert isinstance(results[2], GraphTooLarge)
+    assert "try again later" in results[2].message
     assert (memory.admitted, memory.used) == (0, 0)
 
 
@@ -191,7 +191,9 @@ async def test_graph_waits_for_values_of_another_and_frees_its_own(tmp_path: Pat
     memory = GraphMemory(2**20)
     fixture = ExecutionFixture(tmp_path, lambda words: words * 700_000)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    place = fixture.place.__class__(fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory)
+    location = fixture.place.__class__(
+        fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory
+    )
     other = memory.join()
     other.hold(500_000)
     finished = asyncio.Event()
@@ -200,14 +202,14 @@ async def test_graph_waits_for_values_of_another_and_frees_its_own(tmp_path: Pat
         if event.type == "finished":
             finished.set()
 
-    running = asyncio.create_task(execute(validate(graph, CLASSES), place, hear))
+    running = asyncio.create_task(execute(validate(graph, CLASSES), location, hear))
     await finished.wait()
     await let_tasks_run()
     assert memory.used == 1_200_000
     assert not running.done()
     other.close()
-    ended = await running
-    assert ended.executed == ("1", "2")
+    end = await running
+    assert end.executed == ("1", "2")
     assert (memory.admitted, memory.used) == (0, 0)
 
 
@@ -215,7 +217,9 @@ async def test_graphs_run_while_another_has_reserved_all_memory(tmp_path: Path) 
     memory = GraphMemory(2**20)
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    place = fixture.place.__class__(fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory)
+    location = fixture.place.__class__(
+        fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory
+    )
     async with memory.working(3 * 2**20):
-        ended = await execute(validate(graph, CLASSES), place, lambda _event: None)
-    assert ended.outputs["2"] == {"text": ("X",)}
+        end = await execute(validate(graph, CLASSES), location, lambda _event: None)
+    assert end.outputs["2"] == {"text": ("X",)}

@@ -56,9 +56,9 @@ def with_name(events: list[NodeEvent]) -> list[tuple[str, Any]]:
 
 async def test_run_shows_its_outputs_and_events_like_comfyui(fixture: ExecutionFixture) -> None:
     events: list[NodeEvent] = []
-    ended = await run(fixture, SUM, events)
-    assert ended.outputs == {"5": {"text": ("50",)}}
-    assert set(ended.executed) == set("12345")
+    result = await run(fixture, SUM, events)
+    assert result.outputs == {"5": {"text": ("50",)}}
+    assert set(result.executed) == set("12345")
     assert with_name(events) == [
         ("execution_start", None),
         ("execution_cached", None),
@@ -71,17 +71,17 @@ async def test_run_shows_its_outputs_and_events_like_comfyui(fixture: ExecutionF
         ("execution_success", None),
         ("executing", None),
     ]
-    [visible] = [event.data["output"] for event in events if event.type == "executed"]
-    assert visible == {"text": ("50",)}
+    [output] = [event.data["output"] for event in events if event.type == "executed"]
+    assert output == {"text": ("50",)}
     assert [event.data["node"] for event in events if event.type == "finished"] == list("12345")
 
 
 async def test_repeated_run_returns_cached_outputs(fixture: ExecutionFixture) -> None:
     await run(fixture, SUM)
     events: list[NodeEvent] = []
-    again = await run(fixture, SUM, events)
-    assert (again.executed, set(again.cached)) == ((), set("12345"))
-    assert again.outputs == {"5": {"text": ("50",)}}
+    second_result = await run(fixture, SUM, events)
+    assert (second_result.executed, set(second_result.cached)) == ((), set("12345"))
+    assert second_result.outputs == {"5": {"text": ("50",)}}
     assert [event.type for event in events] == [
         "execution_start",
         "execution_cached",
@@ -93,9 +93,9 @@ async def test_repeated_run_returns_cached_outputs(fixture: ExecutionFixture) ->
 
 async def test_changed_last_nodes_reuse_cached_first_nodes(fixture: ExecutionFixture) -> None:
     await run(fixture, SUM)
-    ended = await run(fixture, {**SUM, "6": node("Add", a=["4", 0]), "5": node("Show", value=["6", 0])})
-    assert ended.executed == ("6", "5")
-    assert ended.outputs["5"] == {"text": ("51",)}
+    result = await run(fixture, {**SUM, "6": node("Add", a=["4", 0]), "5": node("Show", value=["6", 0])})
+    assert result.executed == ("6", "5")
+    assert result.outputs["5"] == {"text": ("51",)}
 
 
 async def test_cache_is_independent_of_node_ids(fixture: ExecutionFixture) -> None:
@@ -142,9 +142,9 @@ async def test_children_run_at_the_same_time_and_once(fixture: ExecutionFixture)
     running = asyncio.create_task(run(fixture, graph))
     await fixture.arrived.wait()
     fixture.gate.set()
-    ended = await running
+    end = await running
     assert sorted(data for _, data in fixture.kept) == [f"WORD {at}".encode() for at in range(5)]
-    assert ended.outputs["s3"] == {"files": [{"filename": "s3.txt"}]}
+    assert end.outputs["s3"] == {"files": [{"filename": "s3.txt"}]}
     await run(fixture, graph)
     assert len(fixture.asked) == 5
 
@@ -250,14 +250,14 @@ def test_cache_key_changes_only_with_relevant_inputs() -> None:
     def key(graph: Any) -> str:
         return slices.complete(cache_keys.key_steps(validate(graph, CLASSES).nodes))["4"]
 
-    changed = copy.deepcopy(SUM)
-    changed["1"]["inputs"]["value"] = 4
+    changed_graph = copy.deepcopy(SUM)
+    changed_graph["1"]["inputs"]["value"] = 4
     swapped = copy.deepcopy(SUM)
     swapped["3"]["inputs"] = {"b": ["2", 0], "a": ["1", 0]}
     turned = copy.deepcopy(SUM)
     turned["3"]["inputs"] = {"a": ["2", 0], "b": ["1", 0]}
     assert key(SUM) == key(swapped)
-    assert len({key(SUM), key(changed), key(turned)}) == 3
+    assert len({key(SUM), key(changed_graph), key(turned)}) == 3
 
 
 async def test_node_in_a_thread_gets_outputs_of_one_on_the_loop(tmp_path: Path) -> None:

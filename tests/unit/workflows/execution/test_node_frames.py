@@ -44,20 +44,20 @@ def test_reader_returns_a_limited_number_of_frames() -> None:
 async def test_many_frames_are_read_in_several_loop_iterations(tmp_path: Path) -> None:
     workers = NodeWorkers(ProcessDriver(), tmp_path, 0, owned=True)
     worker = await workers._started()
-    seen: list[int] = []
+    loop_counts: list[int] = []
 
     class Session:
         def handle(self, frame: NodeFrame) -> None:
-            seen.append(frame.payload["n"])
+            loop_counts.append(frame.payload["n"])
 
     session: Any = Session()
     worker.session = session
     worker.data_received(b"".join(NodeFrame({"kind": "event", "n": n}).encode() for n in range(1000)))
-    assert 0 < len(seen) <= node_workers.FRAMES_PER_TURN
-    while len(seen) < 1000:
-        before = len(seen)
+    assert 0 < len(loop_counts) <= node_workers.FRAMES_PER_TURN
+    while len(loop_counts) < 1000:
+        before = len(loop_counts)
         await asyncio.sleep(0)
-        assert len(seen) - before <= node_workers.FRAMES_PER_TURN
-    assert seen == list(range(1000))
+        assert len(loop_counts) - before <= node_workers.FRAMES_PER_TURN
+    assert loop_counts == list(range(1000))
     worker.session = None
     await workers.close()

@@ -103,9 +103,9 @@ async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     messages: list[str] = []
-    place = msgspec.structs.replace(fixture.place, cache=cache)
-    ended = await execute(validate(graph, CLASSES), place, lambda event: messages.append(event.type))
-    assert ended.outputs["2"] == {"text": ("X",)}
+    location = msgspec.structs.replace(fixture.place, cache=cache)
+    end = await execute(validate(graph, CLASSES), location, lambda event: messages.append(event.type))
+    assert end.outputs["2"] == {"text": ("X",)}
     assert "execution_success" in messages
     assert len(cache.stored) == (2 if failures == 1 else 0)
 
@@ -123,11 +123,11 @@ async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:
 @pytest.mark.parametrize("finishing", [("a", "b", "c"), ("c", "a", "b"), ("b", "c", "a")])
 def test_files_of_one_class_follow_their_nodes_in_any_order(finishing: tuple[str, ...]) -> None:
     order = FileOrder([("a", "SaveImage"), ("b", "SaveImage"), ("c", "SaveImage")])
-    places = {}
+    positions = {}
     for node_id in finishing:
-        places[node_id] = order.next(node_id, temporary=False)
+        positions[node_id] = order.next(node_id, temporary=False)
         order.finish(node_id)
-    assert places == {"a": 0, "b": 1, "c": 2}
+    assert positions == {"a": 0, "b": 1, "c": 2}
 
 
 def test_files_of_nodes_that_finish_in_order_are_counted_exactly() -> None:
