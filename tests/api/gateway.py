@@ -41,9 +41,9 @@ class Gateway:
         """Reset the model servers and return the gateway."""
         for server in (self.acme, self.anth):
             server.mode, server.modes = "well", []
-            server.seen.clear()
+            server.requests.clear()
             server.go_on.clear()
-            server.left.clear()
+            server.disconnect_event.clear()
         return self
 
     @property
@@ -155,4 +155,4 @@ async def leave_stream(gateway: Gateway, text: str) -> None:
             if line.count("word"):
                 break
     async with asyncio.timeout(60):
-        await gateway.acme.left.wait()
+        await gateway.acme.disconnect_event.wait()

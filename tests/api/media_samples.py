@@ -92,7 +92,7 @@ class DecodedVideo:
         """Return the frame at a time in seconds."""
         return self.frames[min(len(self.frames) - 1, int(second * self.rate))]
 
-    def colour(self, second: float, x: int, y: int) -> tuple[int, int, int]:
+    def color(self, second: float, x: int, y: int) -> tuple[int, int, int]:
         """Return the mean color of a small region at a time in seconds."""
         part = self.at(second)[y - 1 : y + 2, x - 1 : x + 2].reshape(-1, 3).mean(0)
         red, green, blue = (round(float(value)) for value in part)

@@ -120,15 +120,15 @@ async def test_cookies_behind_https_are_secure_and_http_only(public: AppFixture)
 
 
 async def test_sign_in_attempts_behind_a_proxy_count_per_client(public: AppFixture) -> None:
-    async def asked(peer: str, forwarded: str) -> int:
+    async def request_status(peer: str, forwarded: str) -> int:
         async with client(public.asgi, peer, "https://six.example.com") as visitor:
             answer = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
             return answer.status_code
 
-    proxy = [await asked("10.0.0.2", "192.0.2.1, 198.51.100.7") for _ in range(31)]
+    proxy = [await request_status("10.0.0.2", "192.0.2.1, 198.51.100.7") for _ in range(31)]
     assert proxy == [200] * 30 + [429]
-    assert await asked("10.0.0.2", "198.51.100.7, 192.0.2.1") == 200
-    direct = [await asked("93.184.216.34", f"192.0.2.{number}") for number in range(31)]
+    assert await request_status("10.0.0.2", "198.51.100.7, 192.0.2.1") == 200
+    direct = [await request_status("93.184.216.34", f"192.0.2.{number}") for number in range(31)]
     assert direct[-1] == 429  # the header of an untrusted proxy is ignored
 
 

@@ -112,7 +112,7 @@ async def test_agent_turn_is_translated_completely_for_a_chat_server(gateway: Ga
     async with gateway.anthropic().messages.stream(**body) as stream:
         answer = await stream.get_final_message()
     assert answer.stop_reason == "tool_use"  # the fake calls whatever tool there is
-    sent = gateway.acme.seen[0].document
+    sent = gateway.acme.requests[0].document
     assert sent["messages"][0] == {"role": "system", "content": "You\n\nhelp"}
     assert [turn["role"] for turn in sent["messages"]] == [
         "system",
@@ -145,7 +145,7 @@ async def test_system_message_in_the_middle_keeps_its_position(gateway: Gateway)
     await gateway.anthropic().messages.create(
         model="acme/small", max_tokens=9, system="You help", messages=inputs, tools=[TOOL]
     )
-    sent = gateway.acme.seen[0].document["messages"]
+    sent = gateway.acme.requests[0].document["messages"]
     skills = "Read it\n\n<system-reminder>\nYou have skills\n</system-reminder>"
     assert sent[0] == {"role": "system", "content": "You help\n\nBe kind"}
     assert sent[1] == {"role": "user", "content": skills}
@@ -161,7 +161,7 @@ async def test_calls_of_one_response_are_one_turn_for_a_chat_server(gateway: Gat
     inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": f"out {n}"} for n in (1, 2)]
     answer = await gateway.openai().responses.create(model="acme/small", input=inputs)
     assert answer.output_text == "The tool said out 2"
-    sent = gateway.acme.seen[0].document["messages"]
+    sent = gateway.acme.requests[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool"]
     assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
 
@@ -193,7 +193,7 @@ async def test_images_of_tool_results_follow_the_last_result(gateway: Gateway) -
     # Each image is held as 5,000 tokens.
     await gateway.app.database.write(accounts.credit(gateway.app.account.email, 20_000_000))
     await gateway.openai().responses.create(model="acme/small", input=inputs)
-    sent = gateway.acme.seen[0].document["messages"]
+    sent = gateway.acme.requests[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]
     assert len(sent[-1]["content"]) == 2
 
@@ -208,11 +208,11 @@ async def test_provider_side_state_and_tools_are_refused(gateway: Gateway) -> No
         await client.responses.create(
             model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
         )
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
     await client.responses.create(
         model="acme/small", input="x", tools=cast("Any", [function, {"type": "web_search"}])
     )
-    assert [tool["function"]["name"] for tool in gateway.acme.seen[0].document["tools"]] == ["read"]
+    assert [tool["function"]["name"] for tool in gateway.acme.requests[0].document["tools"]] == ["read"]
 
 
 PATCH: Any = {
@@ -232,11 +232,11 @@ async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gatew
     call = answer.output[0]
     assert call.type == "custom_tool_call"
     assert (call.name, call.input) == ("apply_patch", "Oslo")  # the one text that the fake gives
-    sent = server.seen[0].document["tools"][0]
+    sent = server.requests[0].document["tools"][0]
     schema = sent["function"]["parameters"] if "function" in sent else sent["input_schema"]
     assert list(schema["properties"]) == ["input"]
     assert "start: /.+/" in str(sent)
-    assert "apply_patch" in str(server.seen[0].document["tool_choice"])
+    assert "apply_patch" in str(server.requests[0].document["tool_choice"])
     async with client.responses.stream(model=model, input=inputs, tools=[PATCH]) as stream:
         kinds = [event.type async for event in stream]
         final = await stream.get_final_response()
@@ -246,7 +246,7 @@ async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gatew
     inputs += [call.to_dict(), {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"}]
     answer = await client.responses.create(model=model, input=inputs, tools=[PATCH])
     assert answer.output_text == "The tool said Done"
-    assert '"Oslo"' in str(server.seen[-1].document["messages"][1]).replace("'", '"')
+    assert '"Oslo"' in str(server.requests[-1].document["messages"][1]).replace("'", '"')
 
 
 async def test_custom_tool_text_streams_across_argument_chunks() -> None:
@@ -287,11 +287,13 @@ async def test_tool_call_keeps_the_namespace_of_its_tool(gateway: Gateway) -> No
     inputs: Any = [{"role": "user", "content": "Who?"}]
     call: Any = (await client.responses.create(model="acme/small", input=inputs, tools=[space])).output[0]
     assert (call.namespace, call.name) == ("crm", "find")
-    assert [tool["function"]["name"] for tool in gateway.acme.seen[0].document["tools"]] == ["crm__find"]
+    assert [tool["function"]["name"] for tool in gateway.acme.requests[0].document["tools"]] == ["crm__find"]
     inputs += [call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}]
     answer = await client.responses.create(model="acme/small", input=inputs, tools=[space])
     assert answer.output_text == "The tool said Ada"
-    assert gateway.acme.seen[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
+    assert (
+        gateway.acme.requests[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
+    )
 
 
 async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway) -> None:
@@ -302,7 +304,7 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway
         "/v1/messages", json={**body, "output_config": output}, headers=gateway.headers
     )
     assert json.loads(answer.json()["content"][0]["text"]) == {"city": "Oslo"}
-    sent = gateway.acme.seen[0].document
+    sent = gateway.acme.requests[0].document
     assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
 
 

@@ -97,7 +97,7 @@ async def test_native_background_response_is_stored_locally_only(tmp_path: Path)
         queued = await begun(gateway, "Hello", model="native/small")
         response = await ended(gateway, queued.id)
         assert (response.id, response.output_text) == (queued.id, "I am native")
-        sent = first.acme.seen[-1].document
+        sent = first.acme.requests[-1].document
         assert (sent["store"], "background" in sent) == (False, False)
         await gateway.openai().responses.delete(queued.id)
         assert first.acme.forgotten == []
@@ -139,7 +139,7 @@ async def test_lack_of_credit_fails_a_background_response_at_once(gateway: Gatew
     queued = await begun(gateway, key=gateway.app.poor)
     response = await ended(gateway, queued.id, gateway.app.poor)
     assert (response.status, response.error.code) == ("failed", "insufficient_credits")
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
 
 
 async def test_canceled_background_response_stops_and_is_not_repeated(
@@ -149,13 +149,13 @@ async def test_canceled_background_response_stops_and_is_not_repeated(
     gateway.acme.modes = ["hang"]
     queued = await begun(gateway)
     async with asyncio.timeout(60):
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
     client = gateway.openai()
     assert (await client.responses.retrieve(queued.id)).status == "in_progress"
     assert (await client.responses.cancel(queued.id)).status == "cancelled"
     await deleted(gateway, queued.id)
     await gateway.settled()
-    assert (len(gateway.acme.seen), await gateway.pending()) == (1, 0)
+    assert (len(gateway.acme.requests), await gateway.pending()) == (1, 0)
     assert (await gateway.app.balance())[1] == "0.00"
 
 
@@ -209,7 +209,7 @@ async def test_another_server_runs_an_accepted_background_response(either: Path)
         await asyncio.gather(task, return_exceptions=True)
         assert (response.status, response.output_text) == ("completed", "word word word")
         assert (await client.responses.retrieve(canceled.id)).status == "cancelled"
-        assert len(gateway.acme.seen) == 1
+        assert len(gateway.acme.requests) == 1
 
 
 async def test_repeated_request_has_one_background_response(gateway: Gateway) -> None:
@@ -237,7 +237,7 @@ async def test_invalid_background_request_is_refused_before_queueing(
     body = {"model": "acme/small", "input": "Hello", "background": True, **wrong}
     answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
     assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), answer.text
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
 
 
 async def test_background_needs_stored_responses(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ async def test_many_background_responses_run_side_by_side(gateway: Gateway) -> N
     gateway.acme.mode = "wait"
     queued = [await begun(gateway, max_output_tokens=50) for _ in range(5)]
     async with asyncio.timeout(60):
-        while len(gateway.acme.seen) < 5:  # noqa: ASYNC110 - the server has one event for all requests
+        while len(gateway.acme.requests) < 5:  # noqa: ASYNC110 - the server has one event for all requests
             await asyncio.sleep(0.01)
     gateway.acme.go_on.set()
     responses = [await ended(gateway, each.id) for each in queued]

@@ -70,7 +70,7 @@ async def test_charged_line_has_its_result_in_every_end_state(
     assert final_batch.request_counts is not None
     assert final_batch.request_counts.model_dump() == {"total": 1, "completed": 1, "failed": 0}
     assert before - money.parse_usd((await stopping_gateway.app.balance())[0]) == cost
-    assert len(stopping_gateway.acme.seen) == 1
+    assert len(stopping_gateway.acme.requests) == 1
 
 
 @pytest.mark.parametrize("limits", ["models", "run", "models run"])
@@ -168,4 +168,4 @@ async def test_idempotency_key_of_a_line_makes_no_other_call_free(either: Path) 
         calls = await gateway.settled(2)
         assert response.headers["x-sixfold-cost"] == first["cost_usd"]
         assert [call["cost_usd"] for call in calls] == [first["cost_usd"]] * 2
-        assert len(gateway.acme.seen) == 2
+        assert len(gateway.acme.requests) == 2

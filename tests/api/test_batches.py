@@ -169,7 +169,7 @@ async def test_an_invalid_input_fails_before_any_line_runs(
     assert (error.code, error.line, error.param) == (code, line, param)
     (line_error,) = await content(gateway, batch.error_file_id)
     assert (line_error["error"]["code"], line_error["response"]) == (code, None)
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
 
 
 async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -
     assert [line["custom_id"] for line in await content(gateway, batch.output_file_id, key)] == ["allowed"]
     (error,) = await content(gateway, batch.error_file_id, key)
     assert (error["custom_id"], error["response"]["status_code"]) == ("other", 403)
-    assert len(gateway.anth.seen) == 0
+    assert len(gateway.anth.requests) == 0
 
 
 async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> None:
@@ -249,7 +249,7 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)], key=row.api_key)
     async with asyncio.timeout(60):
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
     await gateway.app.database.write(keys.revoke(row.id))
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
@@ -262,7 +262,7 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
     unanswered = await content(gateway, final_batch.error_file_id)
     assert len(answered) + len(unanswered) == 60
     assert len(unanswered) > 0
-    assert len(gateway.acme.seen) == len(answered)
+    assert len(gateway.acme.requests) == len(answered)
 
 
 async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
@@ -286,7 +286,7 @@ async def test_canceled_batch_keeps_completed_lines(any_database_gateway: Gatewa
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)])
     async with asyncio.timeout(60):
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
     canceled = await gateway.openai().batches.cancel(batch.id)
     assert (canceled.status, canceled.cancelling_at is None) == ("cancelling", False)
     gateway.acme.mode = "well"
@@ -295,7 +295,7 @@ async def test_canceled_batch_keeps_completed_lines(any_database_gateway: Gatewa
     assert final_batch.status == "cancelled"
     answered = await content(gateway, final_batch.output_file_id)
     unanswered = await content(gateway, final_batch.error_file_id)
-    assert len(answered) == len(gateway.acme.seen) < 60
+    assert len(answered) == len(gateway.acme.requests) < 60
     assert len(answered) + len(unanswered) == 60
     assert {line["error"]["code"] for line in unanswered} == {"batch_cancelled"}
     over = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
@@ -324,7 +324,7 @@ async def test_batch_without_credit_waits_and_names_the_reason(gateway: Gateway)
             await asyncio.sleep(0.02)
     assert (body["status"], body["waiting_for"]) == ("in_progress", "Insufficient credits")
     assert body["request_counts"] == {"total": 1, "completed": 0, "failed": 0}
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
     assert (await gateway.openai(gateway.app.poor).batches.cancel(batch.id)).status == "cancelling"
 
 

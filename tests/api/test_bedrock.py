@@ -42,7 +42,7 @@ async def test_a_request_is_authenticated_by_either_kind_of_key(tmp_path: Path, 
     async with served(tmp_path, key) as (gateway, fake):
         answer = await gateway.chat("say 3 words", NAME)
         assert answer.json()["choices"][0]["message"]["content"] == "word word word"
-        assert [model for model, _ in fake.seen] == [f"global.{MODEL}"]
+        assert [model for model, _ in fake.requests] == [f"global.{MODEL}"]
 
 
 async def test_the_official_client_works(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
             "word word",
             "length",
         )
-        assert fake.seen[-1][1]["system"] == [{"text": "Be brief"}]
-        assert fake.seen[-1][1]["inferenceConfig"] == {"maxTokens": 2, "stopSequences": ["x"]}
+        assert fake.requests[-1][1]["system"] == [{"text": "Be brief"}]
+        assert fake.requests[-1][1]["inferenceConfig"] == {"maxTokens": 2, "stopSequences": ["x"]}
         stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
         chunks = [chunk async for chunk in stream]
         assert (
@@ -101,7 +101,7 @@ async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> No
             [*text, {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
         )
         assert "The tool said rain" in [block.text for block in answered.content if block.type == "text"]
-        turns = fake.seen[-1][1]["messages"]
+        turns = fake.requests[-1][1]["messages"]
         assert [list(block) for block in turns[1]["content"]] == [["reasoningContent"], ["toolUse"]]
         assert turns[2]["content"][0]["toolResult"]["content"] == [{"text": "rain"}]
 
@@ -115,7 +115,7 @@ async def test_an_image_of_a_url_is_sent_as_bytes(tmp_path: Path) -> None:
         body = {"model": NAME, "messages": [{"role": "user", "content": [part]}]}
         answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
         assert answer.json()["choices"][0]["message"]["content"] == "I see a picture"
-        image = fake.seen[-1][1]["messages"][0]["content"][0]["image"]
+        image = fake.requests[-1][1]["messages"][0]["content"][0]["image"]
         assert (image["format"], base64.b64decode(image["source"]["bytes"])) == ("png", PNG)
 
 

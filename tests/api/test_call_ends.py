@@ -25,7 +25,7 @@ async def test_call_that_outlasts_its_hold_is_charged_at_its_end(
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "wait"
         asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
         async with asyncio.timeout(60):
             while (await gateway.app.balance())[1] == "0.00":  # noqa: ASYNC110 - a statement sets no event
                 await asyncio.sleep(0.005)

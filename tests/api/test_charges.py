@@ -38,7 +38,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
         yield result
 
 
-async def _left(gateway: Gateway, words: int) -> None:
+async def _disconnect(gateway: Gateway, words: int) -> None:
     gateway.acme.modes.insert(0, "trickle")
     await leave_stream(gateway, f"say {words} words")
 
@@ -110,7 +110,7 @@ KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
     *(
         _complete_chat,
         _stream,
-        _left,
+        _disconnect,
         _fails,
         _falls_back,
         _estimate,
@@ -130,7 +130,7 @@ async def test_charges_of_a_mixed_workload_equal_units_times_rates(gateway: Gate
     work = [*KINDS, *draw.choices(KINDS, k=6)]
     draw.shuffle(work)
     for kind in work:
-        gateway.acme.left.clear()
+        gateway.acme.disconnect_event.clear()
         await kind(gateway, draw.randrange(1, 40))
     async with asyncio.timeout(60):
         while (await gateway.app.balance())[1] != "0.00":  # noqa: ASYNC110 - money has no event to wait for
@@ -201,7 +201,7 @@ async def test_rows_without_stored_lines_are_shown_without_a_sum(gateway: Gatewa
 async def test_running_call_has_no_charge(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
     request = asyncio.ensure_future(gateway.chat("say 3 words"))
-    await gateway.acme.asked.wait()
+    await gateway.acme.request_event.wait()
     async with asyncio.timeout(60):
         while not (calls := await gateway.calls()):  # noqa: ASYNC110 - its hold is written a moment later
             await asyncio.sleep(0.005)
@@ -236,5 +236,5 @@ async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:
         costs.append(body["cost"])
     assert micros(costs[0]) > 0
     assert micros(costs[1]) == 0
-    assert len(gateway.acme.seen) == 1
+    assert len(gateway.acme.requests) == 1
     assert await gateway.app.faults() == ()

@@ -79,13 +79,13 @@ async def test_answer_streams_survives_a_reload_and_can_be_stopped(
         gateway.acme.go_on.set()
         await page.wait_for_selector(f"{DONE}, #messages :text('four five six')")
         gateway.acme.go_on.clear()
-        gateway.acme.left.clear()
+        gateway.acme.disconnect_event.clear()
         await _ask(page, "Again")
         await page.wait_for_selector("#active [data-open]:has-text('one two')")
         await page.focus("#stop-button")
         await page.keyboard.press("Enter")
         await page.wait_for_selector("#last :text('Stopped.')")
-        await gateway.acme.left.wait()
+        await gateway.acme.disconnect_event.wait()
         assert not await page.is_visible("#stop-button")
         assert await page.evaluate("document.activeElement.id") == "text"
 

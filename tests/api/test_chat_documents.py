@@ -68,8 +68,8 @@ async def test_file_of_a_chat_is_text_for_the_server(gateway: Gateway, model: st
         model=model,
     )
     server = gateway.acme if model.startswith("acme") else gateway.anth
-    assert SHOWN in "\n".join(texts(server.seen[-1]))
-    assert DATA not in json.dumps(server.seen[-1].document)
+    assert SHOWN in "\n".join(texts(server.requests[-1]))
+    assert DATA not in json.dumps(server.requests[-1].document)
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
@@ -81,7 +81,7 @@ async def test_input_file_of_a_response_is_text(gateway: Gateway, model: str) ->
         model=model,
     )
     server = gateway.acme if model.startswith("acme") else gateway.anth
-    assert SHOWN in "\n".join(texts(server.seen[-1]))
+    assert SHOWN in "\n".join(texts(server.requests[-1]))
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
@@ -103,7 +103,7 @@ async def test_document_blocks_of_every_source_are_text(gateway: Gateway, model:
         model=model,
     )
     server = gateway.acme if model.startswith("acme") else gateway.anth
-    sent = "\n".join(texts(server.seen[-1]))
+    sent = "\n".join(texts(server.requests[-1]))
     assert SHOWN in sent
     assert "<document>\nA note.\n\nplain\n</document>" in sent
     assert "<document>\ninner\n</document>" in sent
@@ -117,7 +117,7 @@ async def test_stored_file_is_named_by_its_id(gateway: Gateway) -> None:
     )
     await respond(gateway, {"type": "input_file", "file_id": file.id})
     await message(gateway, {"type": "document", "source": {"type": "file", "file_id": file.id}})
-    for request in (*gateway.acme.seen[-2:], gateway.anth.seen[-1]):
+    for request in (*gateway.acme.requests[-2:], gateway.anth.requests[-1]):
         assert TEXT in "\n".join(texts(request))
     other = gateway.openai(key=gateway.app.other)
     with pytest.raises(openai.NotFoundError, match="No such File object"):
@@ -142,14 +142,14 @@ async def test_server_that_reads_documents_gets_them_as_they_are(
     monkeypatch.setattr(ModelRouter, "reads_documents", lambda *_: True)
     part = {"type": "file", "file": {"filename": "report.pdf", "file_data": URI}}
     await chat(gateway, part)
-    assert gateway.acme.seen[-1].document["messages"][0]["content"] == [part]
+    assert gateway.acme.requests[-1].document["messages"][0]["content"] == [part]
     file = await gateway.openai().files.create(file=("report.pdf", REPORT), purpose="user_data")
     # An id of this server means nothing to the provider; only the operator may name the provider's own.
     await chat(gateway, {"type": "file", "file": {"file_id": file.id}})
-    assert gateway.acme.seen[-1].document["messages"][0]["content"] == [part]
+    assert gateway.acme.requests[-1].document["messages"][0]["content"] == [part]
     await message(gateway, {"type": "document", "source": {"type": "file", "file_id": file.id}})
     source = {"type": "base64", "media_type": "application/pdf", "data": DATA}
-    assert gateway.anth.seen[-1].document["messages"][0]["content"] == [
+    assert gateway.anth.requests[-1].document["messages"][0]["content"] == [
         {"type": "document", "source": source}
     ]
     theirs = {"type": "file", "file": {"file_id": "file-theirs"}}
@@ -158,7 +158,7 @@ async def test_server_that_reads_documents_gets_them_as_they_are(
     operator = gateway.openai(await gateway.app.operator_key())
     messages: Any = [{"role": "user", "content": [theirs]}]
     await operator.chat.completions.create(model="acme/small", messages=messages)
-    assert gateway.acme.seen[-1].document["messages"] == messages
+    assert gateway.acme.requests[-1].document["messages"] == messages
 
 
 async def test_result_of_a_tool_may_have_documents(gateway: Gateway) -> None:
@@ -183,7 +183,7 @@ async def test_result_of_a_tool_may_have_documents(gateway: Gateway) -> None:
         messages=turns,
         tools=[{"name": "read", "input_schema": {"type": "object"}}],
     )
-    assert TEXT in "\n".join(texts(gateway.acme.seen[-1]))
+    assert TEXT in "\n".join(texts(gateway.acme.requests[-1]))
 
 
 async def test_hold_covers_the_text_of_the_document(gateway: Gateway) -> None:
@@ -220,10 +220,10 @@ async def test_hold_covers_the_text_of_the_document(gateway: Gateway) -> None:
 async def test_unreadable_file_is_an_error_and_costs_nothing(
     gateway: Gateway, part: dict[str, Any], words: str
 ) -> None:
-    before, calls = await gateway.app.balance(), len(gateway.acme.seen)
+    before, calls = await gateway.app.balance(), len(gateway.acme.requests)
     with pytest.raises(openai.BadRequestError, match=words):
         await chat(gateway, {"type": "file", **part})
-    assert (await gateway.app.balance(), len(gateway.acme.seen)) == (before, calls)
+    assert (await gateway.app.balance(), len(gateway.acme.requests)) == (before, calls)
 
 
 async def test_number_of_documents_is_limited(gateway: Gateway) -> None:
@@ -231,7 +231,7 @@ async def test_number_of_documents_is_limited(gateway: Gateway) -> None:
     with pytest.raises(openai.BadRequestError, match="at most 16 documents"):
         await respond(gateway, *[part] * 17)
     await respond(gateway, *[part] * 16)
-    assert "\n".join(texts(gateway.acme.seen[-1])).count("<document") == 16
+    assert "\n".join(texts(gateway.acme.requests[-1])).count("<document") == 16
 
 
 async def test_files_of_a_request_are_as_large_as_its_body(
@@ -245,10 +245,10 @@ async def test_files_of_a_request_are_as_large_as_its_body(
             part: dict[str, Any] = {"type": "file", "file": {"file_id": file.id}}
             if name == "a.png":
                 part = {"type": "input_image", "file_id": file.id}
-            calls = len(gateway.acme.seen)
+            calls = len(gateway.acme.requests)
             with pytest.raises(openai.APIStatusError, match="bytes: send fewer or smaller files") as excinfo:
                 await chat(gateway, *[part] * 3)
-            assert (excinfo.value.status_code, len(gateway.acme.seen)) == (413, calls)
+            assert (excinfo.value.status_code, len(gateway.acme.requests)) == (413, calls)
 
 
 async def test_message_errors_have_the_shape_of_their_api(gateway: Gateway) -> None:

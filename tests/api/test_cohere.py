@@ -48,7 +48,7 @@ async def test_vectors_have_the_shape_of_their_version(gateway: Gateway) -> None
 async def test_a_model_server_embeds(gateway: Gateway) -> None:
     answer = await post(gateway, "/v2/embed", model="acme/small", texts=["a"], output_dimension=3)
     assert answer.status_code == 200, answer.text
-    sent = gateway.acme.seen[-1]
+    sent = gateway.acme.requests[-1]
     assert (sent.path, sent.document["input"], sent.document["dimensions"]) == ("/v1/embeddings", ["a"], 3)
 
 

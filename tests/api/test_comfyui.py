@@ -148,7 +148,7 @@ async def test_comfyui_fault_is_reported_and_free(comfy_app: ComfySetup, fault: 
     if fault == "memory":
         comfy_app.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
     elif fault == "page":
-        comfy_app.comfy.answers["/view"] = b"<html>"
+        comfy_app.comfy.responses["/view"] = b"<html>"
     else:
         await comfy_app.comfy.stop()
     body = (await comfy_app.ra2()).json()
@@ -168,9 +168,9 @@ async def test_cancelation_stops_comfyui_and_is_free(comfy_app: ComfySetup) -> N
     hold.go.set()
     async with asyncio.timeout(60):
         while comfy_app.comfy.running:
-            comfy_app.comfy.changed.clear()
-            await comfy_app.comfy.changed.wait()
-    assert "VAEDecode" not in comfy_app.comfy.ran
+            comfy_app.comfy.change_event.clear()
+            await comfy_app.comfy.change_event.wait()
+    assert "VAEDecode" not in comfy_app.comfy.executed_classes
     assert comfy_app.comfy.called("/interrupt") == 1
 
 

@@ -63,14 +63,14 @@ class ComfyScript:
     token: str = ""
 
     def get(self, path: str) -> bytes:
-        return urllib.request.urlopen(self._asked(path), timeout=30).read()  # noqa: S310  # loopback only
+        return urllib.request.urlopen(self._request(path), timeout=30).read()  # noqa: S310  # loopback only
 
     def post(self, path: str, body: Any) -> Any:
         data = json.dumps(body).encode()
-        answer = urllib.request.urlopen(self._asked(path, data), timeout=30).read()  # noqa: S310  # loopback only
+        answer = urllib.request.urlopen(self._request(path, data), timeout=30).read()  # noqa: S310  # loopback only
         return json.loads(answer) if answer else None
 
-    def _asked(self, path: str, data: bytes | None = None) -> urllib.request.Request:
+    def _request(self, path: str, data: bytes | None = None) -> urllib.request.Request:
         return urllib.request.Request(f"http://{self.address}{path}", data)  # loopback only
 
     def listening(self, client_id: str) -> websocket.WebSocket:
@@ -96,7 +96,7 @@ class ComfyScript:
             ):
                 return messages
 
-    def pictures(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
+    def images(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
         """Queue a graph, wait on the socket, read the history, fetch what it names."""
         client_id = str(uuid.uuid4())
         heard = self.listening(client_id)
@@ -165,7 +165,7 @@ async def comfy(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
 
 
 async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
-    text, result = await asyncio.to_thread(comfy.script.pictures, PAINT)
+    text, result = await asyncio.to_thread(comfy.script.images, PAINT)
     picture = Image.open(io.BytesIO(result["9"][0]))
     assert (picture.size, picture.format) == ((96, 64), "PNG")
     assert json.loads(picture.info["prompt"]) == PAINT  # in the metadata, before the pixels
@@ -181,7 +181,7 @@ async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
     [entry] = (await comfy.app.client.get("/history")).json().values()
     meta = dict.fromkeys(("node_id", "display_node", "real_node_id"), "9") | {"parent_node": None}
     assert (entry["prompt"][4], entry["meta"]) == (["9"], {"9": meta})
-    text, second_images = await asyncio.to_thread(comfy.script.pictures, PAINT)
+    text, second_images = await asyncio.to_thread(comfy.script.images, PAINT)
     assert second_images == result
     [cached] = [m["data"]["nodes"] for m in text if isinstance(m, dict) and m["type"] == "execution_cached"]
     assert "9" in cached
@@ -190,7 +190,7 @@ async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
 async def test_viewed_image_is_signed_and_equals_the_run_output(comfy: ServerWithScript) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
     application = comfy.app.server
-    _, result = await asyncio.to_thread(comfy.script.pictures, mixed)
+    _, result = await asyncio.to_thread(comfy.script.images, mixed)
     page, _ = await application.predictions.page(
         Tenant(comfy.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
@@ -204,7 +204,7 @@ async def test_viewed_image_is_signed_and_equals_the_run_output(comfy: ServerWit
         result["1"][0],
     ]
     assert embed.extract(result["0"][0]) is not None  # what is only looked at, too
-    _, images = await asyncio.to_thread(comfy.script.pictures, mixed)
+    _, images = await asyncio.to_thread(comfy.script.images, mixed)
     assert images == result
 
 
@@ -215,7 +215,7 @@ async def test_image_size_may_come_from_an_image_of_the_run(comfy: ServerWithScr
         "2": node("GetImageSize", image=["1", 0]),
         "5": node("EmptyLatentImage", width=["2", 0], height=["2", 1], batch_size=["2", 2]),
     }
-    _, result = await asyncio.to_thread(comfy.script.pictures, graph)
+    _, result = await asyncio.to_thread(comfy.script.images, graph)
     assert Image.open(io.BytesIO(result["9"][0])).size == (384, 256)
     response = await comfy.app.client.post(
         "/api/graph/validate", json={"workflow": graph}, headers=comfy.app.bearer
@@ -379,7 +379,7 @@ async def test_files_are_uploaded_and_viewed_by_name(comfy: ServerWithScript) ->
         "2": node("ImageInvert", image=["1", 0]),
         "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
     }
-    _, result = await asyncio.to_thread(comfy.script.pictures, graph)
+    _, result = await asyncio.to_thread(comfy.script.images, graph)
     assert Image.open(io.BytesIO(result["3"][0])).getpixel((5, 5)) == (255, 126, 126)
 
 

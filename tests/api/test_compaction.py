@@ -48,7 +48,7 @@ def gateway(shared_gateway: Gateway) -> Gateway:
 def sent_text(gateway: Gateway, model: str) -> str:
     """Return the text of the only message of the last request to the server of a model."""
     server = gateway.acme if model.startswith("acme") else gateway.anth
-    (message,) = [row for row in server.seen[-1].document["messages"] if row["role"] != "system"]
+    (message,) = [row for row in server.requests[-1].document["messages"] if row["role"] != "system"]
     content = message["content"]
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
@@ -68,7 +68,7 @@ async def test_summary_of_any_model_can_be_input_of_a_response(gateway: Gateway,
     assert "word" not in item.encrypted_content
     usage = compacted.usage
     assert (usage.input_tokens > 0, usage.output_tokens) == (True, 3)
-    request = (gateway.acme if model.startswith("acme") else gateway.anth).seen[-1].document
+    request = (gateway.acme if model.startswith("acme") else gateway.anth).requests[-1].document
     assert "tools" not in request
     text = sent_text(gateway, model)
     for piece in ("Use Celsius", "Be kind", "How is it in Oslo?", "weather", "snow", "It snows"):
@@ -82,7 +82,7 @@ async def test_summary_of_any_model_can_be_input_of_a_response(gateway: Gateway,
     answer = await client.responses.create(model=model, input=history)
     assert answer.output_text.startswith("word word")
     server = gateway.acme if model.startswith("acme") else gateway.anth
-    sent = json.dumps(server.seen[-1].document)
+    sent = json.dumps(server.requests[-1].document)
     assert "Summary of the conversation so far:\\n\\nword word word" in sent
     assert SUMMARY_PREFIX not in sent
     counted = await client.responses.input_tokens.count(model=model, input=history)
@@ -104,7 +104,7 @@ async def test_conversation_is_compacted_and_accepts_the_item(gateway: Gateway) 
         model="acme/small", input="say 1 words", conversation=conversation.id
     )
     assert answer.output_text == "word"
-    assert "word word" in json.dumps(gateway.acme.seen[-1].document)
+    assert "word word" in json.dumps(gateway.acme.requests[-1].document)
     second_response: Any = await client.responses.compact(
         model="acme/small", extra_body={"conversation": conversation.id}
     )
@@ -117,7 +117,7 @@ async def test_images_and_later_summaries_are_part_of_the_request(gateway: Gatew
     compacted: Any = await client.responses.compact(
         model="acme/small", input=[{"role": "user", "content": [image]}]
     )
-    assert [part["type"] for part in gateway.acme.seen[-1].document["messages"][-1]["content"]] == [
+    assert [part["type"] for part in gateway.acme.requests[-1].document["messages"][-1]["content"]] == [
         "text",
         "image_url",
         "text",
@@ -137,7 +137,7 @@ async def test_a_provider_compacts_itself(tmp_path: Any) -> None:
                 model="azure/small", input=TURNS, extra_body={"tools": [{"type": "web_search"}]}
             )
             (item,) = compacted.output
-            request = plain.acme.seen[-1]
+            request = plain.acme.requests[-1]
             assert (request.path, request.document["model"]) == ("/v1/responses/compact", "small")
             assert "max_tool_calls" not in request.document
             assert item.encrypted_content == "gAAAAnative"
@@ -146,7 +146,7 @@ async def test_a_provider_compacts_itself(tmp_path: Any) -> None:
             history = as_input(compacted.output)
             answer = await client.responses.create(model="azure/small", input=history)
             assert answer.output_text == "I am native"
-            assert plain.acme.seen[-1].document["input"][0]["encrypted_content"] == "gAAAAnative"
+            assert plain.acme.requests[-1].document["input"][0]["encrypted_content"] == "gAAAAnative"
             with pytest.raises(openai.BadRequestError, match="can be read only by the provider"):
                 await client.responses.create(model="acme/small", input=history)
 
@@ -191,12 +191,12 @@ async def test_rights_credit_and_repetition_are_as_for_responses(gateway: Gatewa
     for key, status in ((reader, 403), (limited, 403), (app.poor, 402)):
         answer = await app.client.post(path, json=body, headers=bearer(key))
         assert answer.status_code == status, answer.text
-    before = len(gateway.acme.seen)
+    before = len(gateway.acme.requests)
     headers = {**gateway.headers, "Idempotency-Key": "compact once"}
     first = await app.client.post(path, json=body, headers=headers)
     second = await app.client.post(path, json=body, headers=headers)
     assert (first.status_code, first.content) == (200, second.content)
-    assert len(gateway.acme.seen) == before + 1
+    assert len(gateway.acme.requests) == before + 1
 
 
 async def test_an_empty_summary_is_an_error_and_free(gateway: Gateway) -> None:
@@ -221,13 +221,13 @@ async def test_guardrails_read_the_summary_and_the_conversation(gateway: Gateway
         # A guardrail is cached with its key for a moment, but not with a new key.
         client = gateway.openai(await app.limited_key(Scope()))
         await client.responses.create(model="acme/small", input=as_input(compacted.output))
-        sent = json.dumps(gateway.acme.seen[-1].document)
+        sent = json.dumps(gateway.acme.requests[-1].document)
         assert ("[EMAIL]" in sent, "ann@example.com" in sent) == (True, False)
         masked: Any = await client.responses.compact(model="acme/small", input="Write to bob@example.com")
-        assert "bob@example.com" not in json.dumps(gateway.acme.seen[-1].document)
+        assert "bob@example.com" not in json.dumps(gateway.acme.requests[-1].document)
     finally:
         gateway.acme.answer = ""
         assert (await app.client.put(path, json={"mask": []}, headers=headers)).status_code == 200
     client = gateway.openai(await app.limited_key(Scope()))
     await client.responses.create(model="acme/small", input=as_input(masked.output[-1:]))
-    assert "Ann is [EMAIL]" in json.dumps(gateway.acme.seen[-1].document)
+    assert "Ann is [EMAIL]" in json.dumps(gateway.acme.requests[-1].document)

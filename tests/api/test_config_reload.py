@@ -176,7 +176,7 @@ async def test_call_in_progress_keeps_its_price_and_server(
         server.gateway.acme.mode = "wait"
         request = asyncio.create_task(server.gateway.chat(text="say 3 words", model="acme/small"))
         async with asyncio.timeout(30):
-            while len(server.gateway.acme.seen) < 2:  # noqa: ASYNC110 - the model server has no event for it
+            while len(server.gateway.acme.requests) < 2:  # noqa: ASYNC110 - the model server has no event for it
                 await asyncio.sleep(0.01)
         dearer = written(server.gateway.acme).replace('"1000"', '"1100"')
         server.write(dearer)

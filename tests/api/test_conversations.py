@@ -185,7 +185,7 @@ async def test_response_continues_its_conversation(gateway: Gateway, model: str,
         ("assistant", "word word"),
     ]
     server = gateway.acme if model == "acme/small" else gateway.anth
-    assert len(server.seen[-1].document["messages"]) == (4 if server is gateway.acme else 3)
+    assert len(server.requests[-1].document["messages"]) == (4 if server is gateway.acme else 3)
     remaining = await gateway.openai().responses.retrieve(second.id)
     assert remaining.conversation is not None
     assert remaining.conversation.id == talk.id
@@ -198,7 +198,7 @@ async def test_native_server_gets_the_items_and_no_conversation(tmp_path: Path, 
         body: Any = {"model": "native/small", "input": "And?", "conversation": {"id": talk.id}}
         text = [await respond(gateway, stream, **body) for _ in range(2)][-1]
         assert text.conversation.id == talk.id
-        document = first.acme.seen[-1].document
+        document = first.acme.requests[-1].document
         assert "conversation" not in document
         assert [item["role"] for item in document["input"]] == [
             "user", "user", "assistant", "user"
@@ -243,7 +243,7 @@ async def test_previous_response_of_a_conversation_has_its_items(gateway: Gatewa
     branch = await client.responses.create(
         model="acme/small", input="say 3 words", previous_response_id=first.id
     )
-    contents = [message["content"] for message in gateway.acme.seen[-1].document["messages"]]
+    contents = [message["content"] for message in gateway.acme.requests[-1].document["messages"]]
     assert contents == ["I am Ada", "say 1 words", "word", "say 3 words"]
     items = await client.responses.input_items.list(first.id, order="asc")
     assert [cast("Any", item).content[0].text for item in items.data] == ["I am Ada", "say 1 words"]
@@ -276,10 +276,10 @@ async def test_second_response_at_a_time_is_refused_as_locked(gateway: Gateway, 
     client = gateway.openai()
     talk = await client.conversations.create()
     gateway.acme.modes = ["wait"]
-    gateway.acme.asked.clear()
+    gateway.acme.request_event.clear()
     text: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
     first = asyncio.create_task(respond(gateway, stream, **text))
-    await gateway.acme.asked.wait()
+    await gateway.acme.request_event.wait()
     with pytest.raises(openai.BadRequestError) as excinfo:
         await respond(gateway, **text)
     error = cast("Any", excinfo.value.body)
@@ -298,9 +298,9 @@ async def test_client_that_leaves_a_stream_unlocks_its_conversation(gateway: Gat
     talk = await client.conversations.create()
     text: Any = {"model": "acme/small", "input": "say 2 words", "conversation": talk.id}
     gateway.acme.modes = ["wait"]
-    gateway.acme.asked.clear()
+    gateway.acme.request_event.clear()
     task = asyncio.create_task(respond(gateway, True, **text))
-    await gateway.acme.asked.wait()
+    await gateway.acme.request_event.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -325,9 +325,9 @@ async def test_deleted_conversation_stays_deleted(gateway: Gateway) -> None:
     client = gateway.openai()
     talk = await client.conversations.create()
     gateway.acme.modes = ["wait"]
-    gateway.acme.asked.clear()
+    gateway.acme.request_event.clear()
     first = asyncio.create_task(respond(gateway, model="acme/small", input="x", conversation=talk.id))
-    await gateway.acme.asked.wait()
+    await gateway.acme.request_event.wait()
     await client.conversations.delete(talk.id)
     gateway.acme.go_on.set()
     assert (await first).status == "completed"
@@ -352,7 +352,7 @@ async def test_conversation_and_previous_response_exclude_each_other(gateway: Ga
             gateway, model="acme/small", input="x", conversation=talk.id, previous_response_id="resp_1"
         )
     assert cast("Any", excinfo.value.body)["code"] == "mutually_exclusive_parameters"
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
 
 
 # -- quotas, other accounts, belongings ------------------------------------------------------------
@@ -376,7 +376,7 @@ async def test_quotas_limit_conversations_items_and_bytes(tmp_path: Path) -> Non
             with pytest.raises(openai.APIStatusError, match="at most 2,000 bytes") as excinfo:
                 await call
             assert excinfo.value.status_code == 413
-        assert gateway.acme.seen == []
+        assert gateway.acme.requests == []
         await client.conversations.delete(first.id)
         await client.conversations.create(items=[HELLO])
 
@@ -397,7 +397,7 @@ async def test_conversation_of_another_account_is_not_found(gateway: Gateway) ->
     ):
         with pytest.raises(openai.NotFoundError, match=mine.id):
             await asking
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
     assert await texts(gateway, mine.id) == [("user", "Hello")]
 
 

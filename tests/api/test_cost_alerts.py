@@ -49,17 +49,17 @@ class Receiver:
         self.statuses: list[int] = []
         # Answers only when as many requests are there at once.
         self.together: asyncio.Barrier | None = None
-        self.seen: list[tuple[dict[str, str], bytes]] = []
+        self.requests: list[tuple[dict[str, str], bytes]] = []
 
     async def hear(self, request: Request) -> Response:
         if self.together is not None:
             await self.together.wait()
-        self.seen.append((dict(request.headers), await request.body()))
+        self.requests.append((dict(request.headers), await request.body()))
         return Response(status_code=self.statuses.pop(0) if self.statuses else 204)
 
     @property
     def documents(self) -> list[dict[str, Any]]:
-        return [json.loads(body) for _, body in self.seen]
+        return [json.loads(body) for _, body in self.requests]
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
         alert = await create(gateway, messages.url, "0.005")
         assert (await gateway.chat()).headers["x-sixfold-cost"] == COST
         (row,) = await sweep(gateway)
-        assert (row["spent_usd"], row["sent_for"], messages.seen) == (COST, None, [])
+        assert (row["spent_usd"], row["sent_for"], messages.requests) == (COST, None, [])
         await gateway.chat()
         await gateway.settled(2)
         (row,) = await sweep(gateway)
@@ -112,14 +112,14 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
             "threshold_usd": "0.005",
             "spent_usd": "0.0076",
         }
-        headers, body = messages.seen[0]
+        headers, body = messages.requests[0]
         secret = await app.server.webhook_secrets.of(app.account.id)
         signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
         assert headers["webhook-signature"] == signed
         await gateway.chat()
         await gateway.settled(3)
         await sweep(gateway)
-        assert len(messages.seen) == 1
+        assert len(messages.requests) == 1
 
 
 async def test_key_has_its_own_alert(gateway: Gateway) -> None:
@@ -165,8 +165,8 @@ async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) 
         assert row["error"] == "The receiver returned status 500"
         (row,) = await sweep(gateway)
         assert row["error"] is None
-        assert len({headers["webhook-id"] for headers, _ in messages.seen}) == 1
-        assert len(messages.seen) == 2
+        assert len({headers["webhook-id"] for headers, _ in messages.requests}) == 1
+        assert len(messages.requests) == 2
 
 
 async def test_hanging_receivers_do_not_delay_other_accounts(
@@ -190,12 +190,12 @@ async def test_hanging_receivers_do_not_delay_other_accounts(
         try:
             # Less than one message to a receiver that does not respond takes.
             async with asyncio.timeout(10):
-                while not messages.seen:  # noqa: ASYNC110 - a message has no event
+                while not messages.requests:  # noqa: ASYNC110 - a message has no event
                     await asyncio.sleep(0.01)
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
-        assert hung.seen == []
+        assert hung.requests == []
 
 
 async def test_a_slow_receiver_does_not_delay_the_others(gateway: Gateway) -> None:
@@ -206,7 +206,7 @@ async def test_a_slow_receiver_does_not_delay_the_others(gateway: Gateway) -> No
         await gateway.chat()
         rows = await sweep(gateway)
         assert [row["error"] for row in rows] == [None, None]
-        assert len(messages.seen) == 2
+        assert len(messages.requests) == 2
 
 
 async def test_alerts_belong_to_their_account_and_are_validated(gateway: Gateway) -> None:

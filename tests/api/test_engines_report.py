@@ -98,12 +98,12 @@ async def test_refresh_must_be_true_or_false(app_with_comfyui: AppFixture) -> No
 
 
 async def test_refresh_detects_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:
-    comfy.answers["/system_stats"] = b"starting"
+    comfy.responses["/system_stats"] = b"starting"
     async with running_app(
         tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url
     ) as app:
         assert choices(await engines(app))["ra1"] == ("scene-painter", "preview")
-        del comfy.answers["/system_stats"]
+        del comfy.responses["/system_stats"]
         assert choices(await engines(app))["ra1"] == ("scene-painter", "preview")
         assert choices(await engines(app, refresh="true"))["ra1"] == ("comfyui-image", "full")
         services = (await app.client.get("/api/services")).json()["services"]

@@ -44,7 +44,7 @@ async def test_model_gets_the_passages_and_is_cited(gateway: Gateway, model: str
         include=["file_search_call.results"],
     )
     server = gateway.acme if model.startswith("acme") else gateway.anth
-    sent = json.dumps(server.seen[-1].document)
+    sent = json.dumps(server.requests[-1].document)
     assert "Be brief." in sent
     assert "The quagga is extinct." in sent
     assert '"tools"' not in sent
@@ -97,7 +97,7 @@ async def test_filters_limits_and_forced_choice_apply(gateway: Gateway) -> None:
         tool_choice={"type": "file_search"},
     )
     assert answer.output[0].type == "file_search_call"
-    assert "found nothing" in json.dumps(gateway.acme.seen[-1].document)
+    assert "found nothing" in json.dumps(gateway.acme.requests[-1].document)
 
 
 async def test_response_is_stored_and_continued(gateway: Gateway) -> None:
@@ -132,7 +132,7 @@ async def test_invalid_tool_is_refused_and_free(
         await gateway.openai().responses.create(model="acme/small", input="x", tools=tools)
     assert excinfo.value.status_code in (400, 404)
     assert (words or "") in excinfo.value.message
-    assert (await gateway.app.balance(), gateway.acme.seen) == (before, [])
+    assert (await gateway.app.balance(), gateway.acme.requests) == (before, [])
 
 
 async def test_store_of_another_account_is_not_searched(gateway: Gateway) -> None:

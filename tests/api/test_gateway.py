@@ -26,7 +26,7 @@ WEATHER: Any = {
     },
 }
 SCHEMA: Any = {"name": "place", "schema": WEATHER["function"]["parameters"], "strict": True}
-PIXEL_BYTES = fault_server.picture(2, 2)
+PIXEL_BYTES = fault_server.image(2, 2)
 PIXEL = image_files.data_uri(PIXEL_BYTES)
 
 
@@ -147,7 +147,7 @@ async def test_images_of_a_chat_reach_the_model(gateway: Gateway, model: str) ->
     )
     assert answer.choices[0].message.content == "I see a picture"
     if model == "anth/small":
-        source = gateway.anth.seen[0].document["messages"][0]["content"][1]["source"]
+        source = gateway.anth.requests[0].document["messages"][0]["content"][1]["source"]
         assert source == {"type": "base64", "media_type": "image/png", "data": PIXEL.partition("base64,")[2]}
 
 
@@ -168,7 +168,7 @@ async def test_response_has_text_and_usage(gateway: Gateway, model: str) -> None
     assert answer.usage is not None
     assert answer.usage.output_tokens == 3
     if model == "acme/small":
-        assert gateway.acme.seen[0].document["messages"][0] == {"role": "system", "content": "Be short"}
+        assert gateway.acme.requests[0].document["messages"][0] == {"role": "system", "content": "Be short"}
 
 
 @BOTH
@@ -212,7 +212,7 @@ async def test_responses_are_passed_unchanged_to_a_native_server(tmp_path: Path)
         async with running_gateway(tmp_path / "b", upstreams={"native": row}, prices=prices) as gateway:
             answer = await gateway.openai().responses.create(model="native/small", input="Hello", store=True)
             assert answer.output_text == "I am native"
-            assert first.acme.seen[0].path == "/v1/responses"
+            assert first.acme.requests[0].path == "/v1/responses"
             stream = await gateway.openai().responses.create(model="native/small", input="Hello", stream=True)
             assert [event.type async for event in stream][-1] == "response.completed"
             assert [call["usage"]["output_tokens"] for call in await gateway.settled(2)] == [3, 3]
@@ -288,7 +288,7 @@ async def test_anthropic_headers_are_forwarded_without_our_key(gateway: Gateway)
     await gateway.anthropic(default_headers={"anthropic-beta": "fine-grained"}).messages.create(
         model="anth/small", max_tokens=10, messages=text_of("Hello")
     )
-    headers = gateway.anth.seen[0].headers
+    headers = gateway.anth.requests[0].headers
     assert (headers["anthropic-beta"], headers["x-api-key"], headers["x-sixfold-hop"]) == (
         "fine-grained",
         "sk-anth",
@@ -379,7 +379,7 @@ async def test_a_malformed_message_never_reaches_a_server(gateway: Gateway, mess
     for path, model in ((CHAT, "acme/small"), (LETTERS, "anth/small")):
         answer = await gateway.app.client.post(path, json={**body, "model": model}, headers=gateway.headers)
         assert (answer.status_code, "messages[1]" in answer.json()["error"]["message"]) == (400, True)
-    assert gateway.acme.seen == gateway.anth.seen == []
+    assert gateway.acme.requests == gateway.anth.requests == []
 
 
 async def test_a_field_that_is_missing_is_named(gateway: Gateway) -> None:
@@ -421,8 +421,8 @@ async def test_body_of_the_same_protocol_is_forwarded_unchanged(gateway: Gateway
     )
     answer = await gateway.app.client.post("/v1/chat/completions", content=body, headers=gateway.headers)
     assert answer.status_code == 200
-    assert b'"x_unknown":{"a": 1.50}' in gateway.acme.seen[0].raw
-    assert b'"model":"small"' in gateway.acme.seen[0].raw
+    assert b'"x_unknown":{"a": 1.50}' in gateway.acme.requests[0].raw
+    assert b'"model":"small"' in gateway.acme.requests[0].raw
 
 
 async def test_key_is_accepted_in_x_api_key(gateway: Gateway) -> None:

@@ -80,7 +80,7 @@ async def test_invalid_messages_are_400_and_named(
     assert (answer.status_code, body["code"]) == (400, "invalid_input"), body
     assert [problem["input"] for problem in body["errors"]] == ["messages"]
     assert message in body["error"]
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
 
 
 async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) -> None:
@@ -89,7 +89,7 @@ async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) ->
     request = {"service": "vision", "image_url": PIXEL, **wish}
     await finished_prediction(gateway, await ask(gateway, **request))
     assert (await ask(gateway, later=False, **request)).status_code == 200
-    later, now = (observed_request.document for observed_request in gateway.acme.seen[-2:])
+    later, now = (observed_request.document for observed_request in gateway.acme.requests[-2:])
     assert later == now
     assert later["messages"][0] == {"role": "system", "content": "be short"}
     assert later["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
@@ -108,7 +108,7 @@ async def test_failed_queued_chat_is_free(gateway: Gateway, mode: str) -> None:
 async def test_prediction_canceled_before_the_first_token_is_free(gateway: Gateway) -> None:
     gateway.acme.mode = "hang"
     response = await ask(gateway, prompt="say 3 words")
-    await asyncio.wait_for(gateway.acme.asked.wait(), 60)
+    await asyncio.wait_for(gateway.acme.request_event.wait(), 60)
     assert float((await gateway.app.balance())[1]) > 0
     await gateway.app.client.delete(response.json()["status_url"], headers=gateway.headers)
     assert (await finished_prediction(gateway, response))["status"] == "canceled"
@@ -136,7 +136,7 @@ async def test_unserved_requests_are_rejected_before_they_are_queued(
 ) -> None:
     response = await ask(gateway, **inputs)
     assert (response.status_code, blamed in response.json()["error"]) == (status, True), response.text
-    assert gateway.acme.seen == []
+    assert gateway.acme.requests == []
     assert await gateway.app.balance() == ("5.00", "0.00")
 
 
@@ -160,7 +160,7 @@ async def test_repeated_idempotency_key_calls_the_model_once(gateway: Gateway) -
     answers = await asyncio.gather(*posts)
     assert len({answer.json()["id"] for answer in answers}) == 1
     await finished_prediction(gateway, answers[0])
-    assert len(gateway.acme.seen) == 1
+    assert len(gateway.acme.requests) == 1
 
 
 async def test_queued_chat_of_an_unpriced_local_model_is_free(tmp_path: Path) -> None:

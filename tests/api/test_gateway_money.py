@@ -84,15 +84,15 @@ async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> N
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode, gateway.anth.mode = "limit", "fail"
         messages = [await gateway.chat() for _ in range(6)]
-        assert len(gateway.acme.seen) == 6  # the last one is tried although the circuit is open
+        assert len(gateway.acme.requests) == 6  # the last one is tried although the circuit is open
         for answer in messages:
             assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
             assert int(answer.headers["Retry-After"]) >= 1
         for _ in range(5):
             assert (await gateway.chat(model="both")).status_code == 502
-        assert len(gateway.anth.seen) == 5
+        assert len(gateway.anth.requests) == 5
         mixed = await gateway.chat(model="both")  # tries the server whose circuit closes first
-        outcome = (mixed.status_code, len(gateway.acme.seen), len(gateway.anth.seen))
+        outcome = (mixed.status_code, len(gateway.acme.requests), len(gateway.anth.requests))
         assert outcome in {(429, 7, 5), (502, 6, 6)}
         assert int(mixed.headers["Retry-After"]) >= 1
         assert await gateway.app.balance() == ("5.00", "0.00")
@@ -208,7 +208,7 @@ async def test_keep_alives_are_sent_before_the_first_token(tmp_path: Path) -> No
     async with running_gateway(tmp_path, keep_alive_seconds=0.02) as gateway:
         gateway.acme.mode = "slow"
         asking = asyncio.create_task(gateway.chat(**STREAM))
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
         await asyncio.sleep(0.05)
         gateway.acme.go_on.set()
         text = (await asking).text
@@ -231,7 +231,7 @@ async def test_chat_without_credit_is_402_and_not_sent(tmp_path: Path) -> None:
             "/v1/chat/completions", json=body, headers=bearer(gateway.app.poor)
         )
         assert answer.status_code == 400
-        assert not gateway.acme.seen
+        assert not gateway.acme.requests
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -243,7 +243,7 @@ async def test_balance_spent_during_a_call_withholds_its_answer(
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "wait"
         asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
         assert await gateway.app.balance() == ("5.00", "0.00")
         spending = ledger.deposit(gateway.app.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
         await gateway.app.database.write(spending)
@@ -260,7 +260,7 @@ async def test_long_call_is_held_and_logged_while_it_runs(tmp_path: Path) -> Non
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "wait"
         asking = asyncio.create_task(gateway.chat(max_tokens=100))
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
         async with asyncio.timeout(60):
             while not (calls := await gateway.calls()):  # noqa: ASYNC110 - a poll
                 await asyncio.sleep(0.005)
@@ -290,7 +290,7 @@ async def test_invalid_token_and_choice_counts_are_rejected(tmp_path: Path) -> N
             body = {"model": "acme/small", "messages": messages, "input": "say 3 words", **request}
             answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
             assert answer.status_code == 400, (request, answer.text)
-        assert not gateway.acme.seen
+        assert not gateway.acme.requests
         both = await gateway.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
         assert both.headers["x-sixfold-cost"] == (await gateway.chat()).headers["x-sixfold-cost"]
 
@@ -475,7 +475,7 @@ async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         first = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
         second_response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-        assert (first.content, len(gateway.acme.seen)) == (second_response.content, 1)
+        assert (first.content, len(gateway.acme.requests)) == (second_response.content, 1)
         streamed = {**body, **STREAM}
         answer = await gateway.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
         assert answer.status_code == 400

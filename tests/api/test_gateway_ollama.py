@@ -32,7 +32,7 @@ class Ollama:
     """Fake Ollama that records its requests."""
 
     def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     def routes(self) -> list[Route]:
         return [Route("/v1/models", self.models), Route("/v1/chat/completions", self.chat, methods=["POST"])]
@@ -42,7 +42,7 @@ class Ollama:
 
     async def chat(self, request: Request) -> Response:
         requests = json.loads(await request.body())
-        self.seen.append(requests)
+        self.requests.append(requests)
         message: dict[str, Any] = {"role": "assistant", "content": "Four.", "reasoning": "Two and two."}
         stop = "stop"
         if requests.get("tools"):
@@ -118,7 +118,7 @@ async def test_ollama_calls_with_equal_index_are_two_calls(
         ("call_0", "weather", '{"n": 0}'),
         ("call_1", "time", '{"n": 1}'),
     ]
-    assert [tool["function"]["name"] for tool in fake.seen[0]["tools"]] == ["weather", "time"]
+    assert [tool["function"]["name"] for tool in fake.requests[0]["tools"]] == ["weather", "time"]
 
 
 async def test_image_of_an_anthropic_message_is_inline_for_ollama(talking: tuple[Gateway, Ollama]) -> None:
@@ -129,4 +129,4 @@ async def test_image_of_an_anthropic_message_is_inline_for_ollama(talking: tuple
         model="ollama/qwen3:4b", max_tokens=64, messages=[{"role": "user", "content": [image]}]
     )
     assert answer.usage.output_tokens == 7
-    assert fake.seen[0]["messages"][0]["content"][0]["image_url"]["url"] == PIXEL
+    assert fake.requests[0]["messages"][0]["content"][0]["image_url"]["url"] == PIXEL

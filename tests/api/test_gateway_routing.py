@@ -48,7 +48,7 @@ async def test_base_url_without_a_path_gets_the_version_of_the_api(tmp_path: Pat
         async with running_gateway(tmp_path, upstreams=rows, aliases={}) as gateway:
             for model in ("anth/small", "here/small"):
                 assert (await gateway.chat(model=model)).status_code == 200
-        assert [each.path for each in server.seen] == ["/v1/messages", "/v1/chat/completions"]
+        assert [each.path for each in server.requests] == ["/v1/messages", "/v1/chat/completions"]
 
 
 async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path)
                     "/api/service", json={**request, "model": "one/small"}, headers=gateway.headers
                 )
                 assert response.json()["output"] == "word word"
-                (observed_request,) = (each for each in server.seen if each.path.endswith("/completions"))
+                (observed_request,) = (each for each in server.requests if each.path.endswith("/completions"))
                 assert [key for key in observed_request.document if key.startswith("max_")] == [name]
 
 
@@ -77,7 +77,7 @@ async def test_invalid_request_is_not_retried_on_other_servers(tmp_path: Path) -
     async with running_gateway(tmp_path, retries=2) as gateway:
         gateway.acme.mode = "refuse"
         answer = await gateway.chat(model="both")
-        assert (answer.status_code, len(gateway.acme.seen), len(gateway.anth.seen)) == (400, 1, 0)
+        assert (answer.status_code, len(gateway.acme.requests), len(gateway.anth.requests)) == (400, 1, 0)
 
 
 async def test_server_that_keeps_failing_is_skipped(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ async def test_server_that_keeps_failing_is_skipped(tmp_path: Path) -> None:
         gateway.acme.mode = "fail"
         for _ in range(5):
             await gateway.chat(model="both")
-        assert len(gateway.acme.seen) == 5
+        assert len(gateway.acme.requests) == 5
         for _ in range(3):
             assert (await gateway.chat(model="both")).status_code == 200
-        assert len(gateway.acme.seen) == 5
+        assert len(gateway.acme.requests) == 5
 
 
 async def test_the_only_server_is_tried_once_while_it_fails(tmp_path: Path) -> None:
@@ -96,16 +96,16 @@ async def test_the_only_server_is_tried_once_while_it_fails(tmp_path: Path) -> N
         gateway.acme.mode = "fail"
         for _ in range(5):
             assert (await gateway.chat(max_tokens=9)).status_code == 502
-        assert len(gateway.acme.seen) == 5
+        assert len(gateway.acme.requests) == 5
         gateway.acme.mode = "wait"
-        gateway.acme.asked.clear()
+        gateway.acme.request_event.clear()
         trial = asyncio.create_task(gateway.chat(max_tokens=9))
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
         response = await gateway.chat(max_tokens=9)
         assert (response.status_code, 1 <= int(response.headers["retry-after"]) <= 5) == (502, True)
         gateway.acme.mode = "well"
         gateway.acme.go_on.set()
-        assert ((await trial).status_code, len(gateway.acme.seen)) == (200, 6)
+        assert ((await trial).status_code, len(gateway.acme.requests)) == (200, 6)
         assert (await gateway.chat(max_tokens=9)).status_code == 200
 
 
@@ -134,7 +134,7 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
             await gateway.chat(),
             await gateway.chat(text="say 4 words"),
         )
-        assert (first.content, len(gateway.acme.seen)) == (second.content, 2)
+        assert (first.content, len(gateway.acme.requests)) == (second.content, 2)
         assert (second.headers["x-sixfold-cache"], second.headers["x-sixfold-cost"]) == ("hit", "0.00")
         assert "x-sixfold-cache" not in other.headers
         stranger = await gateway.app.client.post(
@@ -156,7 +156,7 @@ async def test_other_question_to_chat_service_misses_the_cache(tmp_path: Path) -
             messages.append((answer["output"], answer["cost"]))
         assert [text for text, _ in messages] == ["word word word", "word word word word", "word word word"]
         assert messages[1][1] != "0.00"
-        assert (messages[2][1], len(gateway.acme.seen)) == ("0.00", 2)
+        assert (messages[2][1], len(gateway.acme.requests)) == ("0.00", 2)
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"])
@@ -178,7 +178,7 @@ async def test_fields_that_select_other_models_are_not_forwarded(tmp_path: Path,
             body = {"model": "one/small", "messages": messages, "input": "hi", "max_tokens": 5, **chosen}
             answer = await gateway.app.client.post(path, json=body, headers=key)
             assert answer.status_code == 200, answer.text
-            (document,) = (each.document for each in server.seen if each.document)
+            (document,) = (each.document for each in server.requests if each.document)
             assert (document["model"], document.keys() & chosen.keys()) == ("small", set())
             response = await gateway.app.client.post(path, json={**body, "model": "small"}, headers=key)
             assert response.status_code == 403

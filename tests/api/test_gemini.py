@@ -42,8 +42,8 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
             "word word",
             "length",
         )
-        assert fake.seen[-1][1]["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
-        assert fake.seen[-1][1]["generationConfig"] == {"maxOutputTokens": 2, "stopSequences": ["x"]}
+        assert fake.requests[-1][1]["systemInstruction"] == {"parts": [{"text": "Be brief"}]}
+        assert fake.requests[-1][1]["generationConfig"] == {"maxOutputTokens": 2, "stopSequences": ["x"]}
         stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
         texts = [each.choices[0].delta.content or "" async for each in stream if each.choices]
         assert "".join(texts) == "word word word"
@@ -80,7 +80,7 @@ async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, 
         answered = await ask([*text, turn, {"role": "user", "content": [result]}])
         texts = [block.text for block in answered.content if block.type == "text"]
         assert texts == ["The tool weather said rain"]
-        (part,) = fake.seen[-1][1]["contents"][1]["parts"]
+        (part,) = fake.requests[-1][1]["contents"][1]["parts"]
         assert part["thoughtSignature"] == fakes.SIGNATURE
 
 
@@ -162,7 +162,7 @@ async def test_a_service_account_gets_one_token_for_many_calls(tmp_path: Path) -
             for _ in range(3):
                 assert (await gateway.chat("say 3 words", "vertex/gemini-3.5-flash")).status_code == 200
             assert fake.tokens == 1
-            assert [model for model, _ in fake.seen] == ["gemini-3.5-flash"] * 3
+            assert [model for model, _ in fake.requests] == ["gemini-3.5-flash"] * 3
 
 
 @pytest.mark.parametrize(

@@ -141,13 +141,13 @@ async def test_masks_apply_in_every_protocol(
 ) -> None:
     await guard(gateway.app, **ALL)
     for model in ("own/small",) if dialect == "completions" else ("own/small", "anth/small"):
-        server.seen.clear()
+        server.requests.clear()
         answer = await call(gateway, dialect, model, stream=stream)
         assert answer.status_code == 200, answer.text
         assert text_of(dialect, answer, stream=stream) == REPLY_MASKED
         assert "bob@" not in answer.text
         assert "4111" not in answer.text
-        sent = json.dumps(server.seen)
+        sent = json.dumps(server.requests)
         assert (MASKED in sent, SECRET in sent, "ann@" in sent) == (True, False, False)
     assert {each["status"] for each in await gateway.settled()} == {"succeeded"}
 
@@ -169,7 +169,7 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
 
     async def sent(key: str) -> str:
         await app.client.post(path, json=body, headers=bearer(key))
-        return server.seen[-1]["messages"][0]["content"]
+        return server.requests[-1]["messages"][0]["content"]
 
     assert await sent(second.api_key) == PROMPT
     await guard(app, mask=["emails"])
@@ -201,10 +201,10 @@ async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, s
     for _ in range(2):
         answer = await app.client.post("/api/service", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
-        assert server.seen[-1]["messages"][-1]["content"] == MASKED
+        assert server.requests[-1]["messages"][-1]["content"] == MASKED
         # As if the server had died before it stored the response.
         await app.database.write(idempotency.forget(scope))
-    assert len(server.seen) == 2
+    assert len(server.requests) == 2
 
 
 async def test_guardrails_need_account_rights_and_an_own_key(gateway: Gateway) -> None:
@@ -261,7 +261,7 @@ async def test_a_hook_changes_requests_and_responses(
         answer = await call(gateway, dialect, stream=stream)
         assert text_of(dialect, answer, stream=stream) == REPLY.upper()
         assert REPLY not in answer.text
-        assert PROMPT.upper() in json.dumps(server.seen)
+        assert PROMPT.upper() in json.dumps(server.requests)
         kinds = [json.loads(body)["type"] for _, body in requests]
         assert kinds == ["guardrail.request", "guardrail.response"]
         secret = await gateway.app.server.webhook_secrets.of(gateway.app.account.id)
@@ -279,7 +279,7 @@ async def test_a_blocked_request_costs_nothing(gateway: Gateway, server: SayingS
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert (error if dialect == "ollama" else error["message"]) == sentence
-    assert not server.seen
+    assert not server.requests
     logged = (await gateway.calls())[0]
     assert (logged["status"], logged["cost_usd"]) == ("failed", "0.00")
     assert await gateway.app.balance() == ("5.00", "0.00")
@@ -311,7 +311,7 @@ async def test_repeating_a_blocked_response_is_charged(
             blocked = await any_gateway.app.client.post(path, json=body, headers=headers)
             assert blocked.status_code in (400, 503)
             assert (blocked.headers.get("x-should-retry") == "false") is (blocked.status_code == 503)
-            assert len(server.seen) == len(requests) == count
+            assert len(server.requests) == len(requests) == count
             assert await any_gateway.app.balance() == (f"{5 - 0.006 * count:.3f}", "0.00")
     assert await any_gateway.app.faults() == ()
 
@@ -352,7 +352,7 @@ async def test_a_hook_that_fails_blocks_or_allows(
         blocked = await call(gateway)
         assert blocked.status_code == 503
         assert blocked.json()["error"]["code"] == "guardrail_unavailable"
-        assert not server.seen
+        assert not server.requests
         await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
         gateway.app.server.gateway_runtime.gateway.health.forget("own")
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
@@ -368,16 +368,16 @@ async def test_the_operators_default_applies_without_another(either: Path, serve
         either, upstreams=rows, prices={"own/small": PRICE}, guardrail=default
     ) as gateway:
         await call(gateway)
-        assert server.seen[-1]["messages"][0]["content"] == PROMPT.replace("ann@example.com", "[EMAIL]")
+        assert server.requests[-1]["messages"][0]["content"] == PROMPT.replace("ann@example.com", "[EMAIL]")
         service = {"service": "chat", "prompt": PROMPT, "model": "own/small"}
         answer = await gateway.app.client.post("/api/service", json=service, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
-        assert "ann@" not in json.dumps(server.seen)
+        assert "ann@" not in json.dumps(server.requests)
         await guard(gateway.app, mask=[])
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
         path, body = request_of("chat", "own/small", PROMPT, stream=False)
         await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
-        assert server.seen[-1]["messages"][0]["content"] == PROMPT
+        assert server.requests[-1]["messages"][0]["content"] == PROMPT
 
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
@@ -391,13 +391,13 @@ async def test_token_counting_is_masked_and_checked_by_guardrails(
         body = {"model": "anth/small", "messages": [{"role": "user", "content": PROMPT}]}
     answer = await client.post(path, json=body, headers=headers)
     assert answer.json()["input_tokens"] == 7, answer.text
-    assert MASKED in json.dumps(server.seen)
+    assert MASKED in json.dumps(server.requests)
     async with hook(lambda _document: {"action": "block"}) as (url, _):
         await guard(gateway.app, hook={"url": url})
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
         response = await client.post(path, json=body, headers=bearer(second.api_key))
     assert response.status_code == 400
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
 
 
 async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, server: SayingServer) -> None:
@@ -414,7 +414,7 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
     chat = ChatRequest((ChatMessage("user", (TextPart(PROMPT),)),))
     caller = app.server.gateway_runtime.gateway
     await caller.complete_chat(result.principal, ids.new("req"), chat, "own/small")
-    assert server.seen[-1]["messages"][0]["content"] == MASKED
+    assert server.requests[-1]["messages"][0]["content"] == MASKED
 
 
 async def test_a_text_too_long_for_the_hook_is_blocked(
@@ -427,7 +427,7 @@ async def test_a_text_too_long_for_the_hook_is_blocked(
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "guardrail_blocked"
     assert not requests
-    assert not server.seen
+    assert not server.requests
 
 
 async def test_guardrails_are_erased_with_the_account(any_gateway: Gateway) -> None:

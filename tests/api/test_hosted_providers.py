@@ -65,7 +65,7 @@ async def test_the_official_client_works_with_every_provider(tmp_path: Path, nam
             model=model, messages=[{"role": "user", "content": [part]}]
         )
         assert response.choices[0].message.content == "I see a picture"
-        assert {each.headers.get(fake.profile.header) for each in fake.seen} == {
+        assert {each.headers.get(fake.profile.header) for each in fake.requests} == {
             f"{fake.profile.scheme}{KEY}"
         }
 
@@ -188,7 +188,7 @@ async def test_azure_endpoint_setting_adds_a_server_without_models(tmp_path: Pat
             tmp_path / "row", settings, upstreams={"eu": row}, aliases={}, prices={"eu/m": PRICE}
         ) as gateway:
             assert (await gateway.chat(model="eu/m")).status_code == 200
-            paths = [each.path for each in fake.seen]
+            paths = [each.path for each in fake.requests]
             assert paths == ["/openai/v1/chat/completions", "/v1/chat/completions"]
 
 
@@ -220,7 +220,7 @@ async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, pa
         answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
         assert answer.status_code == 400
         assert "mistral/codestral-2508 does not accept images" in answer.text
-        assert not fake.seen
+        assert not fake.requests
         quoted = 'What is {"type": "image_url"}?'
         assert (await gateway.chat(quoted, "mistral/codestral-2508")).status_code == 200
         assert (await gateway.chat("say 1 words", "mistral/mistral-large-2512")).status_code == 200

@@ -293,7 +293,7 @@ async def test_chat_stream_has_output_and_done_events(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         inputs = {"prompt": "say 3 words", "max_new_tokens": 9}
         assert await streamed(gateway.app, inputs) == [("output", "word word word"), ("done", "{}")]
-        assert gateway.acme.seen[-1].document["max_tokens"] == 9
+        assert gateway.acme.requests[-1].document["max_tokens"] == 9
         (result,) = (await client(gateway.app).predictions.async_list()).results
         assert result.output == ["word word word"]
         gateway.acme.mode = "refuse"

@@ -84,7 +84,7 @@ async def test_imported_space_is_a_template_with_typed_inputs(tmp_path: Path, ve
 async def test_space_receives_and_returns_files(tmp_path: Path, version: str) -> None:
     async with app_with_space(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
-        sent = fault_server.picture(32, 24)
+        sent = fault_server.image(32, 24)
         uri = image_files.data_uri(sent)
         inputs = {"prompt": "a fox", "width": 100, "image": uri, "style": "bold"}
         body = (await post(app, RUN, {"model": f"acme-paint{version}", "input": inputs})).json()
@@ -151,7 +151,7 @@ async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> N
         async with asyncio.timeout(60):
             await space.began.wait()
             await app.client.delete(queued.json()["urls"]["get"], headers=app.bearer)
-            await space.left.wait()
+            await space.disconnect_event.wait()
 
 
 async def test_hf_token_is_sent_to_the_configured_endpoint(tmp_path: Path) -> None:

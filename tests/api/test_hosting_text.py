@@ -31,7 +31,7 @@ async def test_text_of_the_model_server_is_charged_by_time(tmp_path: Path) -> No
             "gpu-32gb",
         )
         assert 0 < float(document["cost"]) < 0.01
-        request = there.acme.seen[-1].document
+        request = there.acme.requests[-1].document
         assert (request["max_tokens"], request["top_p"]) == (1024, 0.8)
         (call,) = await there.settled()
         assert call["cost_usd"] == "0.00", call
@@ -50,7 +50,7 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
         document = (await there.app.client.post(RUN, json=body, headers=there.headers)).json()
         assert (document["status"], document["output"]) == ("succeeded", "I see a picture"), document
-        request = there.acme.seen[-1].document
+        request = there.acme.requests[-1].document
         assert (request["max_tokens"], request["temperature"], request["top_p"]) == (7, 0.2, 0.5)
         system, user = request["messages"]
         assert system == {"role": "system", "content": "be short"}

@@ -21,8 +21,8 @@ MIB = 2**20
 # More values than the route accepts, or than any route accepts.
 DENSE = b'{"text":"' + b"x" * 8 * MIB + b'","a":[' + b"{}," * 100_000 + b"{}]"
 DENSEST = b'{"a":[' + b"{}," * (31 * MIB // 3) + b"{}]"
-LIMIT = "The JSON document may have at most 50,000 arrays and objects"
-MOST = "The JSON document may have at most 150,000 arrays and objects"
+ROUTE_LIMIT = "The JSON document may have at most 50,000 arrays and objects"
+SERVER_LIMIT = "The JSON document may have at most 150,000 arrays and objects"
 PUBLISH = "/api/create-post"
 PLACES = [
     b'{"api_key":%s,"text":"hello","media_bytes":"%s"}',
@@ -119,13 +119,13 @@ async def test_body_with_too_many_values_is_not_searched_for_a_key(app: AppFixtu
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (answer.status_code, answer.json()) == (400, {"error": MOST, "status": 400})
+    assert (answer.status_code, answer.json()) == (400, {"error": SERVER_LIMIT, "status": 400})
     assert peak < 3 * len(raw)
 
 
 async def test_large_body_with_too_many_values_names_the_limit(app: AppFixture) -> None:
     answer = await app.client.post(PUBLISH, content=DENSE + b"}", headers=app.bearer)
-    assert (answer.status_code, answer.json()) == (400, {"error": LIMIT, "status": 400})
+    assert (answer.status_code, answer.json()) == (400, {"error": ROUTE_LIMIT, "status": 400})
 
 
 async def test_urlencoded_form_with_too_many_escapes_names_the_limit(app: AppFixture) -> None:
@@ -192,7 +192,7 @@ async def test_too_many_values_error_has_the_format_of_the_api(
     for name in shape:
         body = body[name]
     assert answer.status_code in (400, 422)
-    assert body == LIMIT
+    assert body == ROUTE_LIMIT
 
 
 async def test_workflow_of_five_thousand_nodes_is_decoded(app: AppFixture) -> None:

@@ -71,7 +71,7 @@ async def test_server_killed_in_the_lab_resumes_its_work(tmp_path: Path) -> None
         status = (await server.call("POST", "/api/ra1", order)).json["status_url"]
         with pytest.raises((ConnectionError, http.client.HTTPException)):
             await server.call("POST", "/lab/server/kill", b"csrf=" + token, Content_Type=FORM, Cookie=cookie)
-        assert await server.gone() == -signal.SIGKILL
+        assert await server.wait_for_exit() == -signal.SIGKILL
         server.environ["SIXFOLD_FAILPOINTS"] = ""
         await server.restart()
         async with asyncio.timeout(60):

@@ -80,7 +80,7 @@ async def test_no_host_is_probed_when_probing_is_off(tmp_path: Path, monkeypatch
     async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
-            assert ollama.asked == []
+            assert ollama.paths == []
             assert [each for each in app.server.gateway_runtime.statuses() if each.discovered] == []
 
 
@@ -120,7 +120,7 @@ async def test_every_probe_request_has_the_hop_header(
     async with listening(Ollama(USUAL)) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path):
-            assert {"/api/version", "/api/tags", "/api/show", "/api/ps"} <= set(ollama.asked)
+            assert {"/api/version", "/api/tags", "/api/show", "/api/ps"} <= set(ollama.paths)
             assert {headers.get("x-sixfold-hop") for headers in ollama.headers} == {"1"}
 
 

@@ -150,7 +150,7 @@ async def test_ollama_with_unreadable_models_describes_the_others(
             await app.server.gateway_runtime.refresh()
             stated = {model.name for model in status(app, "ollama").listing if model.stated}
             assert stated == {"eyes:latest"}
-            assert sorted(ollama.shown) == sorted([*broken, "eyes:latest"])  # each once, for now
+            assert sorted(ollama.show_requests) == sorted([*broken, "eyes:latest"])  # each once, for now
 
 
 @pytest.mark.parametrize("in_tags", [False, True])
@@ -338,15 +338,15 @@ async def test_ollama_models_are_queried_once_and_few_per_probe(
     async with listening(Ollama(models, "seer")) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            assert len(ollama.shown) == 16
-            assert "seer" in ollama.shown  # loaded models are queried first
+            assert len(ollama.show_requests) == 16
+            assert "seer" in ollama.show_requests  # loaded models are queried first
             for most in (32, 41, 41):
                 await app.server.gateway_runtime.refresh()
-                assert len(ollama.shown) == most
-            assert len(set(ollama.shown)) == 41
+                assert len(ollama.show_requests) == most
+            assert len(set(ollama.show_requests)) == 41
             ollama.models["model-7"] = EMBEDDING  # pulled again: another digest
             await app.server.gateway_runtime.refresh()
-            assert ollama.shown[41:] == ["model-7"]
+            assert ollama.show_requests[41:] == ["model-7"]
 
 
 async def test_ollama_list_with_capabilities_needs_no_details(
@@ -377,7 +377,7 @@ async def test_invalid_model_lists_leave_a_usable_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]
 ) -> None:
     ollama = Ollama({"nomic-embed-text": EMBEDDING, "qwen3": COMPLETION})
-    ollama.answers = answers
+    ollama.responses = answers
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
@@ -389,7 +389,7 @@ async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ollama = Ollama({"qwen3": COMPLETION})
-    ollama.answers = {
+    ollama.responses = {
         "/api/tags": {"models": [{"name": f"m{n}", "capabilities": ["completion"]} for n in range(5000)]}
     }
     async with listening(ollama):
@@ -398,7 +398,7 @@ async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
             assert len(status(app, "ollama").models) == 1000
             huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
             assert len(huge) > 4 * 2**20
-            ollama.answers = {"/api/tags": huge}
+            ollama.responses = {"/api/tags": huge}
             await app.server.gateway_runtime.refresh()
             assert "other" not in status(app, "ollama").models
             assert len(status(app, "ollama").models) == 1000  # what was known before

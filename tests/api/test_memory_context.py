@@ -103,12 +103,12 @@ async def test_memory_header_adds_pages_and_response_reports_them(gateway: Gatew
     headers = {**gateway.headers, "X-Sixfold-Memory": "open; tokens=500"}
     answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
-    assert "Rotors are blue." in str(server.seen[-1].document)
-    assert "keel" not in str(server.seen[-1].document)
+    assert "Rotors are blue." in str(server.requests[-1].document)
+    assert "keel" not in str(server.requests[-1].document)
     assert answer.json()["sixfold_memory"]["pages"] == [{"slug": "notes/rotor", "title": "notes/rotor"}]
     assert 'pages=1; slugs="notes/rotor"' in answer.headers["x-sixfold-memory"]
     await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
-    assert "Rotors are blue." not in str(server.seen[-1].document)
+    assert "Rotors are blue." not in str(server.requests[-1].document)
 
 
 async def test_stream_begins_with_a_report_of_the_added_pages(gateway: Gateway) -> None:
@@ -149,4 +149,4 @@ async def test_instructions_of_a_wrong_type_are_refused(gateway: Gateway, path: 
     body |= {field: 5}
     headers = {**gateway.headers, "X-Sixfold-Memory": "*"}
     answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
-    assert (answer.status_code, gateway.acme.seen + gateway.anth.seen) == (400, [])
+    assert (answer.status_code, gateway.acme.requests + gateway.anth.requests) == (400, [])

@@ -71,7 +71,7 @@ async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gatewa
     gateway.anth.mode = "wait"
     result = await client.messages.batches.create(requests=[message(str(n)) for n in range(40)])
     async with asyncio.timeout(60):
-        await gateway.anth.asked.wait()
+        await gateway.anth.request_event.wait()
     with pytest.raises(anthropic.BadRequestError, match="cancel it first"):
         await client.messages.batches.delete(result.id)
     with pytest.raises(anthropic.AnthropicError, match="results_url"):

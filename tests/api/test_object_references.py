@@ -37,10 +37,10 @@ async def test_reference_to_an_own_item_is_passed_on(servers: tuple[Gateway, Gat
     result = await client.responses.create(model=MODEL, input="Hello")
     items: Any = [{"type": "item_reference", "id": result.output[0].id}, AND]
     await client.responses.create(model=MODEL, input=items)
-    assert first.acme.seen[-1].document["input"] == items
+    assert first.acme.requests[-1].document["input"] == items
     bare: Any = [{"id": result.output[0].id}, AND]
     await client.responses.create(model=MODEL, input=bare)
-    assert first.acme.seen[-1].document["input"] == bare
+    assert first.acme.requests[-1].document["input"] == bare
 
 
 async def test_items_in_place_of_many_references_have_a_limit(tmp_path: Path) -> None:
@@ -50,13 +50,13 @@ async def test_items_in_place_of_many_references_have_a_limit(tmp_path: Path) ->
     ) as gateway:
         first = await gateway.openai().responses.create(model="acme/small", input="say 4000 words")
         reference = {"type": "item_reference", "id": first.output[0].id}
-        request_count = len(gateway.acme.seen)
+        request_count = len(gateway.acme.requests)
         for count, status in ((2, 200), (200, 400)):
             body = {"model": "acme/small", "input": [reference] * count, "max_output_tokens": 9}
             answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
             assert answer.status_code == status
         assert "This conversation is too long" in answer.json()["error"]["message"]
-        assert len(gateway.acme.seen) == request_count + 1
+        assert len(gateway.acme.requests) == request_count + 1
 
 
 @pytest.mark.parametrize(
@@ -76,23 +76,23 @@ async def test_reference_to_a_foreign_item_is_refused(
 ) -> None:
     first, gateway = servers
     await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="a zeppelin")
-    request_count = len(first.acme.seen)
+    request_count = len(first.acme.requests)
     body = b'{"model": "native/small", "input": [' + reference + b', {"role": "user", "content": "And?"}]}'
     headers = {**gateway.headers, "Content-Type": "application/json"}
     answer = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Item with id 'msg_1' not found.")
-    assert len(first.acme.seen) == request_count
+    assert len(first.acme.requests) == request_count
 
 
 async def test_foreign_and_unknown_responses_are_not_continued(servers: tuple[Gateway, Gateway]) -> None:
     first, gateway = servers
     theirs = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="a zeppelin")
     remaining = await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="x", store=False)
-    request_count = len(first.acme.seen)
+    request_count = len(first.acme.requests)
     for previous in (theirs.id, remaining.id, "resp_elsewhere"):
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             await gateway.openai().responses.create(model=MODEL, input="And?", previous_response_id=previous)
-    assert len(first.acme.seen) == request_count
+    assert len(first.acme.requests) == request_count
 
 
 async def test_deleted_response_is_not_continued_by_anyone(servers: tuple[Gateway, Gateway]) -> None:
@@ -128,13 +128,13 @@ async def test_foreign_object_is_refused_and_the_operators_is_passed(
     first, gateway = servers
     body = {"model": MODEL, "input": "Hello", field: value}
     answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
-    assert (answer.status_code, len(first.acme.seen)) == (400 if field == "prompt" else 404, 0)
+    assert (answer.status_code, len(first.acme.requests)) == (400 if field == "prompt" else 404, 0)
     assert answer.json()["error"]["param"] == ("input[0]" if field == "input" else field)
     key = await gateway.app.operator_key()
     headers = {"Authorization": f"Bearer {key}"}
     answer = await gateway.app.client.post("/v1/responses", json=body, headers=headers)
     assert answer.status_code == 200
-    assert first.acme.seen[-1].document[field] == value
+    assert first.acme.requests[-1].document[field] == value
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_unknown_file_and_vector_store_ids_are_not_forwarded(
         answer = await gateway.app.client.post(
             "/v1/responses", json={"model": MODEL, **fields}, headers=headers
         )
-        assert (answer.status_code, len(first.acme.seen)) == (404, 0)
+        assert (answer.status_code, len(first.acme.requests)) == (404, 0)
         assert "-theirs" in answer.json()["error"]["message"]
 
 
@@ -172,7 +172,7 @@ async def test_container_belongs_to_the_account_that_created_it(
     tools: Any = [{"type": "code_interpreter", "container": "cntr_1"}]
     limit: Any = {"max_output_tokens": 100}
     await gateway.openai().responses.create(model=MODEL, input="And?", tools=tools, **limit)
-    assert first.acme.seen[-1].document["tools"] == tools
+    assert first.acme.requests[-1].document["tools"] == tools
     with pytest.raises(openai.NotFoundError, match="cntr_1"):
         await gateway.openai(gateway.app.other).responses.create(model=MODEL, input="And?", tools=tools)
 
@@ -190,7 +190,7 @@ async def test_full_item_with_a_foreign_id_gets_its_own(servers: tuple[Gateway, 
     sent = []
     for _ in range(2):
         await gateway.openai().responses.create(model=MODEL, input=items, store=False)
-        sent.append(first.acme.seen[-1].document["input"])
+        sent.append(first.acme.requests[-1].document["input"])
     assert sent[0] == sent[1], "the same request is the same at the model server, so that its cache serves it"
     message, reasoning, question = sent[0]
     assert message == {**text, "id": message["id"]}
@@ -209,7 +209,7 @@ async def test_approval_refers_to_its_request_after_both_are_renamed(
         {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
     ]
     await gateway.openai().responses.create(model=MODEL, input=items)
-    request, response = first.acme.seen[-1].document["input"]
+    request, response = first.acme.requests[-1].document["input"]
     assert request["id"] == response["approval_request_id"] != "mcpr_1"
     assert request["arguments"] == ""
 
@@ -221,13 +221,13 @@ async def test_schema_of_a_tool_may_name_such_fields(servers: tuple[Gateway, Gat
     await gateway.openai().responses.create(
         model=MODEL, input='{"file_id": "file-1"}', tools=tools, metadata={"file_id": "file-1"}
     )
-    assert first.acme.seen[-1].document["tools"] == tools
+    assert first.acme.requests[-1].document["tools"] == tools
 
 
 async def test_store_false_is_forwarded_to_the_server(tmp_path: Path) -> None:
     async with native(tmp_path, store_responses=False) as (first, gateway):
         result = await gateway.openai().responses.create(model=MODEL, input="Hello")
-        assert first.acme.seen[-1].document["store"] is False
+        assert first.acme.requests[-1].document["store"] is False
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             await gateway.openai().responses.create(model=MODEL, input="x", previous_response_id=result.id)
 
@@ -238,7 +238,7 @@ async def test_reference_goes_to_another_server_as_its_item(servers: tuple[Gatew
     result = await client.responses.create(model=MODEL, input="Hello")
     items: Any = [{"type": "item_reference", "id": result.output[0].id}, AND]
     await client.responses.create(model="plain/small", input=items)
-    sent = first.anth.seen[-1].document["messages"]
+    sent = first.anth.requests[-1].document["messages"]
     assert [message["content"] for message in sent] == ["I am native", "And?"]
 
 
@@ -268,7 +268,7 @@ async def test_input_tokens_are_counted_by_the_server_or_estimated(servers: tupl
         model=MODEL, input=[AND, AND], extra_body={"store": True}
     )
     assert (counted.object, counted.input_tokens) == ("response.input_tokens", 14)
-    assert first.acme.seen[-1].document == {"model": "small", "input": [AND, AND]}
+    assert first.acme.requests[-1].document == {"model": "small", "input": [AND, AND]}
     talk = await client.conversations.create(items=[AND, AND, AND])
     counted = await client.responses.input_tokens.count(model=MODEL, conversation=talk.id)
     assert counted.input_tokens == 21
@@ -294,7 +294,7 @@ async def test_deeply_nested_item_is_a_bad_request(servers: tuple[Gateway, Gatew
     body = b'{"model": "native/small", "input": [' + deep + b"]}"
     headers = {**gateway.headers, "Content-Type": "application/json"}
     answer = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
-    assert (answer.status_code, first.acme.seen) == (400, [])
+    assert (answer.status_code, first.acme.requests) == (400, [])
 
 
 async def test_too_many_references_are_refused(servers: tuple[Gateway, Gateway]) -> None:
@@ -302,4 +302,4 @@ async def test_too_many_references_are_refused(servers: tuple[Gateway, Gateway])
     items: Any = [{"type": "item_reference", "id": f"msg_{number}"} for number in range(5001)]
     with pytest.raises(openai.BadRequestError, match="at most 5000"):
         await gateway.openai().responses.create(model=MODEL, input=items)
-    assert first.acme.seen == []
+    assert first.acme.requests == []

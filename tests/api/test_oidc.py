@@ -22,11 +22,11 @@ from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.test_pages import signed_in
 from tests.fakes.oidc import CLIENT, SECRET, OpenId, provider
 
-Both = tuple[AppFixture, OpenId]
+AppAndProvider = tuple[AppFixture, OpenId]
 
 
 @pytest.fixture
-async def app_and_provider(tmp_path: Path) -> AsyncIterator[Both]:
+async def app_and_provider(tmp_path: Path) -> AsyncIterator[AppAndProvider]:
     async with provider() as result, app_with_provider(tmp_path, result) as app:
         yield app, result
 
@@ -49,7 +49,7 @@ async def sign_in(app: AppFixture, provider: OpenId) -> httpx.Response:
     return await visitor.get(provider.grant(await login_redirect(visitor)))
 
 
-async def test_verified_email_signs_in_and_returns_to_the_page(app_and_provider: Both) -> None:
+async def test_verified_email_signs_in_and_returns_to_the_page(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     assert "Sign in with Example" in (await app.visitor().get("/signin?next=/gallery")).text
     visitor = app.visitor()
@@ -66,7 +66,7 @@ async def test_verified_email_signs_in_and_returns_to_the_page(app_and_provider:
     ).status_code == 303  # who one is there is linked now, whatever the address
 
 
-async def test_unverified_email_signs_in_to_no_account(app_and_provider: Both) -> None:
+async def test_unverified_email_signs_in_to_no_account(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     for claims in (
         {"email_verified": False},
@@ -81,7 +81,7 @@ async def test_unverified_email_signs_in_to_no_account(app_and_provider: Both) -
     assert await app.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
-async def test_email_may_come_from_userinfo_of_the_same_subject(app_and_provider: Both) -> None:
+async def test_email_may_come_from_userinfo_of_the_same_subject(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.lies = {"email": None, "email_verified": None}
     result.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
@@ -107,7 +107,7 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(app_and_provider
     ],
 )
 async def test_token_with_invalid_claims_does_not_sign_in(
-    app_and_provider: Both, lie: dict[str, Any]
+    app_and_provider: AppAndProvider, lie: dict[str, Any]
 ) -> None:
     app, result = app_and_provider
     now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
@@ -115,7 +115,7 @@ async def test_token_with_invalid_claims_does_not_sign_in(
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_token_with_an_invalid_signature_does_not_sign_in(app_and_provider: Both) -> None:
+async def test_token_with_an_invalid_signature_does_not_sign_in(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.signing_key = ec.generate_private_key(ec.SECP256R1())
     assert (await sign_in(app, result)).status_code == 401
@@ -131,7 +131,7 @@ async def test_token_with_an_invalid_signature_does_not_sign_in(app_and_provider
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_provider: Both) -> None:
+async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     visitor, stranger = app.visitor(), app.visitor()
     there = result.grant(await login_redirect(visitor))
@@ -147,7 +147,7 @@ async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_prov
     assert (await visitor.get(f"{result.grant(url)}&iss=https://evil.example")).status_code == 401
 
 
-async def test_user_links_and_unlinks_an_identity(app_and_provider: Both) -> None:
+async def test_user_links_and_unlinks_an_identity(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
     form = {"csrf": await signed_in(app)}
@@ -165,7 +165,7 @@ async def test_user_links_and_unlinks_an_identity(app_and_provider: Both) -> Non
     assert (await sign_in(app, result)).status_code == 403
 
 
-async def test_unlinking_an_identity_ends_its_sessions(app_and_provider: Both) -> None:
+async def test_unlinking_an_identity_ends_its_sessions(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     by_identity = app.visitor()
     assert (await by_identity.get(result.grant(await login_redirect(by_identity)))).status_code == 303
@@ -177,7 +177,7 @@ async def test_unlinking_an_identity_ends_its_sessions(app_and_provider: Both) -
     assert (await app.client.get("/account")).status_code == 200
 
 
-async def test_linked_identity_and_foreign_link_request_are_refused(app_and_provider: Both) -> None:
+async def test_linked_identity_and_foreign_link_request_are_refused(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
     assert (await sign_in(app, result)).status_code == 303
@@ -198,7 +198,7 @@ async def test_unknown_user_gets_an_account_when_signup_is_allowed(tmp_path: Pat
         assert (account.posted, account.kind) == (0, "customer")
 
 
-async def test_provider_with_wrong_metadata_is_refused(app_and_provider: Both) -> None:
+async def test_provider_with_wrong_metadata_is_refused(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     for metadata in (
         {"issuer": "https://evil.example"},
@@ -222,7 +222,7 @@ async def test_oidc_login_is_404_without_a_provider(app: AppFixture) -> None:
             settings.load({}, **wrong)
 
 
-async def test_login_session_has_the_auth_time_of_the_provider(app_and_provider: Both) -> None:
+async def test_login_session_has_the_auth_time_of_the_provider(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     visitor = app.visitor()
     url = await login_redirect(visitor)
@@ -236,7 +236,7 @@ async def test_login_session_has_the_auth_time_of_the_provider(app_and_provider:
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_signing_in_again_asks_for_the_password_again(app_and_provider: Both) -> None:
+async def test_signing_in_again_asks_for_the_password_again(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     assert "again=1" in (await app.visitor().get("/signin?again=1")).text
     result.metadata["claims_supported"] = ["sub", "auth_time"]
@@ -250,7 +250,7 @@ async def test_signing_in_again_asks_for_the_password_again(app_and_provider: Bo
         assert (await visitor.get(result.grant(url))).status_code == status, seconds_ago
 
 
-async def test_sign_ins_share_a_discovery_in_progress(app_and_provider: Both) -> None:
+async def test_sign_ins_share_a_discovery_in_progress(app_and_provider: AppAndProvider) -> None:
     app, provider = app_and_provider
     provider.metadata = {"issuer": "https://other.example"}
     provider.discoveries = 0

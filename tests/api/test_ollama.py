@@ -102,7 +102,7 @@ async def test_an_image_and_a_format_reach_the_model(gateway: Gateway) -> None:
     assert answer.message.content == "I see a picture"
     formed = await client(gateway).chat("acme/small", TURN, format=SCHEMA)
     assert json.loads(formed.message.content or "") == {"city": "Oslo"}
-    assert gateway.acme.seen[-1].document["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert gateway.acme.requests[-1].document["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
 async def test_options_become_the_fields_of_the_server(gateway: Gateway) -> None:
@@ -110,7 +110,7 @@ async def test_options_become_the_fields_of_the_server(gateway: Gateway) -> None
     options |= {"presence_penalty": 0.25, "frequency_penalty": 0.75}
     answer = await client(gateway).chat("acme/small", TURN, options=options, keep_alive=-1)
     assert (answer.message.content, answer.done_reason) == ("word word", "length")
-    sent = gateway.acme.seen[-1].document
+    sent = gateway.acme.requests[-1].document
     assert (sent["max_tokens"], sent["seed"], sent["stop"]) == (2, 7, ["x"])
     assert (sent["presence_penalty"], sent["frequency_penalty"]) == (0.25, 0.75)
     assert "num_ctx" not in json.dumps(sent)
@@ -120,7 +120,7 @@ async def test_a_prompt_is_completed(gateway: Gateway) -> None:
     official = client(gateway)
     full_response = await official.generate("both", "say 2 words", system="Be brief")
     assert (full_response.response, full_response.eval_count) == ("word word", 2)
-    assert gateway.acme.seen[-1].document["messages"][0] == {"role": "system", "content": "Be brief"}
+    assert gateway.acme.requests[-1].document["messages"][0] == {"role": "system", "content": "Be brief"}
     parts = [part async for part in await official.generate("both:latest", "say 2 words", stream=True)]
     assert "".join(part.response or "" for part in parts) == "word word"
     assert parts[-1].done_reason == "stop"
@@ -129,7 +129,7 @@ async def test_a_prompt_is_completed(gateway: Gateway) -> None:
 async def test_raw_prompts_and_gaps_are_text_completions(gateway: Gateway) -> None:
     official = client(gateway)
     full_response = await official.generate("acme/small", "say 3 words", raw=True, options={"num_predict": 2})
-    sent = gateway.acme.seen[-1]
+    sent = gateway.acme.requests[-1]
     assert (sent.path, sent.document["prompt"], sent.document["max_tokens"]) == (
         "/v1/completions",
         "say 3 words",
@@ -139,7 +139,7 @@ async def test_raw_prompts_and_gaps_are_text_completions(gateway: Gateway) -> No
     assert full_response.response
     gap = await official.generate("acme/small", "def f():", suffix="return 1", stream=True)
     parts = [part async for part in gap]
-    assert gateway.acme.seen[-1].document["suffix"] == "return 1"
+    assert gateway.acme.requests[-1].document["suffix"] == "return 1"
     assert [part.done for part in parts] == [False, True]
     assert parts[-1].eval_count
     calls = await gateway.settled(2)
@@ -210,7 +210,7 @@ async def test_invalid_input_is_400_and_sends_no_request(gateway: Gateway, path:
     answer = await gateway.app.client.post(f"{BASE}/{path}", json=body, headers=gateway.headers)
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
     assert await gateway.pending() == 0
-    assert (gateway.acme.seen, gateway.anth.seen) == ([], [])
+    assert (gateway.acme.requests, gateway.anth.requests) == ([], [])
 
 
 async def test_models_cannot_be_changed(gateway: Gateway) -> None:

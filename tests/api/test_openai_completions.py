@@ -40,7 +40,7 @@ async def test_completion_is_forwarded_unchanged_and_charged(gateway: Gateway) -
     )
     assert answer.object == "text_completion"
     assert answer.choices[0].text == "word word word word"
-    request = gateway.acme.seen[0]
+    request = gateway.acme.requests[0]
     assert (request.path, request.document["model"]) == ("/v1/completions", "small")
     assert {name: request.document[name] for name in ("suffix", "echo", "logprobs")} == {
         "suffix": "}",
@@ -112,7 +112,7 @@ async def test_invalid_request_is_400_and_names_its_field(gateway: Gateway, wron
     answer = await gateway.app.client.post("/v1/completions", json=body, headers=gateway.headers)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
-    assert not gateway.acme.seen
+    assert not gateway.acme.requests
 
 
 async def test_server_without_completions_is_refused(gateway: Gateway) -> None:
@@ -120,7 +120,7 @@ async def test_server_without_completions_is_refused(gateway: Gateway) -> None:
         await gateway.openai().completions.create(model="anth/small", prompt="x")
     assert excinfo.value.param == "model"
     assert "does not support completions" in cast("Any", excinfo.value.body)["message"]
-    assert not gateway.anth.seen
+    assert not gateway.anth.requests
 
 
 @pytest.mark.parametrize("field", [{"echo": True}, {"n": 2}, {"best_of": 3}])
@@ -128,7 +128,7 @@ async def test_field_that_the_server_ignores_is_refused(gateway: Gateway, field:
     with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().completions.create(model="ollama/small", prompt="x", **field)
     assert excinfo.value.param == next(iter(field))
-    assert not gateway.acme.seen
+    assert not gateway.acme.requests
     answer = await gateway.openai().completions.create(model="ollama/small", prompt="x", n=1, echo=False)
     assert answer.choices[0].text == "Hello there"
     assert (await gateway.last_call())["cost_usd"] == "0.00"
@@ -148,4 +148,4 @@ async def test_repeated_idempotency_key_is_charged_once(gateway: Gateway) -> Non
     body = {"model": "acme/small", "prompt": "say 4 words"}
     answers = [await gateway.app.client.post("/v1/completions", json=body, headers=headers) for _ in "ab"]
     assert answers[0].content == answers[1].content
-    assert len(gateway.acme.seen) == 1
+    assert len(gateway.acme.requests) == 1

@@ -45,7 +45,7 @@ def gateway(shared: Gateway) -> Gateway:
 async def test_moderation_without_a_model_uses_one_that_moderates(gateway: Gateway) -> None:
     answer = await gateway.openai().moderations.create(input=["a walk", "violence"])
     assert [result.flagged for result in answer.results] == [False, True]
-    assert gateway.acme.seen[0].document == {
+    assert gateway.acme.requests[0].document == {
         "input": ["a walk", "violence"],
         "model": "omni-moderation-latest",
     }
@@ -67,7 +67,7 @@ async def test_moderation_of_mistral_gets_its_flags(gateway: Gateway) -> None:
 async def test_invalid_moderation_input_is_400(gateway: Gateway, wrong: Any) -> None:
     answer = await gateway.app.client.post("/v1/moderations", json={"input": wrong}, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
-    assert not gateway.acme.seen
+    assert not gateway.acme.requests
 
 
 async def test_failed_moderation_is_free(gateway: Gateway) -> None:
@@ -95,7 +95,7 @@ async def test_translation_is_forwarded_and_charged(gateway: Gateway, shape: Any
         model="acme/hear", file=RECORDING, response_format=shape, prompt="in short"
     )
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
-    request = gateway.acme.seen[0]
+    request = gateway.acme.requests[0]
     assert (request.path, request.document["prompt"]) == ("/v1/audio/translations", "in short")
     call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("translations", "0.06" if shape == "text" else "0.03")

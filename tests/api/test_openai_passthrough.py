@@ -23,7 +23,7 @@ from tests.fakes.openai_media import PIECE, PIECES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
-IMAGE_BYTES = fault_server.picture(8, 8)
+IMAGE_BYTES = fault_server.image(8, 8)
 PRICES = {
     "acme/vec": {"input_per_million_usd": 100},
     "acme/pic": {f"{kind}_per_million_usd": 100 for kind in ("input", "image_input", "image_output")},
@@ -68,8 +68,8 @@ async def test_embeddings_are_charged_by_the_reported_tokens(gateway: Gateway) -
         model="acme/vec", input=["a", "b"], dimensions=3, encoding_format="float"
     )
     assert [row.embedding for row in answer.data] == [[0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
-    assert gateway.acme.seen[0].document["model"] == "vec"
-    assert gateway.acme.seen[0].headers["authorization"] == "Bearer sk-1"
+    assert gateway.acme.requests[0].document["model"] == "vec"
+    assert gateway.acme.requests[0].headers["authorization"] == "Bearer sk-1"
     call = await gateway.last_call()
     assert (call["face"], call["usage"]["input_tokens"], call["usage"]["counted_by"]) == (
         "embeddings",
@@ -89,7 +89,7 @@ async def test_hold_of_an_embedding_is_one_token_per_byte(gateway: Gateway) -> N
 async def test_token_arrays_become_text_only_for_local_servers(gateway: Gateway) -> None:
     for model, sent in (("near/vec-near", ["hello world"]), ("acme/vec", [[15339, 1917]])):
         await gateway.openai().embeddings.create(model=model, input=[[15339, 1917]], encoding_format="float")
-        assert gateway.acme.seen[-1].document["input"] == sent
+        assert gateway.acme.requests[-1].document["input"] == sent
 
 
 async def test_failed_server_is_free_and_alias_falls_back(gateway: Gateway) -> None:
@@ -129,7 +129,7 @@ async def test_unpriced_model_is_refused_and_own_names_are_kept(gateway: Gateway
     with pytest.raises(openai.APIStatusError) as unknown_error:
         await gateway.openai().embeddings.create(model="anth/small", input="a")
     assert unknown_error.value.status_code == 404
-    assert not gateway.acme.seen
+    assert not gateway.acme.requests
 
 
 async def test_limited_key_may_use_its_services(gateway: Gateway) -> None:
@@ -156,7 +156,7 @@ async def test_repeated_idempotency_key_is_sent_and_charged_once(gateway: Gatewa
     body = {"model": "acme/vec", "input": "a"}
     answers = [await gateway.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
-    assert len(gateway.acme.seen) == 1
+    assert len(gateway.acme.requests) == 1
     spoken = {"model": "acme/say", "input": "a", "voice": "x"}
     headers["Idempotency-Key"] = "speech"
     answers = [
@@ -164,7 +164,7 @@ async def test_repeated_idempotency_key_is_sent_and_charged_once(gateway: Gatewa
     ]
     assert answers[0].content == answers[1].content
     assert len(answers[0].content) == PIECES * PIECE
-    assert len(gateway.acme.seen) == 2
+    assert len(gateway.acme.requests) == 2
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ async def test_image_edit_forwards_every_file_with_its_name(gateway: Gateway) ->
         n=1,
         quality="low",
     )
-    document = gateway.acme.seen[0].document
+    document = gateway.acme.requests[0].document
     assert (document["model"], document["prompt"], document["n"]) == ("pic", 'at "dawn"\r\n', "1")
     assert (document["image[]"], document["mask"]) == (
         ["two.png", len(IMAGE_BYTES)],
@@ -268,7 +268,7 @@ async def test_disconnect_during_speech_is_charged(gateway: Gateway) -> None:
             async for _ in answer.aiter_bytes():
                 break
         async with asyncio.timeout(60):
-            await gateway.acme.left.wait()
+            await gateway.acme.disconnect_event.wait()
     call = (await gateway.settled())[0]
     async with asyncio.timeout(60):
         while call["status"] != "left":
@@ -298,7 +298,7 @@ async def test_transcriptions_are_charged_by_the_minute(gateway: Gateway, shape:
         model="acme/hear", file=file, response_format=shape, language="en"
     )
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
-    assert gateway.acme.seen[0].document["language"] == "en"
+    assert gateway.acme.requests[0].document["language"] == "en"
     # the server reports 30 s or nothing; the file has 60 s
     assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
@@ -318,7 +318,7 @@ async def test_only_the_priced_recording_is_sent(gateway: Gateway) -> None:
     fields: list[tuple[str, Any]] = [("model", (None, "acme/hear")), ("url", (None, "https://a.example/b"))]
     fields += [("file", (f"{len(data)}.wav", data, "audio/wav")) for data in (long, short)]
     await gateway.app.client.post("/v1/audio/transcriptions", files=fields, headers=gateway.headers)
-    sent = gateway.acme.seen[-1].document
+    sent = gateway.acme.requests[-1].document
     assert sent == {"model": "hear", "file": [f"{len(short)}.wav", len(short)]}
     form = (FormPart("file", long, "a.wav"), FormPart("url", b"x"), FormPart("file", short, "b.wav"))
     call = routes.recording_call("transcriptions", BodyFields({"model": "m"}, parts=form), 1)
@@ -343,5 +343,5 @@ async def test_invalid_recording_is_refused_before_the_upstream_call(gateway: Ga
     with pytest.raises(openai.BadRequestError) as excinfo:
         await gateway.openai().audio.transcriptions.create(model="acme/hear", file=("a.wav", b"nothing"))
     assert excinfo.value.param == "file"
-    assert not gateway.acme.seen
+    assert not gateway.acme.requests
     assert await gateway.app.faults() == ()

@@ -83,7 +83,7 @@ async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
         alias = {"csrf": csrf, "name": "fast", "target0": "box/small", "target1": "box/large"}
         assert (await app.client.post("/admin/models/aliases", data=alias)).status_code == 303
         assert await chat(app, "fast") == 200
-        assert acme.seen[-1].headers["authorization"] == "Bearer sk-secret"
+        assert acme.requests[-1].headers["authorization"] == "Bearer sk-secret"
         stored = await app.database.read(entries.all_entries())
         assert "sk-secret" not in str(stored)
         assert "sk-secret" not in str(await log(app))

@@ -32,7 +32,7 @@ async def test_limits_under_other_names_are_not_passed_on(tmp_path: Path, path: 
     async with running_gateway(tmp_path) as gateway:
         answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
-        (request,) = gateway.acme.seen + gateway.anth.seen
+        (request,) = gateway.acme.requests + gateway.anth.requests
         assert request.document.get(limit, request.document.get("max_tokens")) == 5
         assert not request.document.keys() & HIDDEN.keys()
 
@@ -67,7 +67,7 @@ async def test_disconnect_is_charged_for_reasoning_tokens(tmp_path: Path, mark: 
 
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.report, gateway.acme.mode = report, "trickle"
-        gateway.acme.held_back, least, most = LEFT[mark]
+        gateway.acme.withheld_events, least, most = LEFT[mark]
         await leave_at(gateway, mark, go_on=True)
         [call] = await gateway.calls()
         assert call["status"] == "left"

@@ -34,19 +34,19 @@ class Processor:
     """Fake payment processor for checkouts."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
         self.keys: list[str] = []
         self.status = 200
-        self.ended: list[str] = []
+        self.canceled_ids: list[str] = []
 
     async def session(self, request: Request) -> JSONResponse:
-        self.asked.append(dict(parse_qsl((await request.body()).decode())))
+        self.requests.append(dict(parse_qsl((await request.body()).decode())))
         self.keys.append(request.headers["authorization"])
         return JSONResponse({"id": "cs_1", "url": "https://pay.example/cs_1"}, self.status)
 
     async def end(self, request: Request) -> JSONResponse:
         if self.status == 200:
-            self.ended.append(request.path_params["id"])
+            self.canceled_ids.append(request.path_params["id"])
         return JSONResponse({"id": request.path_params["id"], "status": "canceled"}, self.status)
 
     @property
@@ -110,7 +110,7 @@ async def test_credit_checkout_returns_a_page_of_the_processor(
     app, processor = payment_app
     answer = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
     assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
-    request = processor.asked[0]
+    request = processor.requests[0]
     assert (request["mode"], request["line_items[0][price_data][unit_amount]"]) == ("payment", "2050")
     assert request["metadata[account_id]"] == app.account.id
     assert processor.keys == ["Bearer sk_test"]
@@ -121,7 +121,7 @@ async def test_plan_checkout_creates_a_subscription(payment_app: tuple[AppFixtur
     app, processor = payment_app
     answer = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
     assert answer.status_code == 200
-    request = processor.asked[0]
+    request = processor.requests[0]
     assert request["line_items[0][price_data][unit_amount]"] == "8000"
     assert request["line_items[0][price_data][recurring][interval]"] == "year"
     assert request["subscription_data[metadata][plan]"] == "yearly"
@@ -135,7 +135,7 @@ async def test_invalid_payment_amount_is_refused(
     answer = await app.client.post(CHECKOUT, json={"amount_usd": amount}, headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
     assert "amount_usd" in answer.json()["error"]
-    assert processor.asked == []
+    assert processor.requests == []
 
 
 async def test_repeated_checkout_events_credit_once(
@@ -177,10 +177,10 @@ async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path:
         )
         assert left.status_code == 202
         remaining = await read(accounts.by_id(account_id))
-        assert (remaining.email, remaining.plan, processor.ended) == ("ada@example.com", "yearly", [])
+        assert (remaining.email, remaining.plan, processor.canceled_ids) == ("ada@example.com", "yearly", [])
         processor.status = 200
         assert await bootstrap.account_deletion(app.server).sweep() == 1
-        assert processor.ended == ["sub_7"]
+        assert processor.canceled_ids == ["sub_7"]
         over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
         assert (await deliver_event(app, over)).status_code == 200
 
@@ -191,7 +191,7 @@ async def test_closing_an_account_cancels_its_plan(payment_app: tuple[AppFixture
     await deliver_event(app, session(app, mode="subscription", subscription="sub_1", metadata=about))
     sure = {"confirm": "ada@example.com"}
     await app.client.request("DELETE", "/api/account", json=sure, headers=app.bearer)
-    assert processor.ended == ["sub_1"]
+    assert processor.canceled_ids == ["sub_1"]
     assert (await app.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
@@ -239,7 +239,7 @@ async def test_unpaid_or_foreign_checkout_adds_no_credit(
 async def test_events_with_impossible_amounts_change_nothing(either: Path) -> None:
     async with running_payment_app(either) as (app, processor):
         await app.client.post(CHECKOUT, json={"amount_usd": 20}, headers=app.bearer)
-        assert processor.asked[0]["adaptive_pricing[enabled]"] == "false"
+        assert processor.requests[0]["adaptive_pricing[enabled]"] == "false"
         for number, cents in enumerate((0, -100, True, 10**15, 10**30, "2050", None)):
             answer = await deliver_event(app, session(app, id=f"cs_{number}", amount_total=cents))
             assert answer.status_code == 200, cents
@@ -288,7 +288,7 @@ async def test_a_failed_checkout_can_be_repeated_with_its_key(
     answers = [await app.client.post(path, json=body, headers=headers) for _ in range(2)]
     assert [answer.json() for answer in answers] == [{"checkout_url": "https://pay.example/cs_1"}] * 2
     assert [answer.headers.get("idempotent-replayed") for answer in answers] == [None, "true"]
-    assert len(processor.asked) == 2
+    assert len(processor.requests) == 2
 
 
 async def test_missing_payment_settings_are_503_and_named(

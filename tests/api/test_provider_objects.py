@@ -62,15 +62,15 @@ async def test_foreign_object_is_not_found(
     server = gateway.anth if path == "/v1/messages" else gateway.acme
     body = {"model": "anth/small" if server is gateway.anth else "acme/small", **fields}
     answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)
-    assert (answer.status_code, server.seen) == (404, [])
+    assert (answer.status_code, server.requests) == (404, [])
     assert THEIRS in answer.json()["error"]["message"]
     if path == "/v1/messages":
         assert answer.json()["error"]["type"] == "not_found_error"
         counted = await gateway.app.client.post(f"{path}/count_tokens", json=body, headers=gateway.headers)
-        assert (counted.status_code, server.seen) == (404, [])
+        assert (counted.status_code, server.requests) == (404, [])
     escaped = answer.request.content.replace(b"id", b"\\u0069d").replace(b"audio", b"\\u0061udio")
     answer = await gateway.app.client.post(path, content=escaped, headers=gateway.headers)
-    assert (answer.status_code, server.seen) == (404, [])
+    assert (answer.status_code, server.requests) == (404, [])
     assert await gateway.app.balance() == ("5.00", "0.00")
 
 
@@ -78,7 +78,7 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
     operator = bearer(await gateway.app.operator_key())
     body = {"model": "anth/small", "max_tokens": 9, "messages": [USER], "container": THEIRS}
     answer = await gateway.app.client.post("/v1/messages", json=body, headers=operator)
-    assert (answer.status_code, gateway.anth.seen[-1].document["container"]) == (200, THEIRS)
+    assert (answer.status_code, gateway.anth.requests[-1].document["container"]) == (200, THEIRS)
     schema = {"type": "object", "properties": {"file_id": {"type": "string"}}, "examples": [{"file_id": "x"}]}
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {"file_id": "x", "container": "y"}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "sun"}]}
@@ -91,14 +91,14 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
     }
     answer = await gateway.app.client.post("/v1/messages", json=body, headers=gateway.headers)
     assert answer.status_code == 200
-    assert gateway.anth.seen[-1].document["container"] == skills
+    assert gateway.anth.requests[-1].document["container"] == skills
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     assert (await gateway.chat(tools=[tool], metadata={"file_id": "x"})).status_code == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_audio_belongs_to_the_account_that_created_it(gateway: Gateway, stream: bool) -> None:
-    gateway.acme.stored = {"audio": {"id": "audio_1", "data": "AAAA"}}
+    gateway.acme.stored_fields = {"audio": {"id": "audio_1", "data": "AAAA"}}
     voice = {"audio": {"voice": "alloy", "format": "pcm16"}, "modalities": ["text", "audio"]}
     response = await gateway.chat(stream=stream, **voice)
     assert response.status_code == 200
@@ -106,14 +106,14 @@ async def test_audio_belongs_to_the_account_that_created_it(gateway: Gateway, st
     messages: Any = [USER, {"role": "assistant", "audio": {"id": "audio_1"}}, USER]
     second_completion = await gateway.openai().chat.completions.create(model="acme/small", messages=messages)
     assert second_completion.choices[0].message.content == "word word"
-    assert gateway.acme.seen[-1].document["messages"] == messages
+    assert gateway.acme.requests[-1].document["messages"] == messages
     with pytest.raises(openai.NotFoundError, match="audio_1"):
         await gateway.openai(gateway.app.other).chat.completions.create(model="acme/small", messages=messages)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_container_of_a_message_belongs_to_its_account(gateway: Gateway, stream: bool) -> None:
-    gateway.anth.stored = {"container": {"id": "container_1", "expires_at": "2027-01-01T00:00:00Z"}}
+    gateway.anth.stored_fields = {"container": {"id": "container_1", "expires_at": "2027-01-01T00:00:00Z"}}
     tool: Any = {"type": "code_execution_20250825", "name": "code_execution"}
     result: Any = await gateway.anthropic().messages.create(
         model="anth/small", max_tokens=50, messages=[USER], tools=[tool], stream=stream
@@ -123,7 +123,7 @@ async def test_container_of_a_message_belongs_to_its_account(gateway: Gateway, s
     more: Any = {"extra_body": {"container": "container_1"}}
     question: Any = {"model": "anth/small", "max_tokens": 50, "messages": [USER]}
     await gateway.anthropic().messages.create(**question, **more)
-    assert gateway.anth.seen[-1].document["container"] == "container_1"
+    assert gateway.anth.requests[-1].document["container"] == "container_1"
     with pytest.raises(anthropic.NotFoundError, match="container_1"):
         await gateway.anthropic(gateway.app.other).messages.create(**question, **more)
     # Another server may have assigned the same id to another account.
@@ -137,11 +137,11 @@ async def test_image_of_this_server_is_sent_as_its_bytes(gateway: Gateway) -> No
     image: Any = {"type": "image", "source": {"type": "file", "file_id": file.id}}
     messages: Any = [{"role": "user", "content": [image]}]
     await gateway.anthropic().messages.create(model="anth/small", max_tokens=50, messages=messages)
-    (block,) = gateway.anth.seen[-1].document["messages"][0]["content"]
+    (block,) = gateway.anth.requests[-1].document["messages"][0]["content"]
     assert block["source"] == {"type": "base64", "media_type": "image/png", "data": data}
     items: Any = [{"role": "user", "content": [{"type": "input_image", "file_id": file.id}]}]
     await gateway.openai().responses.create(model="acme/small", input=items)
-    (part,) = gateway.acme.seen[-1].document["messages"][0]["content"]
+    (part,) = gateway.acme.requests[-1].document["messages"][0]["content"]
     assert part["image_url"]["url"] == f"data:image/png;base64,{data}"
     with pytest.raises(anthropic.NotFoundError, match=file.id):
         await gateway.anthropic(gateway.app.other).messages.create(
@@ -165,4 +165,4 @@ async def test_form_with_an_id_of_an_object_is_refused(gateway: Gateway) -> None
     answer = await gateway.app.client.post(
         "/v1/images/edits", data=form, files={"image": ("a.png", PNG, "image/png")}, headers=gateway.headers
     )
-    assert (answer.status_code, gateway.acme.seen) == (400, [])
+    assert (answer.status_code, gateway.acme.requests) == (400, [])

@@ -124,7 +124,7 @@ async def test_free_embedded_engine_is_used_before_a_provider(app: AppFixture, q
     answer = await app.client.get("/create_image", params={"prompt": "a fox", "width": 64, "height": 64})
     assert answer.status_code == 200
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
-    assert queue.faults.seen == []
+    assert queue.faults.requests == []
 
 
 async def test_key_stored_at_runtime_enables_its_provider(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Pat
             "/v1/audio/transcriptions", data={"model": "whisper-1"}, files=sent, headers=app.bearer
         )
         assert response.json()["text"] == "good morning dear friends"
-        picture = parts.data_uri(fault_server.picture(64, 64))
+        picture = parts.data_uri(fault_server.image(64, 64))
         asked_of = {"service": "caption", "image_url": picture}
         response_body = (await app.client.post("/api/service", json=asked_of, headers=app.bearer)).json()
         assert response_body["output"]["text"] == "A red square on white."

@@ -41,7 +41,7 @@ class BodyRoute(NamedTuple):
 
     method: str
     path: str
-    most: int
+    max_bytes: int
 
     @property
     def address(self) -> str:
@@ -56,11 +56,11 @@ def body_routes() -> list[BodyRoute]:
         for method in sorted(route.handlers)
         if route.path not in LAST
     ]
-    return sorted(results, key=lambda route: (-route.most, route.path, route.method))
+    return sorted(results, key=lambda route: (-route.max_bytes, route.path, route.method))
 
 
-PLACES = body_routes()
-READING = [place for place in PLACES if place.method not in ("GET", "DELETE")]
+ROUTES = body_routes()
+BODY_ROUTES = [place for place in ROUTES if place.method not in ("GET", "DELETE")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -89,7 +89,7 @@ def failures(
     """Return the violations when a document is sent to routes, with and without credentials."""
     bodies: dict[int, bytes] = {}
     for route in chosen:
-        size = min(route.most, most)
+        size = min(route.max_bytes, most)
         body = bodies.get(size) or bodies.setdefault(size, document.build(size)[:size])
         for known in ({}, metered.known):
             cost = request_cost(metered, route, body, {**known, "Content-Type": document.content_type})
@@ -112,25 +112,25 @@ def assign_routes() -> dict[str, list[BodyRoute]]:
         families[document.name.partition(" ")[0]].append(document)
     chosen: dict[str, list[BodyRoute]] = defaultdict(list)
     for family in (families["json"], families["form"], families["multipart"], list(documents.FILES)):
-        for number, route in enumerate(READING):
+        for number, route in enumerate(BODY_ROUTES):
             chosen[family[number % len(family)].name].append(route)
     for document in DOCUMENTS:
-        chosen[document.name] = chosen[document.name] or READING[::25]
+        chosen[document.name] = chosen[document.name] or BODY_ROUTES[::25]
     return chosen
 
 
-def most(document: Document) -> int:
+def max_body_bytes(document: Document) -> int:
     return MAX_BYTES if document.content_type in (documents.JSON, documents.FORM) else QUICK_BYTES
 
 
 @pytest.mark.nightly
 async def test_largest_documents_block_the_loop_under_100_ms(metered: MeteredServer) -> None:
     chosen = assign_routes()
-    assert {route for results in chosen.values() for route in results} == set(READING)
+    assert {route for results in chosen.values() for route in results} == set(BODY_ROUTES)
     results = [
         failure
         for document in DOCUMENTS
-        for failure in failures(metered, document, chosen[document.name], most(document))
+        for failure in failures(metered, document, chosen[document.name], max_body_bytes(document))
     ]
     assert not results, "\n".join(results)
 
@@ -139,7 +139,7 @@ async def test_largest_documents_block_the_loop_under_100_ms(metered: MeteredSer
 async def test_long_headers_and_queries_block_the_loop_under_100_ms(metered: MeteredServer) -> None:
     names, queries = list(HEADERS), list(QUERIES)
     results: list[str] = []
-    for number, route in enumerate(PLACES):
+    for number, route in enumerate(ROUTES):
         name, query = names[number % len(names)], queries[number % len(queries)]
         request = route._replace(path=f"{route.path}?{QUERIES[query]}")
         for known in ({}, metered.known):
@@ -161,5 +161,5 @@ async def test_long_headers_and_queries_block_the_loop_under_100_ms(metered: Met
 async def test_every_route_with_the_largest_document_of_each_class(
     metered: MeteredServer, document: Document
 ) -> None:
-    results = list(failures(metered, document, READING))
+    results = list(failures(metered, document, BODY_ROUTES))
     assert not results, "\n".join(results)

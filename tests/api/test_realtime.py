@@ -91,7 +91,7 @@ async def test_a_later_response_continues_the_conversation(server: RealtimeServe
     async with server.connect({**TEXT, "instructions": "Be short"}) as connection:
         await say(connection, "say 2 words")
         await say(connection, "say 1 words")
-    sent = server.gateway.acme.seen[-1].document["messages"]
+    sent = server.gateway.acme.requests[-1].document["messages"]
     assert [(row["role"], row["content"]) for row in sent] == [
         ("system", "Be short"),
         ("user", "say 2 words"),
@@ -126,7 +126,7 @@ async def test_a_function_is_called_and_its_result_is_used(server: RealtimeServe
             await until(connection, "response.done")
     finally:
         server.gateway.acme.tool_word = ""
-    sent = server.gateway.acme.seen[-1].document
+    sent = server.gateway.acme.requests[-1].document
     assert [row["role"] for row in sent["messages"]] == ["user", "assistant", "tool"]
     assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"] == call.call_id
     assert sent["tool_choice"] == "required"
@@ -150,7 +150,7 @@ async def test_items_are_inserted_retrieved_and_deleted(server: RealtimeServer) 
         assert (await event(connection)).item_id == "two"
         await connection.response.create()
         await until(connection, "response.done")
-    texts = [row["content"] for row in server.gateway.acme.seen[-1].document["messages"]]
+    texts = [row["content"] for row in server.gateway.acme.requests[-1].document["messages"]]
     assert texts == ["first", "between"]
 
 
@@ -195,13 +195,13 @@ async def test_a_response_outside_of_the_conversation(server: RealtimeServer) ->
         final_response = events[-1].response
         assert (final_response.conversation_id, final_response.metadata) == (None, {"topic": "count"})
         assert "conversation.item.added" not in kinds(events)
-        document = server.gateway.acme.seen[-1].document
+        document = server.gateway.acme.requests[-1].document
         assert [row["content"] for row in document["messages"]] == ["Count", "say 2 words"]
         assert (
             document["max_completion_tokens" if "max_completion_tokens" in document else "max_tokens"] == 50
         )
         await say(connection, "say 1 words")
-    assert len(server.gateway.acme.seen[-1].document["messages"]) == 3
+    assert len(server.gateway.acme.requests[-1].document["messages"]) == 3
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -287,7 +287,7 @@ async def test_a_refused_event_changes_nothing(server: RealtimeServer) -> None:
         await connection.response.create()
         response = (await until(connection, "response.done"))[-1].response
     assert response.status == "completed"
-    assert len(server.gateway.acme.seen) == 1
+    assert len(server.gateway.acme.requests) == 1
 
 
 async def test_text_that_is_not_json_gets_an_error_event(server: RealtimeServer) -> None:
@@ -333,7 +333,7 @@ async def test_guardrails_and_the_content_log_apply(tmp_path: Path) -> None:
         response = events[-1].response
         deltas = [each.delta for each in events if each.type == "response.output_text.delta"]
         assert "".join(deltas) == response.output[0].content[0].text == "Write to [EMAIL] today"
-        assert server.gateway.acme.seen[-1].document["messages"][0]["content"] == "I am [EMAIL]"
+        assert server.gateway.acme.requests[-1].document["messages"][0]["content"] == "I am [EMAIL]"
         await app.server.gateway_runtime.gateway.drain()
         path = f"/api/account/logging/calls/req_{response.id[5:]}"
         logged = (await app.client.get(path, headers=app.bearer)).text

@@ -86,7 +86,7 @@ async def test_speech_is_detected_transcribed_and_answered(server: RealtimeServe
     (transcript,) = [each for each in events if each.type == kind]
     assert (transcript.item_id, transcript.usage.type) == (started.item_id, "duration")
     assert "morning" in transcript.transcript
-    messages = server.gateway.acme.seen[-1].document["messages"]
+    messages = server.gateway.acme.requests[-1].document["messages"]
     assert [row["content"] for row in messages] == [transcript.transcript]
 
 
@@ -150,7 +150,7 @@ async def test_audio_is_committed_without_turn_detection(server: RealtimeServer,
         await connection.conversation.item.retrieve(item_id=events[0].item_id)
         item = (await event(connection)).item
         assert item.content[0].transcript == events[-1].transcript
-        assert not server.gateway.acme.seen
+        assert not server.gateway.acme.requests
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -186,7 +186,7 @@ async def test_a_model_server_transcribes(server: RealtimeServer) -> None:
         await connection.input_audio_buffer.commit()
         events = await until(connection, "conversation.item.input_audio_transcription.completed")
     assert events[-1].transcript == "good morning"
-    sent = server.gateway.acme.seen[-1]
+    sent = server.gateway.acme.requests[-1]
     assert (sent.path, sent.document["language"]) == ("/v1/audio/transcriptions", "en")
 
 

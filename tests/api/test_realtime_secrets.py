@@ -72,7 +72,7 @@ async def test_client_secret_opens_its_configured_session(server: RealtimeServer
         first: Any = await event(connection)
         assert (first.session.model, first.session.instructions) == ("acme/small", "Be short")
         assert (await say(connection, "say 2 words"))[-1].response.status == "completed"
-    sent = server.gateway.acme.seen[-1].document["messages"]
+    sent = server.gateway.acme.requests[-1].document["messages"]
     assert [row["content"] for row in sent] == ["Be short", "say 2 words"]
 
 

@@ -89,7 +89,7 @@ async def test_g711_is_the_same_speech_at_8_khz(server: RealtimeServer, encoding
 
 
 async def test_audio_begins_before_the_text_has_ended(server: RealtimeServer) -> None:
-    server.gateway.acme.mode, server.gateway.acme.held_back = "trickle", 4
+    server.gateway.acme.mode, server.gateway.acme.withheld_events = "trickle", 4
     async with server.connect(AUDIO) as connection:
         await connection.conversation.item.create(item=user_message("Hi"))
         await connection.response.create()
@@ -110,7 +110,7 @@ async def test_truncate_removes_the_text_that_was_not_played(server: RealtimeSer
         await items.truncate(item_id=item.id, content_index=0, audio_end_ms=1000)
         assert (await event(connection)).audio_end_ms == 1000
         await say(connection, "And?")
-    text = server.gateway.acme.seen[-1].document["messages"][1]["content"]
+    text = server.gateway.acme.requests[-1].document["messages"][1]["content"]
     assert 5 < len(text) < 24
     assert ANSWER.startswith(text)
 
@@ -123,7 +123,7 @@ async def test_an_unknown_voice_is_refused_before_the_chat(server: RealtimeServe
         assert (error.param, "ava" in error.message) == ("voice", True)
         await connection.response.create(response={"audio": {"output": output}})
         assert (await event(connection)).error.param == "voice"
-    assert not server.gateway.acme.seen
+    assert not server.gateway.acme.requests
 
 
 async def test_without_an_engine_nothing_is_charged(
@@ -140,7 +140,7 @@ async def test_without_an_engine_nothing_is_charged(
     assert (error.code, error.message) == ("engine_unavailable", "No engine can speak: run this")
     assert events[-1].response.status == "failed"
     assert await server.gateway.app.balance() == before
-    assert not server.gateway.acme.seen
+    assert not server.gateway.acme.requests
 
 
 async def test_key_without_speech_is_not_charged_for_the_chat(server: RealtimeServer) -> None:
@@ -149,7 +149,7 @@ async def test_key_without_speech_is_not_charged_for_the_chat(server: RealtimeSe
         events = await say(connection, "Hi")
     (error,) = [each.error for each in events if each.type == "error"]
     assert (error.code, events[-1].response.status) == ("forbidden", "failed")
-    assert not server.gateway.acme.seen
+    assert not server.gateway.acme.requests
 
 
 @pytest.mark.parametrize("ground", ON_ALL)
@@ -170,7 +170,7 @@ async def test_a_response_costs_its_chat_and_its_speech(ground: str, tmp_path: P
             after = float((await app.balance())[0])
             assert before - after == pytest.approx(chat + 2 * SPEECH_USD)
             server.gateway.afresh()
-            server.gateway.acme.mode, server.gateway.acme.held_back = "trickle", 4
+            server.gateway.acme.mode, server.gateway.acme.withheld_events = "trickle", 4
             await connection.conversation.item.create(item=user_message("Hi"))
             await connection.response.create()
             await until(connection, "response.output_audio.delta")

@@ -65,7 +65,7 @@ async def test_a_tool_is_listed_called_and_answered(tmp_path: Path) -> None:
         )  # fmt: skip
         assert second[0].type == "response.created"
         assert "The tool said" in second[-1].response.output[0].content[0].text
-        sent = server.gateway.acme.seen[-1].document
+        sent = server.gateway.acme.requests[-1].document
         assert [row["role"] for row in sent["messages"]] == ["system", "user", "assistant", "tool"]
         assert "do not follow instructions" in sent["messages"][0]["content"]
         assert [row["function"]["name"] for row in sent["tools"]] == ["weather_forecast"]
@@ -85,7 +85,7 @@ async def test_a_failed_tool_is_read_by_the_model(tmp_path: Path) -> None:
         (call,) = first[-1].response.output
         assert (call.output, call.error.type) == (None, "tool_execution_error")
         assert "response.mcp_call.failed" in [each.type for each in first]
-        assert "Error executing tool" in json.dumps(server.gateway.acme.seen[-1].document["messages"][-1])
+        assert "Error executing tool" in json.dumps(server.gateway.acme.requests[-1].document["messages"][-1])
 
 
 async def test_calls_without_end_are_stopped(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_calls_without_end_are_stopped(tmp_path: Path) -> None:
         last = responses[-1]
         assert (last.status, last.output[0].type) == ("completed", "message")
         assert len(cities) == 7
-        assert server.gateway.acme.seen[-1].document["tool_choice"] == "none"
+        assert server.gateway.acme.requests[-1].document["tool_choice"] == "none"
 
 
 async def test_a_tool_server_that_is_down_fails_the_response(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_a_tool_server_that_is_down_fails_the_response(tmp_path: Path) -> 
             assert events[-1].error.code == "tools_unavailable"
             failed = (await say(connection, "Will it snow?"))[-1].response
         assert (failed.status, failed.status_details.error.code) == ("failed", "tools_unavailable")
-        assert server.gateway.acme.seen == []
+        assert server.gateway.acme.requests == []
         assert await server.gateway.app.balance() == before
 
 
@@ -125,7 +125,7 @@ async def test_only_operators_may_use_a_server_by_default(tmp_path: Path) -> Non
             await connection.response.create(response=response)
             failed = (await until(connection, "response.done"))[-1].response
             assert failed.status == "failed"
-        assert server.gateway.acme.seen == []
+        assert server.gateway.acme.requests == []
 
 
 async def test_limited_keys_and_oauth_clients_call_no_tools(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_limited_keys_and_oauth_clients_call_no_tools(tmp_path: Path) -> N
                 await connection.response.create(response=response)
                 failed = (await until(connection, "response.done"))[-1].response
                 assert reason in failed.status_details.error.message
-        assert (cities, server.gateway.acme.seen) == ([], [])
+        assert (cities, server.gateway.acme.requests) == ([], [])
         allowed = await app.limited_key(Scope(services=("chat", "tools")))
         async with server.connect({**TEXT, "tools": [WEATHER]}, key=allowed) as connection:
             await say(connection, "Will it snow?")

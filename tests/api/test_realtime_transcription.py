@@ -92,7 +92,7 @@ async def test_turns_are_transcribed_and_not_answered(server: RealtimeServer) ->
         error = (await event(connection)).error
         assert (error.param, error.event_id) == ("type", "no")
         assert "response.create" not in error.message.partition("(got")[0]
-    assert server.gateway.acme.seen == []
+    assert server.gateway.acme.requests == []
 
 
 async def test_the_configuration_of_transcripts_is_updated(server: RealtimeServer) -> None:
@@ -113,7 +113,7 @@ async def test_the_configuration_of_transcripts_is_updated(server: RealtimeServe
         await send(connection, SECOND)
         await connection.input_audio_buffer.commit()
         assert (await until(connection, COMPLETED))[-1].transcript == "good morning"
-        sent = server.gateway.acme.seen[-1]
+        sent = server.gateway.acme.requests[-1]
         assert (sent.path, sent.document["prompt"]) == ("/v1/audio/transcriptions", "harbour")
         refused_updates: dict[str, tuple[Any, str | None]] = {
             "instructions": ({"instructions": "Be short"}, "session.instructions"),

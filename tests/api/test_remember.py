@@ -271,7 +271,7 @@ async def test_texts_cannot_write_elsewhere_or_forge_markup(limited_remembering:
     code = prompt.partition("<<text ")[2][:12]
     assert prompt.endswith(f"<<end of text {code}>>")
     assert code != "0123"
-    assert all(not request.get("tools") for request in limited_remembering.model.seen)
+    assert all(not request.get("tools") for request in limited_remembering.model.requests)
 
 
 async def test_injected_comparisons_change_no_other_page(limited_remembering: Remembering) -> None:
@@ -373,7 +373,7 @@ async def test_answer_states_that_the_memory_does_not_know(
     limited_remembering: Remembering, reply: Any
 ) -> None:
     empty = (await limited_remembering.post("answer", question="Where is Ann?")).json()
-    assert (empty["known"], empty["cost_usd"], limited_remembering.model.seen) == (False, "0.00", [])
+    assert (empty["known"], empty["cost_usd"], limited_remembering.model.requests) == (False, "0.00", [])
     limited_remembering.model.extract = [{"facts": [WORKS]}]
     await limited_remembering.remember()
     limited_remembering.model.answer = [reply]
@@ -433,7 +433,7 @@ async def test_invalid_requests_are_refused_before_the_model(
 ) -> None:
     answer = await limited_remembering.post("remember", **body)
     assert answer.status_code == 400, answer.text
-    assert limited_remembering.model.seen == []
+    assert limited_remembering.model.requests == []
 
 
 async def test_guests_of_a_folder_use_their_own_daily_limit(limited_remembering: Remembering) -> None:

@@ -102,7 +102,7 @@ async def test_render_supports_three_video_formats(
     assert result["video"]["content_type"] == content_type
     assert (result["video"]["duration"], result["video"]["fps"]) == (1.0, 10)
     assert (video.codecs, video.size, len(video.frames)) == (codecs, (96, 64), 10)
-    assert near(video.colour(0.5, 48, 32), (200, 40, 40), 30)
+    assert near(video.color(0.5, 48, 32), (200, 40, 40), 30)
     if format_ != "gif":
         assert abs(video.pitch(0.2, 0.8) - 440) < 5
 
@@ -119,11 +119,11 @@ async def test_tracks_are_composited_at_the_positions_of_their_clips(
     )
     result, video = await render(engine_app, project(*tracks, background="#00ff00"))
     assert result["video"]["duration"] == 5.0  # an image is shown for five seconds by default
-    assert near(video.colour(0.1, 10, 10), (0, 255, 0))
-    assert near(video.colour(0.5, 10, 10), (200, 40, 40))
-    assert near(video.colour(0.1, 70, 25), (16, 64, 192), 20)
-    assert near(video.colour(0.5, 10, 60), (200, 40, 40))
-    assert near(video.colour(3.0, 70, 25), (16, 64, 192), 20)
+    assert near(video.color(0.1, 10, 10), (0, 255, 0))
+    assert near(video.color(0.5, 10, 10), (200, 40, 40))
+    assert near(video.color(0.1, 70, 25), (16, 64, 192), 20)
+    assert near(video.color(0.5, 10, 60), (200, 40, 40))
+    assert near(video.color(3.0, 70, 25), (16, 64, 192), 20)
     assert video.loudness(0.0, 0.45) < 0.001
     assert video.loudness(0.55, 0.95) == pytest.approx(0.5 * 0.5 / 2**0.5, rel=0.1)
     assert abs(video.pitch(0.55, 0.95) - 660) < 5

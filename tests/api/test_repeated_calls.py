@@ -29,7 +29,7 @@ async def test_repeated_call_after_a_lost_response_is_charged_once(tmp_path: Pat
         assert len(set(costs)) == 1
         posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(costs[0]), "0.00")
-        assert len(gateway.acme.seen) == 3
+        assert len(gateway.acme.requests) == 3
         assert await gateway.app.faults() == ()
 
 
@@ -65,7 +65,7 @@ async def test_repeated_service_chat_is_charged_once(tmp_path: Path) -> None:
         (cost,) = costs
         posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(cost), "0.00")
-        assert len(gateway.acme.seen) == 2
+        assert len(gateway.acme.requests) == 2
 
 
 async def test_different_body_with_a_lost_key_is_charged(tmp_path: Path) -> None:

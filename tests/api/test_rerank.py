@@ -62,7 +62,7 @@ async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path:
     assert body["results"] == [{"index": 1, "relevance_score": 0.5}, {"index": 2, "relevance_score": 0.5}]
     assert body["meta"]["api_version"] == {"version": version}
     assert body["usage"]["total_tokens"] == 40
-    assert gateway.acme.seen[0].document == {
+    assert gateway.acme.requests[0].document == {
         "model": "m",
         "query": QUERY,
         "documents": DOCUMENTS,
@@ -89,7 +89,7 @@ async def test_embeddings_inference_is_called_in_its_own_format(gateway: Gateway
         answer = await rank(gateway, model=model, top_n=1)
         assert answer.json()["results"] == [{"index": 1, "relevance_score": 0.5}]
         assert answer.json()["model"] == "tei/BAAI/bge-rank"
-    sent = gateway.acme.seen[0]
+    sent = gateway.acme.requests[0]
     assert (sent.path, sent.document["texts"], sent.document["truncate"]) == ("/rerank", DOCUMENTS, True)
     assert (await gateway.last_call())["cost_usd"] == "0.00"
     models = (await gateway.app.client.get("/v1/models", headers=gateway.headers)).json()["data"]
@@ -140,7 +140,7 @@ async def test_invalid_ranking_is_400_for_all_clients(gateway: Gateway, wrong: A
     assert body["message"] == body["detail"]
     assert next(iter(wrong)) in body["message"]
     assert body["id"].startswith("req_")
-    assert not gateway.acme.seen
+    assert not gateway.acme.requests
 
 
 async def test_unknown_reranker_is_404_if_there_is_another(gateway: Gateway) -> None:
@@ -175,7 +175,7 @@ async def test_repeated_ranking_is_charged_once(gateway: Gateway) -> None:
     body = {"model": "acme/m", "query": QUERY, "documents": DOCUMENTS}
     answers = [await gateway.app.client.post("/v1/rerank", json=body, headers=headers) for _ in "ab"]
     assert answers[0].content == answers[1].content
-    assert len(gateway.acme.seen) == 1
+    assert len(gateway.acme.requests) == 1
 
 
 async def test_all_shapes_of_a_ranking_are_read() -> None:

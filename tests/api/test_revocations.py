@@ -138,7 +138,7 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
         )
         await until_open(gateway.app.server)
         async with asyncio.timeout(8):
-            await gateway.acme.asked.wait()
+            await gateway.acme.request_event.wait()
         await gateway.app.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
         answer = (await until_ended([request]))[0]
         assert REVOKED in answer

@@ -98,7 +98,7 @@ async def test_models_that_do_not_fit_together_run_in_turn(small_gpu: Shared) ->
             *(small_gpu.image(seed) for seed in (2, 3)), *(small_gpu.chat() for _ in range(4))
         )
     )
-    assert small_gpu.gpu.refused == []
+    assert small_gpu.gpu.refusals == []
     assert await small_gpu.app.faults() == ()
 
 
@@ -113,7 +113,7 @@ async def test_models_that_fit_run_concurrently(tmp_path: Path, monkeypatch: pyt
         ok(await two.chat())
         hold.go.set()
         ok(await image)
-        assert (two.gpu.refused, two.gpu.unloaded) == ([], unloaded)
+        assert (two.gpu.refusals, two.gpu.unloaded) == ([], unloaded)
 
 
 async def test_report_lists_loaded_models_and_waiting_calls(small_gpu: Shared) -> None:
@@ -189,7 +189,7 @@ async def test_a_stream_keeps_the_gpu_until_it_ends(small_gpu: Shared) -> None:
     assert [each["state"] for each in row["models"]] == ["in use"]
     small_gpu.ollama.gate.set()
     ok(await talking, await image)
-    assert small_gpu.gpu.refused == []
+    assert small_gpu.gpu.refusals == []
 
 
 @pytest.mark.parametrize("kind", ["chat", "image"])
@@ -201,9 +201,9 @@ async def test_out_of_memory_unloads_other_models_and_retries(
         # A longer context, or another program, takes more than was measured.
         two.gpu.others = 10 * GIB
         first: Callable[[], Awaitable[httpx.Response]] = two.chat if kind == "chat" else lambda: two.image(2)
-        two.gpu.held.pop(("ollama", CHAT) if kind == "chat" else ("comfyui", CHECKPOINT))
+        two.gpu.allocations.pop(("ollama", CHAT) if kind == "chat" else ("comfyui", CHECKPOINT))
         ok(await first())
-        assert len(two.gpu.refused) == 1
+        assert len(two.gpu.refusals) == 1
         assert two.app.server.gpu.figures()["gpu"].memory_retries == 1
 
 
@@ -243,5 +243,5 @@ async def test_a_server_that_hangs_does_not_stop_the_search(
         two.ollama.slow = True
         async with asyncio.timeout(10):
             await gpu.refresh()
-        assert two.ollama.waiting.is_set()
+        assert two.ollama.request_event.is_set()
         assert all(server.gpu is None for server in two.app.server.gateway_runtime.model_servers())

@@ -46,7 +46,7 @@ async def test_busy_host_is_passed_over_for_a_free_one(
     app, (first, second, third) = hosts
     first.slow = second.slow = True
     held_tasks = [asyncio.create_task(chat(app, name)) for _ in range(2)]
-    await asyncio.gather(first.waiting.wait(), second.waiting.wait())
+    await asyncio.gather(first.request_event.wait(), second.request_event.wait())
     assert (calls(first), calls(second), calls(third)) == (1, 1, 0)
     for task in held_tasks:
         task.cancel()

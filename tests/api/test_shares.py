@@ -355,11 +355,11 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(picture, "PNG")
     attached = [("file", ("boat.png", picture.getvalue(), "image/png"))]
-    where = await person.asked("say 3 words", files=attached)
+    where = await person.ask_path("say 3 words", files=attached)
     chat = where.rpartition("/")[2]
     plain = (await share(app, "chat", chat))["url"]
     full = (await share(app, "chat", chat, include_inputs=True))["url"]
-    await person.asked("say 4 words and a later secret", where)
+    await person.ask_path("say 4 words and a later secret", where)
     visitor = anonymous_visitor(app)
     pages = [(await visitor.get(link)).text for link in (plain, full)]
     assert ["say 3 words" in page for page in pages] == [True, True]

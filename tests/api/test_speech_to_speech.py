@@ -65,10 +65,10 @@ async def test_chat_uses_its_history_and_returns_no_audio(tmp_path: Path) -> Non
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         body = (await run(gateway.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
         assert body["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, body
-        assert "My name is Ada" in str([*gateway.acme.seen, *gateway.anth.seen])
+        assert "My name is Ada" in str([*gateway.acme.requests, *gateway.anth.requests])
         for thinks in (False, True):
             await run(gateway.app, task="chat", text="say 1 word", enable_reasoning=thinks)
-            request = (*gateway.anth.seen, *gateway.acme.seen)[-1]
+            request = (*gateway.anth.requests, *gateway.acme.requests)[-1]
             assert ("reasoning_effort" in request.document) is thinks
         wrong = (await run(gateway.app, task="chat", text="x", history="[1]")).json()
         assert "history" in str(wrong)

@@ -32,7 +32,7 @@ async def rows(gateway: Gateway) -> list[Any]:
 
 def messages_sent(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
     """Return the messages that the server of chat completions received."""
-    return gateway.acme.seen[index].document["messages"]
+    return gateway.acme.requests[index].document["messages"]
 
 
 # -- going on --------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ async def test_conversation_continues_with_another_model_and_branches(gateway: G
         for text in ("say 3 words", "say 4 words")
     ]
     assert [way.output_text for way in ways] == [" ".join(["word"] * count) for count in (3, 4)]
-    assert [len(request.document["messages"]) for request in gateway.anth.seen] == [3, 3]
+    assert [len(request.document["messages"]) for request in gateway.anth.requests] == [3, 3]
 
 
 async def test_images_of_earlier_turns_are_sent_again(gateway: Gateway) -> None:
@@ -198,7 +198,7 @@ async def test_repeated_idempotency_key_continues_a_response_once(gateway: Gatew
     ]
     assert answers[0].id == answers[1].id
     assert (await client.responses.retrieve(answers[0].id)).output_text == "word word"
-    assert len(gateway.acme.seen) == 2
+    assert len(gateway.acme.requests) == 2
 
 
 # -- stored responses ------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ async def test_server_that_stored_a_response_gets_its_id(tmp_path: Path, stream:
         }
         answer = await gateway.app.client.post("/v1/responses", json=second_body, headers=gateway.headers)
         assert answer.status_code == 200
-        assert first.acme.seen[-1].document == {**second_body, "model": "small"}
+        assert first.acme.requests[-1].document == {**second_body, "model": "small"}
         items = await client.responses.input_items.list(answer.json()["id"], order="asc")
         assert [cast("Any", item).content[0].text for item in items.data] == ["Hello", "I am native", "And?"]
 
@@ -438,7 +438,7 @@ async def test_turns_that_the_server_has_not_stored_are_sent_again(tmp_path: Pat
         client = gateway.openai()
         plain = await client.responses.create(model="plain/small", input="say 2 words")
         await client.responses.create(model="native/small", input="And?", previous_response_id=plain.id)
-        document = first.acme.seen[-1].document
+        document = first.acme.requests[-1].document
         assert "previous_response_id" not in document
         assert [item["role"] for item in document["input"]] == ["user", "assistant", "user"]
         assert document["input"][1]["content"][0]["text"] == "word word"
@@ -453,7 +453,7 @@ async def test_fallback_server_gets_the_complete_history(tmp_path: Path) -> None
             model="turned", input="say 3 words", previous_response_id=response.id
         )
         assert answer.output_text == "word word word"
-        messages = first.anth.seen[-1].document["messages"]
+        messages = first.anth.requests[-1].document["messages"]
         assert [message["content"] for message in messages] == ["Hello", "I am native", "say 3 words"]
 
 
@@ -464,7 +464,7 @@ async def test_unknown_response_id_is_passed_on_for_the_operator(tmp_path: Path)
             answer = await client.responses.create(
                 model="native/small", input="Hello", previous_response_id=previous
             )
-            assert first.acme.seen[-1].document["previous_response_id"] == previous
+            assert first.acme.requests[-1].document["previous_response_id"] == previous
             previous = answer.id
         with pytest.raises(openai.BadRequestError, match="resp_elsewhere"):
             await client.responses.create(model="plain/small", input="And?", previous_response_id=previous)

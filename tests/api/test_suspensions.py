@@ -67,7 +67,7 @@ async def test_a_batch_waits_for_the_end_of_a_suspension(
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)])
     async with asyncio.timeout(30):
-        await gateway.acme.asked.wait()
+        await gateway.acme.request_event.wait()
     await suspend(gateway.app)
     # Verified keys are cached for a moment, in which further lines would run.
     await until_status(gateway, batch.id, 403)
@@ -76,14 +76,14 @@ async def test_a_batch_waits_for_the_end_of_a_suspension(
     async with asyncio.timeout(30):
         while await waiting_for(gateway.app, batch.id) != SUSPENDED:  # noqa: ASYNC110 - it is polled
             await asyncio.sleep(0.02)
-    assert len(gateway.acme.seen) < 60
+    assert len(gateway.acme.requests) < 60
     await suspend(gateway.app, suspended=False)
     await until_status(gateway, batch.id, 200)
     final_batch = await finished_batch(gateway, batch)
     assert (final_batch.status, final_batch.error_file_id) == ("completed", None)
     answered = await content(gateway, final_batch.output_file_id)
     assert {line["response"]["status_code"] for line in answered} == {200}
-    assert (len(answered), len(gateway.acme.seen)) == (60, 60)
+    assert (len(answered), len(gateway.acme.requests)) == (60, 60)
     assert await gateway.app.faults() == ()
 
 

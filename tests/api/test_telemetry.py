@@ -64,7 +64,7 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
         gateway.acme.mode = "fail"
         answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
         assert answer.status_code == 200
-        passed = [server.seen[0].headers["traceparent"] for server in (gateway.acme, gateway.anth)]
+        passed = [server.requests[0].headers["traceparent"] for server in (gateway.acme, gateway.anth)]
         streamed = await gateway.chat("say 3 words", "anth/small", stream=True)
         assert streamed.status_code == 200, streamed.text
         await gateway.settled(2)

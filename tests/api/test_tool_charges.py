@@ -27,7 +27,7 @@ async def test_search_of_a_chat_is_charged(gateway: Gateway, stream: bool) -> No
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_code_of_a_message_is_charged(gateway: Gateway, stream: bool) -> None:
-    gateway.anth.stored = {"container": {"id": "container_1", "expires_at": "2027-01-01T00:00:00Z"}}
+    gateway.anth.stored_fields = {"container": {"id": "container_1", "expires_at": "2027-01-01T00:00:00Z"}}
     body: dict[str, Any] = {"model": "anth/small", "max_tokens": 20, "messages": [USER], "stream": stream}
     for tools in ([], [RUN]):
         answer = await gateway.app.client.post(
@@ -45,14 +45,14 @@ async def test_output_without_a_limit_is_held_or_limited(tmp_path: Path) -> None
         prices = {"far/gpt-5-mini": {"input_per_million_usd": "1", "output_per_million_usd": "2"}}
         async with running_gateway(tmp_path / "b", upstreams={"far": row}, prices=prices) as gateway:
             assert (await gateway.chat(model="far/gpt-5-mini")).status_code == 200
-            assert "max_completion_tokens" not in first.acme.seen[-1].document
+            assert "max_completion_tokens" not in first.acme.requests[-1].document
             assert float((await gateway.settled())[0]["held_usd"]) > 128_000 * 2 / 1_000_000
             # What 4,096 tokens cost, which the budget still has.
             poor = bearer(await gateway.app.limited_key(Scope(budget_day=10_000)))
             body = {"model": "far/gpt-5-mini", "messages": [USER]}
             answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=poor)
             assert answer.status_code == 200
-            assert first.acme.seen[-1].document["max_completion_tokens"] == 4096
+            assert first.acme.requests[-1].document["max_completion_tokens"] == 4096
             assert await gateway.app.faults() == ()
 
 
@@ -70,5 +70,5 @@ async def test_provider_tool_without_a_price_is_rejected(
     model, server = ("acme/small", gateway.acme) if "chat" in path else ("anth/small", gateway.anth)
     body = {"model": model, "messages": [USER], **fields}
     answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)
-    assert (answer.status_code, server.seen) == (400, [])
+    assert (answer.status_code, server.requests) == (400, [])
     assert "no price" in answer.json()["error"]["message"]

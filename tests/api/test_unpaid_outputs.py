@@ -66,30 +66,32 @@ class StepRecorder:
     """Records the steps of all predictions, to wait for one of them."""
 
     def __init__(self, app: AppFixture) -> None:
-        self.seen: list[Event] = []
-        self._changed = asyncio.Event()
-        app.predictions.bus.watchers.append(self._heard)
+        self.events: list[Event] = []
+        self._change_event = asyncio.Event()
+        app.predictions.bus.watchers.append(self._on_event)
 
-    def _heard(self, _id: str, event: Event) -> None:
-        self.seen.append(event)
-        self._changed.set()
+    def _on_event(self, _id: str, event: Event) -> None:
+        self.events.append(event)
+        self._change_event.set()
 
     async def until(self, *finished: str, running: str) -> None:
         """Wait until nodes have finished and another one's prediction runs."""
         async with asyncio.timeout(60):
             while not (set(finished) <= self._finished and running in self._running):
-                self._changed.clear()
-                await self._changed.wait()
+                self._change_event.clear()
+                await self._change_event.wait()
 
     @property
     def _finished(self) -> set[str]:
         return {
-            each.node for each in self.seen if isinstance(each, NodeStateChanged) and each.state == "finished"
+            each.node
+            for each in self.events
+            if isinstance(each, NodeStateChanged) and each.state == "finished"
         }
 
     @property
     def _running(self) -> set[str]:
-        moved = [each.prediction for each in self.seen if isinstance(each, StateChanged)]
+        moved = [each.prediction for each in self.events if isinstance(each, StateChanged)]
         return {each.model for each in moved if each.state is PredictionState.RUNNING}
 
 
@@ -419,8 +421,8 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
 class ScriptWithKey(ComfyScript):
     """The same script with a key in its URLs."""
 
-    def _asked(self, path: str, data: bytes | None = None) -> urllib.request.Request:
-        return super()._asked(f"{path}?token={self.token}", data)
+    def _request(self, path: str, data: bytes | None = None) -> urllib.request.Request:
+        return super()._request(f"{path}?token={self.token}", data)
 
 
 @pytest.fixture

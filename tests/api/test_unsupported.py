@@ -36,7 +36,7 @@ CALLS: dict[str, Any] = {
     "realtime": lambda client: client.realtime.calls.hangup("call_1"),
     "assistants": lambda client: client.beta.assistants.list(),
     "threads": lambda client: client.beta.threads.retrieve("thread_1"),
-    "variations": lambda client: client.images.create_variation(image=fault_server.picture(8, 8)),
+    "variations": lambda client: client.images.create_variation(image=fault_server.image(8, 8)),
     "stored chats": lambda client: client.chat.completions.retrieve("c_1"),
 }
 

@@ -48,7 +48,7 @@ async def short_timeout_gateway(tmp_path: Path, searxng: SearxngServer) -> Async
 
 
 def last_request(gateway: Gateway) -> dict[str, Any]:
-    return gateway.acme.seen[-1].document
+    return gateway.acme.requests[-1].document
 
 
 @pytest.mark.parametrize("tool", ["web_search", "web_search_preview", "web_search_2025_08_26"])
@@ -182,7 +182,7 @@ async def test_search_fault_is_503_and_free(
         await gateway.openai().responses.create(model="acme/small", input=ASK, tools=[{"type": "web_search"}])
     assert excinfo.value.status_code == 503
     assert words in excinfo.value.message
-    assert (gateway.acme.seen, await gateway.app.balance()) == ([], before)
+    assert (gateway.acme.requests, await gateway.app.balance()) == ([], before)
 
 
 @pytest.mark.parametrize("fault", [fault_server.hang, fault_server.trickle])
@@ -194,7 +194,7 @@ async def test_slow_search_is_ended(
         await short_timeout_gateway.openai().responses.create(
             model="acme/small", input=ASK, tools=[{"type": "web_search"}]
         )
-    assert short_timeout_gateway.acme.seen == []
+    assert short_timeout_gateway.acme.requests == []
 
 
 async def test_invalid_options_are_refused(gateway: Gateway, searxng: SearxngServer) -> None:
@@ -202,7 +202,7 @@ async def test_invalid_options_are_refused(gateway: Gateway, searxng: SearxngSer
         tools: Any = [{"type": "web_search", **tool}]
         with pytest.raises(openai.BadRequestError):
             await gateway.openai().responses.create(model="acme/small", input=ASK, tools=tools)
-    assert (searxng.queries, gateway.acme.seen) == ([], [])
+    assert (searxng.queries, gateway.acme.requests) == ([], [])
 
 
 async def test_search_is_left_to_a_provider_that_has_one(
@@ -240,7 +240,7 @@ async def test_an_account_runs_four_searches_at_once(
 async def test_page_of_chats_searches_and_links_its_sources(gateway: Gateway, searxng: SearxngServer) -> None:
     person = await ChatUser.of(gateway)
     searxng.rows[0] = {**searxng.rows[0], "url": "https://birds.example/?a=1&b='2'"}
-    where = await person.asked(ASK, web="1")
+    where = await person.ask_path(ASK, web="1")
     assert searxng.queries == [ASK]
     page = await person.page(where)
     link = 'href="https://birds.example/?a=1&amp;b=&#x27;2&#x27;" target="_blank" rel="noopener noreferrer"'
@@ -257,7 +257,7 @@ async def test_page_without_a_search_engine_has_no_switch(tmp_path: Path) -> Non
     async with running_gateway(tmp_path) as gateway:
         person = await ChatUser.of(gateway)
         assert "Search the web" not in await person.page("/chat")
-        where = await person.asked("@web who?")
+        where = await person.ask_path("@web who?")
         assert "Web search is not configured" in await person.page(where)
 
 
@@ -269,7 +269,7 @@ async def test_tool_of_agents_returns_results(gateway: Gateway) -> None:
     ]
     assert "Strangers" in result["note"]
     limited = await gateway.app.limited_key(Scope(services=("ra1",)))
-    assert "may use only ra1" in await Agent(gateway.app, limited).refused("web_search", query=ASK)
+    assert "may use only ra1" in await Agent(gateway.app, limited).error_of("web_search", query=ASK)
 
 
 async def test_doctor_reports_the_server(gateway: Gateway, searxng: SearxngServer) -> None:

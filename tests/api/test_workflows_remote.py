@@ -109,7 +109,7 @@ async def test_remote_run_is_held_once_at_the_usual_price(comfy_app: ComfySetup)
     await comfy_app.imported(PAINT_AND_TINT, "paint")
     body = (await comfy_app.run("paint", text="a lake")).json()
     assert (body["status"], body["cost"]) == ("succeeded", "0.04")
-    assert comfy_app.comfy.ran.count("KSampler") == 1
+    assert comfy_app.comfy.executed_classes.count("KSampler") == 1
     page = await comfy_app.app.client.get("/api/containers/predictions", headers=comfy_app.app.bearer)
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
     second_body = (await comfy_app.run("paint", text="a lake")).json()
@@ -192,7 +192,7 @@ async def test_result_of_an_unpaid_remote_run_is_not_free_later(either: Path) ->
         for _ in range(2):
             body = (await comfy_app.run("paint", text="a lake")).json()
             costs.append((body["status"], body["cost"]))
-        assert comfy.ran.count("KSampler") == 1, "ComfyUI reuses the image of the failed run"
+        assert comfy.executed_classes.count("KSampler") == 1, "ComfyUI reuses the image of the failed run"
         assert costs == [("succeeded", "0.04"), ("succeeded", "0.00")]
         # Another account has not paid for it, and the refund of the run that paid ends its effect.
         await app.client.post(

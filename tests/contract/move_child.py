@@ -33,12 +33,12 @@ def _in_files() -> None:
 def _in_rows() -> None:
     load = PostgresLoader.load
 
-    def until_transfers(self: PostgresLoader, table: str, columns: Any, rows: Any) -> None:
+    def load_until_transfers(self: PostgresLoader, table: str, columns: Any, rows: Any) -> None:
         load(self, table, columns, rows)
         if table == "transfer":
             _die()
 
-    patch.object(PostgresLoader, "load", until_transfers).start()
+    patch.object(PostgresLoader, "load", load_until_transfers).start()
 
 
 def _before_commit() -> None:

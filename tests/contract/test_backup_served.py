@@ -39,7 +39,7 @@ async def test_restored_running_job_finishes_and_is_charged_once(tmp_path: Path)
         assert json.loads(text)["drift"] == 0
     async with serving(target) as restored:
         assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
-        ends = [await restored.ended(reply.json["status_url"]) for reply in replies]
+        ends = [await restored.final_status(reply.json["status_url"]) for reply in replies]
         assert ends == ["completed"] * ORDERS
         answer = await restored.call("GET", "/api/account", Authorization=f"Bearer {key}")
         assert (answer.json["balance_usd"], answer.json["held_usd"]) == ("9.916", "0.00")

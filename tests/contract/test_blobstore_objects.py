@@ -112,7 +112,7 @@ async def test_transient_errors_are_retried(tmp_path: Path) -> None:
         store = behind(front, tmp_path, s3.server().new_bucket())
         await store.put("key", data)
         assert await store.get("key") == data
-        assert len(front.seen) > 2
+        assert len(front.request_lines) > 2
 
 
 @pytest.mark.parametrize("size", [1000, 3 * PART_BYTES])
@@ -174,7 +174,7 @@ async def test_existing_content_is_kept_unless_soon_swept(tmp_path: Path) -> Non
         options = ObjectOptions(by_content=True, refresh_seconds=0)
         aged = ObjectStore(open_bucket(f"s3://{name}", access), buckets.cache(tmp_path / "cache"), options)
         await aged.put(key, data)
-        assert [line.split()[0] for line in front.seen][3:] == ["PUT", "HEAD", "PUT"], (
+        assert [line.split()[0] for line in front.request_lines][3:] == ["PUT", "HEAD", "PUT"], (
             "and here it is renewed"
         )
 
@@ -237,7 +237,7 @@ async def test_canceled_reader_does_not_block_others(tmp_path: Path) -> None:
     async with faulty_proxy(s3.server().port, first) as front:
         store = behind(front, tmp_path, name)
         impatient = asyncio.create_task(store.local_path(key))
-        while not front.seen:  # noqa: ASYNC110 - the stand-in has no event for it
+        while not front.request_lines:  # noqa: ASYNC110 - the stand-in has no event for it
             await asyncio.sleep(0.01)
         patient = asyncio.create_task(store.local_path(key))
         await asyncio.sleep(0)

@@ -157,7 +157,7 @@ async def test_media_are_copied_in_and_mounts_are_visible(
     (tmp_path / "score").write_bytes(b"MThd")
     files = {"photo": tmp_path / "photo", "artifacts/score.mid": tmp_path / "score"}
     await worker.run(Task("t", "m", {"prompt": "x", "none": None}, files), RecordedReports().reports())
-    assert containers.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORw0KGgo="}
+    assert containers.cog.requests["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORw0KGgo="}
     folder = containers.specs[0].folders["/mnt/sixfold/artifacts"]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"score.mid": b"MThd"}
     await run(worker, "next")
@@ -176,7 +176,7 @@ async def test_failure_has_the_message_of_the_model(worker: Worker) -> None:
 
 async def test_canceled_run_is_canceled_in_the_container(containers: FakeContainers, worker: Worker) -> None:
     pending_task = asyncio.create_task(run(worker, "a", do="wait"))
-    await containers.cog.began.wait()
+    await containers.cog.start_event.wait()
     worker.cancel("a")
     assert (await pending_task)[0] == RunStopped()
     assert containers.cog.canceled == ["a"]
@@ -184,23 +184,23 @@ async def test_canceled_run_is_canceled_in_the_container(containers: FakeContain
 
 
 async def test_run_waits_for_an_occupied_slot(containers: FakeContainers, worker: Worker) -> None:
-    slot = containers.cog.running["somebody"] = asyncio.Event()
+    slot = containers.cog.run_events["somebody"] = asyncio.Event()
     pending_task = asyncio.create_task(run(worker))
     await asyncio.sleep(0)
     assert not slot.is_set()
-    del containers.cog.running["somebody"]
+    del containers.cog.run_events["somebody"]
     assert isinstance((await pending_task)[0], RunCompleted)
 
 
 async def test_time_of_an_occupied_slot_is_not_part_of_the_run(
     containers: FakeContainers, worker: Worker
 ) -> None:
-    containers.cog.running["somebody"] = asyncio.Event()
+    containers.cog.run_events["somebody"] = asyncio.Event()
     async with asyncio.timeout(60) as limit:
         clock = RunClock(limit)
         run_clock.current.set(clock)
         pending_task = asyncio.create_task(run(worker))
-        asyncio.get_running_loop().call_later(1.0, containers.cog.running.pop, "somebody")
+        asyncio.get_running_loop().call_later(1.0, containers.cog.run_events.pop, "somebody")
         outcome, _ = await pending_task
     assert isinstance(outcome, RunCompleted)
     assert clock.waited > 0
@@ -210,7 +210,7 @@ async def test_a_killed_container_loses_its_run_and_its_worker(
     containers: FakeContainers, worker: Worker
 ) -> None:
     pending_task = asyncio.create_task(run(worker, do="wait"))
-    await containers.cog.began.wait()
+    await containers.cog.start_event.wait()
     containers.started[0].gone.set()
     assert (await pending_task)[0] == WorkerLost("the worker went away: its container exited with status 137")
     assert not worker.alive
@@ -341,7 +341,7 @@ def test_real_container_is_isolated_runs_and_is_killed(podman: Podman, tmp_path:
     assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
     assert text == ["hi"]
     assert (lost, alive) == ("WorkerLost", False)
-    assert podman.said("ps", "-aq") == "", "no container is left"
+    assert podman.output_of("ps", "-aq") == "", "no container is left"
     owner = hashlib.blake2b(str(tmp_path).encode(), digest_size=8).hexdigest()
-    left_over = podman.said("network", "ls", "-q", "--filter", f"label=sixfold.owner={owner}")
+    left_over = podman.output_of("network", "ls", "-q", "--filter", f"label=sixfold.owner={owner}")
     assert left_over == "", "and no network"

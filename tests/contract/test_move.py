@@ -106,7 +106,7 @@ def test_an_interrupted_move_is_repeated(old: Installation, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "put_file", fails_after_five)
-        assert "lost its network" in old.sixfold.refused("move")
+        assert "lost its network" in old.sixfold.error_of("move")
     assert old.schema() is None
     result = old.sixfold.ok("move")
     assert result["files"] == 21
@@ -126,23 +126,23 @@ def test_rows_that_differ_leave_the_database_empty(
 ) -> None:
     compare: Callable[..., tuple[int, int]] = move.compare_rows
     monkeypatch.setattr(move, "compare_rows", lambda *words: (compare(*words)[0], 1))
-    assert "Nothing was moved" in old.sixfold.refused("move")
+    assert "Nothing was moved" in old.sixfold.error_of("move")
     assert old.schema() is None
 
 
 def test_a_running_server_refuses_the_move(old: Installation) -> None:
     with server_lock.hold(old.source.data_dir):
-        assert "stop it first" in old.sixfold.refused("move")
+        assert "stop it first" in old.sixfold.error_of("move")
     assert old.schema() is None
     assert old.files(old.target) == {}
 
 
 def test_another_database_is_not_overwritten(old: Installation) -> None:
     storage.open_keeper(old.target).migrate(1)
-    assert "is neither empty nor a copy" in old.sixfold.refused("move")
+    assert "is neither empty nor a copy" in old.sixfold.error_of("move")
     storage.open_keeper(old.target).migrate(sql.latest("postgres"))
     before = content(old.target)
-    assert "is neither empty nor a copy" in old.sixfold.refused("move")
+    assert "is neither empty nor a copy" in old.sixfold.error_of("move")
     assert content(old.target) == before
 
 
@@ -191,5 +191,5 @@ def test_refused_move_reports_the_reason(
         old.sixfold.folder = tmp_path / "empty"
     else:
         storage.open_keeper(old.source).migrate(1)
-    assert text.get(change, "sixfold upgrade") in old.sixfold.refused("move")
+    assert text.get(change, "sixfold upgrade") in old.sixfold.error_of("move")
     assert old.schema() is None

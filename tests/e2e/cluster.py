@@ -98,7 +98,7 @@ async def work(folder: Path, environ: dict[str, str]) -> Worker:
         )
     assert process.stdout is not None
     try:
-        await servers.told_until("Running up to", process.stdout)
+        await servers.output_until("Running up to", process.stdout)
     except BaseException:
         await processes.kill_and_wait(process)
         raise
@@ -185,12 +185,12 @@ class Work:
     cluster: Cluster
     run: str = "run"
     # Initial balance of the account.
-    opened: Decimal = Decimal(10)
-    done: int = 0
+    initial_balance: Decimal = Decimal(10)
+    request_count: int = 0
     predictions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     chats: list[Reply] = field(default_factory=list[Reply])
     pages: list[str] = field(default_factory=list[str])
-    heard: list[int] = field(default_factory=list[int])
+    pose_numbers: list[int] = field(default_factory=list[int])
     session: dict[str, Any] = field(default_factory=dict[str, Any])
 
     async def insist(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
@@ -216,13 +216,13 @@ class Work:
         while (response := (await self.insist("GET", path)).json)["status"] not in ENDED:  # noqa: ASYNC110 - a poll
             await asyncio.sleep(_PAUSE_SECONDS)
         self.predictions.append(response)
-        self.done += 1
+        self.request_count += 1
 
     async def chat(self, number: int) -> None:
         body = {"model": "small", "messages": [{"role": "user", "content": f"say {number % 9 + 1} words"}]}
         named = {"Idempotency_Key": f"{self.run}-chat-{number}"}
         self.chats.append(await self.insist("POST", "/v1/chat/completions", body, **named))
-        self.done += 1
+        self.request_count += 1
 
     async def page(self, number: int) -> None:
         """Write one page of the memory."""
@@ -230,7 +230,7 @@ class Work:
         reply = await self.insist("PUT", path, {"title": f"Page {number}", "body": f"Written as {number}."})
         assert reply.status in {200, 201}, reply.body
         self.pages.append(path)
-        self.done += 1
+        self.request_count += 1
 
     async def live(self, over: asyncio.Event) -> None:
         """Follow a session across servers until `over`; its poses are added to `heard`."""
@@ -252,14 +252,14 @@ class Work:
 
     async def _follow(self, url: str, over: asyncio.Event) -> None:
         async with websockets.connect(url, open_timeout=10) as socket:
-            last = {"last_seq": self.heard[-1]} if self.heard else {}
+            last = {"last_seq": self.pose_numbers[-1]} if self.pose_numbers else {}
             await socket.send(json.dumps({"type": "hello", **last}))
             keys = itertools.count(1)
             while not over.is_set():
                 async with asyncio.timeout(10):
                     response = json.loads(await socket.recv())
                 if response["type"] == "pose":
-                    self.heard.append(response["seq"])
+                    self.pose_numbers.append(response["seq"])
                     if response["seq"] % 40 == 0:  # keeps the session active
                         text = {"type": "input", "seq": next(keys), "keys": ["w"]}
                         await socket.send(json.dumps(text))
@@ -286,12 +286,12 @@ async def wrongs(work: Work) -> list[str]:
     ]
     results += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
     results += [f"{name} is not there" for name in await _missing(work)]
-    gaps = [(seq, next_) for seq, next_ in itertools.pairwise(work.heard) if next_ != seq + 1]
+    gaps = [(seq, next_) for seq, next_ in itertools.pairwise(work.pose_numbers) if next_ != seq + 1]
     results += [f"from pose {seq} to {next_}" for seq, next_ in gaps]
     if work.session and work.session["status"] != "closed":
         results.append(f"the session is {work.session['status']}")
     account = (await work.insist("GET", "/api/account")).json
-    left, due = Decimal(account["balance_usd"]), work.opened - work.charged
+    left, due = Decimal(account["balance_usd"]), work.initial_balance - work.charged
     if (left, account["held_usd"]) != (due, "0.00"):
         results.append(f"{left} USD, {account['held_usd']} held, where {due} should be left")
     status, text = await work.cluster.servers[0].command("ledger", "verify")

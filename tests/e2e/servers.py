@@ -65,7 +65,7 @@ class Server:
         finally:
             connection.close()
 
-    async def ended(self, status_url: str) -> str:
+    async def final_status(self, status_url: str) -> str:
         """Wait until a job has ended, and return its status; another process has no event for it."""
         async with asyncio.timeout(100):
             while (status := str((await self.call("GET", status_url)).json["status"])) == "in_progress":  # noqa: ASYNC110 - see above
@@ -87,14 +87,14 @@ class Server:
 
     async def kill(self) -> None:
         self.process.kill()
-        await self.gone()
+        await self.wait_for_exit()
 
     async def terminate(self) -> int:
         """Send SIGTERM and return the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return await self.gone()
+        return await self.wait_for_exit()
 
-    async def gone(self) -> int:
+    async def wait_for_exit(self) -> int:
         """Wait until the process and its children have ended, and return the exit status."""
         status = await processes.wait_for_exit(self.process)
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
@@ -127,7 +127,7 @@ async def start(
         )
     assert process.stdout is not None
     try:
-        banner = await told_until("Control-C", process.stdout)
+        banner = await output_until("Control-C", process.stdout)
     except BaseException:
         await processes.kill_and_wait(process)
         raise
@@ -136,7 +136,7 @@ async def start(
     return Server(folder, env, process, int(address.rsplit(":", 1)[1]), banner, reader)
 
 
-async def told_until(word: str, stream: asyncio.StreamReader) -> str:
+async def output_until(word: str, stream: asyncio.StreamReader) -> str:
     """Return the output of a starting program up to the line that contains `word`."""
     lines: list[str] = []
     async with asyncio.timeout(START_SECONDS):

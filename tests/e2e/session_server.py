@@ -31,13 +31,13 @@ class SessionServer:
     app: AppFixture
     port: int
 
-    async def begin(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
+    async def create(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
         path = f"/api/containers/{model}/sessions"
         answer = await self.app.client.post(path, json=body, headers=self.app.bearer)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
-    async def told(self, session: dict[str, Any]) -> dict[str, Any]:
+    async def status(self, session: dict[str, Any]) -> dict[str, Any]:
         path = f"/api/containers/sessions/{session['session_id']}"
         return (await self.app.client.get(path, headers=self.app.bearer)).json()
 
@@ -53,7 +53,7 @@ class Guest:
     """Client that records the messages it receives."""
 
     connection: ClientConnection
-    heard: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
 
     async def say(self, kind: str, **fields: Any) -> None:
         await self.connection.send(json.dumps({"type": kind, **fields}))
@@ -64,7 +64,7 @@ class Guest:
             message = json.loads(await self.connection.recv())
             if message["type"] == "frame":
                 message["image"] = await self.connection.recv()
-        self.heard.append(message)
+        self.messages.append(message)
         return message
 
     async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Guest:
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """Return the received messages of a kind."""
-        return [message for message in self.heard if message["type"] == kind]
+        return [message for message in self.messages if message["type"] == kind]
 
 
 @asynccontextmanager

@@ -63,7 +63,7 @@ class BatchClient:
         body = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
         return (await self.call("POST", "/v1/batches", json=body)).json()["id"]
 
-    async def ended(self, batch_id: str) -> dict[str, Any]:
+    async def final_batch(self, batch_id: str) -> dict[str, Any]:
         while True:
             batch = (await self.call("GET", f"/v1/batches/{batch_id}")).json()
             if batch["status"] not in ("validating", "in_progress", "finalizing"):
@@ -77,10 +77,10 @@ class BatchClient:
 
 async def die_twice(server: Server, acme: ModelServer, count: int) -> None:
     """Kill the server between a charge and the storing of its response, and later at any moment."""
-    await server.gone()
+    await server.wait_for_exit()
     del server.environ["SIXFOLD_FAILPOINTS"]
     await server.restart()
-    await wait_until(lambda: len(acme.seen) > count // 2)
+    await wait_until(lambda: len(acme.requests) > count // 2)
     await server.kill()
     await server.restart()
 
@@ -101,7 +101,7 @@ async def test_batch_survives_two_kills_with_exact_charges(either: Path, count: 
             started = time.monotonic()
             batch_id = await client.begin(count)
             await die_twice(server, acme, count)
-            batch = await client.ended(batch_id)
+            batch = await client.final_batch(batch_id)
             print(f"{count} lines with two deaths in {time.monotonic() - started:.1f} s")  # noqa: T201  # a figure for those who run it
             assert batch["status"] == "completed"
             assert batch["request_counts"] == {"total": count, "completed": count, "failed": 0}
@@ -109,7 +109,7 @@ async def test_batch_survives_two_kills_with_exact_charges(either: Path, count: 
             ids = [json.loads(each)["custom_id"] for each in answer.content.splitlines()]
             assert sorted(ids, key=int) == [str(number) for number in range(count)]
             assert await client.money() == (before[0] - count * COST, before[1])
-            assert len(acme.seen) >= count
+            assert len(acme.requests) >= count
             status, text = await server.command("ledger", "verify")
             assert status == 0, text
 
@@ -127,11 +127,11 @@ async def test_two_servers_share_the_lines_of_a_batch(tmp_path: Path) -> None:
             batch_id = await client.begin(60)
             # One server runs four at a time.
             async with asyncio.timeout(60):
-                await wait_until(lambda: len(acme.seen) == 8)
+                await wait_until(lambda: len(acme.requests) == 8)
             await second.kill()
             acme.mode = "well"
             acme.go_on.set()
             async with asyncio.timeout(120):
-                batch = await client.ended(batch_id)
+                batch = await client.final_batch(batch_id)
             assert batch["request_counts"] == {"total": 60, "completed": 60, "failed": 0}
             assert await client.money() == (before[0] - 60 * COST, before[1])

@@ -59,15 +59,15 @@ async def test_random_kills_lose_nothing_and_charge_once(tmp_path: Path, workers
             *(work.page(number) for number in range(PAGES)),
         )
         for number, blow in enumerate(blows):
-            await work.until(lambda number=number: work.done > 8 * number or people.done())
+            await work.until(lambda number=number: work.request_count > 8 * number or people.done())
             await blow()
         await people
-        await work.until(lambda: bool(work.heard) or session.done())  # a busy machine begins it late
+        await work.until(lambda: bool(work.pose_numbers) or session.done())  # a busy machine begins it late
         over.set()
         await session
         assert len({response["prediction_id"] for response in work.predictions}) == RUNS
         assert (len(work.chats), len(work.pages)) == (CALLS, PAGES)
-        assert len(work.heard) > 0
+        assert len(work.pose_numbers) > 0
         assert await wrongs(work) == []
 
 

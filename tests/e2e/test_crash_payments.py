@@ -40,7 +40,7 @@ def cases(points: Sequence[str]) -> list[Any]:
 
 
 async def restart(server: Server) -> None:
-    await server.gone()
+    await server.wait_for_exit()
     server.environ["SIXFOLD_FAILPOINTS"] = ""
     await server.restart()
 

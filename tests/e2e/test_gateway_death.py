@@ -37,7 +37,7 @@ async def test_server_killed_during_streams_restarts_without_holds(either: Path)
             async with httpx.AsyncClient(timeout=30) as client:
                 answer = await client.post(f"{origin}/v1/chat/completions", json=BODY, headers=headers)
                 assert answer.json()["choices"][0]["message"]["content"] == " ".join(["word"] * 9)
-                assert acme.seen[0].headers["authorization"] == "Bearer sk-acme"
+                assert acme.requests[0].headers["authorization"] == "Bearer sk-acme"
                 cost = float(answer.headers["x-sixfold-cost"])
                 assert await account(client) == (10 - cost, 0)
                 acme.mode = "trickle"

@@ -190,7 +190,7 @@ async def test_processes_end_with_process_zero(tmp_path: Path, number: signal.Si
         ends = [asyncio.create_task(wait_for_exit(os.pidfd_open(pid))) for pid in children(server)]
         assert len(ends) == COUNT - 1
         server.process.send_signal(number)
-        await server.gone()
+        await server.wait_for_exit()
         async with asyncio.timeout(processes.PATIENCE_SECONDS):
             await asyncio.gather(*ends)
         await server.restart()

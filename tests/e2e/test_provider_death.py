@@ -24,7 +24,7 @@ async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Pa
             await server.kill()
             queue.ends = True
             await server.restart()
-            assert await server.ended(accepted.json["status_url"]) == "completed"
+            assert await server.final_status(accepted.json["status_url"]) == "completed"
             status, text = await server.command("account", "show", "local@localhost", "--json")
             assert status == 0
             document = json.loads(text)

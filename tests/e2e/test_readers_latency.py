@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.api.test_reader_limits import READING, UNREAD_BYTES, BodyRoute
+from tests.api.test_reader_limits import BODY_ROUTES, UNREAD_BYTES, BodyRoute
 from tests.harness import processes
 from tests.loops import prober, server
 from tests.loops.documents import DOCUMENTS, Document
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.clock, pytes
 LATE_MS = 100.0
 TRIES = 3
 CLASSES = sorted({document.name.partition(" ")[0] for document in DOCUMENTS})
-LARGE = [place for place in READING if place.most > UNREAD_BYTES]
+LARGE = [place for place in BODY_ROUTES if place.max_bytes > UNREAD_BYTES]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -36,14 +36,14 @@ async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Met
 
 def latency(metered: MeteredServer, document: Document, routes: list[BodyRoute]) -> float:
     """The longest wait of another client, in ms, while a document is sent to places."""
-    bodies = {route.most: document.build(route.most)[: route.most] for route in routes}
+    bodies = {route.max_bytes: document.build(route.max_bytes)[: route.max_bytes] for route in routes}
     command = [sys.executable, prober.__file__, str(metered.server.port), "/livez"]
     process = processes.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         for route in routes:
             for known in ({}, metered.known):
                 headers = {**known, "Content-Type": document.content_type}
-                metered.send(route.method, route.address, bodies[route.most], headers)
+                metered.send(route.method, route.address, bodies[route.max_bytes], headers)
         out, _ = process.communicate(timeout=processes.PATIENCE_SECONDS)
     finally:
         processes.kill(process)

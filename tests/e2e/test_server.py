@@ -68,7 +68,7 @@ async def test_fifty_queued_jobs_survive_a_kill_charged_once_each(tmp_path: Path
         await server.kill()
         await server.restart()
         urls = [reply.json["status_url"] for reply in replies]
-        assert [await server.ended(url) for url in urls] == ["completed"] * 50
+        assert [await server.final_status(url) for url in urls] == ["completed"] * 50
         assert (await _balance(server))["balance_usd"] == "9.65"
         assert (await _balance(server))["held_usd"] == "0.00"
         status, text = await server.command("ledger", "verify")
@@ -93,7 +93,7 @@ async def test_sigterm_completes_accepted_requests(tmp_path: Path) -> None:
         await server.restart()
         for reply in accepted:
             if reply.status == 202:
-                assert await server.ended(reply.json["status_url"]) == "completed"
+                assert await server.final_status(reply.json["status_url"]) == "completed"
         assert (await _balance(server))["balance_usd"] == f"{10 - len(accepted) * 0.007:.3f}"
 
 
@@ -106,7 +106,7 @@ async def test_killed_worker_is_replaced_and_its_job_reruns(tmp_path: Path) -> N
                 await asyncio.sleep(0.02)
         for pid in children:
             os.kill(pid, signal.SIGKILL)
-        assert await server.ended(reply.json["status_url"]) == "completed"
+        assert await server.final_status(reply.json["status_url"]) == "completed"
         assert (await _balance(server))["balance_usd"] == "9.972"
 
 

@@ -31,7 +31,7 @@ async def session_server(tmp_path: Path) -> AsyncIterator[SessionServer]:
 
 
 async def test_session_is_created_shown_and_closed(session_server: SessionServer) -> None:
-    session = await session_server.begin(input={"prompt": "walk"})
+    session = await session_server.create(input={"prompt": "walk"})
     assert set(session) == {
         "session_id", "status", "ws_url", "resume_token", "hardware", "idle_seconds", "created_at"
     }  # fmt: skip
@@ -41,7 +41,7 @@ async def test_session_is_created_shown_and_closed(session_server: SessionServer
     )
     assert (session["hardware"], session["idle_seconds"]) == ("gpu-24gb-b", 120)
     assert session["status"] in {"requested", "starting"}
-    body = await session_server.told(session)
+    body = await session_server.status(session)
     assert body["session_id"] == session["session_id"]
     assert session["resume_token"] not in str(body)
     path = f"/api/containers/sessions/{session['session_id']}"
@@ -83,7 +83,7 @@ async def test_session_without_credit_is_402(session_server: SessionServer) -> N
 
 
 async def test_poses_have_session_times_every_50_ms(session_server: SessionServer) -> None:
-    session = await session_server.begin(input={"prompt": "walk"})
+    session = await session_server.create(input={"prompt": "walk"})
     async with session_server.inside(session) as guest:
         await guest.say("hello")
         poses = await guest.several("pose", 12)
@@ -101,7 +101,7 @@ async def test_poses_have_session_times_every_50_ms(session_server: SessionServe
         await guest.say("close")
         assert await guest.closed() == 1000
     assert [state["status"] for state in guest.of("state")][-2:] == ["closing", "closed"]
-    record = await session_server.told(session)
+    record = await session_server.status(session)
     assert record["status"] == "closed"
     assert record["cost"] != "0.00"
     assert (await session_server.app.balance())[1] == "0.00"
@@ -109,7 +109,7 @@ async def test_poses_have_session_times_every_50_ms(session_server: SessionServe
 
 
 async def test_resumed_session_delivers_every_pose(session_server: SessionServer) -> None:
-    session = await session_server.begin(input={"prompt": "dance"})
+    session = await session_server.create(input={"prompt": "dance"})
     async with session_server.inside(session) as guest:
         await guest.say("hello")
         sequence = [pose["seq"] for pose in await guest.several("pose", 4)]
@@ -122,7 +122,7 @@ async def test_resumed_session_delivers_every_pose(session_server: SessionServer
 
 
 async def test_newest_socket_replaces_the_previous_one(session_server: SessionServer) -> None:
-    session = await session_server.begin()
+    session = await session_server.create()
     async with session_server.inside(session) as first:
         await first.say("hello")
         await first.until("pose")
@@ -133,7 +133,7 @@ async def test_newest_socket_replaces_the_previous_one(session_server: SessionSe
 
 
 async def test_invalid_token_and_foreign_origin_are_refused(session_server: SessionServer) -> None:
-    session = await session_server.begin()
+    session = await session_server.create()
     wrong = session["ws_url"].partition("token=")[0] + "token=sess_nobody"
     for url in (
         wrong,
@@ -153,7 +153,7 @@ async def test_invalid_token_and_foreign_origin_are_refused(session_server: Sess
 
 
 async def test_frames_are_images_and_wait_for_flow_credit(session_server: SessionServer) -> None:
-    session = await session_server.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
+    session = await session_server.create("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
     async with session_server.inside(session, max_size=None) as guest:
         await guest.say("hello")
         frames = await guest.several("frame", 3)
@@ -177,7 +177,7 @@ async def test_frames_are_images_and_wait_for_flow_credit(session_server: Sessio
 
 
 async def test_invalid_messages_get_an_error_and_keep_the_session(session_server: SessionServer) -> None:
-    session = await session_server.begin()
+    session = await session_server.create()
     async with session_server.inside(session) as guest:
         for nonsense in (
             "no json", "[]", '{"type":"what"}', '{"type":"input"}', '{"type":"credit","n":-1}',
@@ -191,7 +191,7 @@ async def test_invalid_messages_get_an_error_and_keep_the_session(session_server
 
 
 async def test_motion_reaches_its_waypoint(session_server: SessionServer) -> None:
-    session = await session_server.begin(input={"prompt": "run"})
+    session = await session_server.create(input={"prompt": "run"})
     async with session_server.inside(session) as guest:
         await guest.say("hello")
         await guest.say("input", seq=1, waypoints=[[1.2, 0.6]])
@@ -204,31 +204,31 @@ async def test_motion_reaches_its_waypoint(session_server: SessionServer) -> Non
 
 async def test_idle_timeout_ignores_pings(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, idle_seconds=1.0) as server:
-        session = await server.begin()
+        session = await server.create()
         assert session["idle_seconds"] == 1
         async with server.inside(session) as guest:
             for _ in range(3):
                 await guest.say("ping", t=1)
             assert await guest.closed() == 4000
         assert [state["status"] for state in guest.of("state")][-3:] == ["idle", "closing", "closed"]
-        assert (await server.told(session))["reason"] == "idle"
+        assert (await server.status(session))["reason"] == "idle"
 
 
 async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, idle_seconds=600.0, session_pause_seconds=0.5) as server:
-        session = await server.begin()
+        session = await server.create()
         async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("state", status="idle", reason="paused")
             charged = (await guest.until("stats"))["cost"]
             assert float(charged) > 0
             last = [pose["seq"] for pose in guest.of("pose")][-1]
-            guest.heard.clear()
+            guest.messages.clear()
             for _ in range(2):
                 await guest.say("ping", t=1)
                 assert (await guest.until("stats"))["cost"] == charged
             assert guest.of("pose") == []
-            assert (await server.told(session))["status"] == "idle"
+            assert (await server.status(session))["status"] == "idle"
             await guest.say("input", seq=1, prompt="run")
             await guest.until("state", status="active")
             resumed = await guest.until("pose")
@@ -237,13 +237,13 @@ async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path)
             assert float(stats["cost"]) > float(charged)
             await guest.say("close")
             assert await guest.closed() == 1000
-        assert guest.of("stats")[-1]["cost"] == (await server.told(session))["cost"]
+        assert guest.of("stats")[-1]["cost"] == (await server.status(session))["cost"]
         assert await server.app.faults() == ()
 
 
 async def test_lost_worker_is_replaced_without_a_gap(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, driver="process") as server:
-        session = await server.begin(input={"prompt": "walk"})
+        session = await server.create(input={"prompt": "walk"})
         async with server.inside(session) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
@@ -273,7 +273,7 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
 
     monkeypatch.setattr(SessionWorkerPool, "acquire", acquire_late)
     async with running_session_server(either) as server:
-        session = await server.begin(input={"prompt": "walk"})
+        session = await server.create(input={"prompt": "walk"})
         async with server.inside(session) as guest:
             await guest.say("hello")
             last = (await guest.several("pose", 5))[-1]["seq"]
@@ -285,7 +285,7 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
             # Longer than any clock of this session catches up with.
             await asyncio.sleep(3)
             replaced.set()
-            guest.heard.clear()
+            guest.messages.clear()
             following = await guest.several("pose", 3)
             assert following[0]["seq"] - last < 10, "the poses of the interruption are skipped"
             await guest.say("close")
@@ -300,14 +300,14 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
 
 async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> None:
     async with running_session_server(tmp_path) as server:
-        session = await server.begin()
+        session = await server.create()
         async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
             await server.app.server.sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
-        assert (await server.told(session))["reason"] == (None if left else "drained")
+        assert (await server.status(session))["reason"] == (None if left else "drained")
         assert await server.app.faults() == ()
 
 
@@ -317,7 +317,7 @@ async def test_minutes_are_charged_until_the_balance_is_spent(
     monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
     async with running_session_server(tmp_path) as server:
         app = server.app
-        session = await server.begin()
+        session = await server.create()
         async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.several("pose", 12)
@@ -327,15 +327,15 @@ async def test_minutes_are_charged_until_the_balance_is_spent(
         paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
         assert len(paid) >= 3
         assert sum(float(entry["amount_usd"]) for entry in paid) == -float(
-            (await server.told(session))["cost"]
+            (await server.status(session))["cost"]
         )
         account = await app.database.read(accounts.by_id(app.account.id))
         rest = ledger.LedgerEntry("test", "all but two slices")
         await app.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
-        poor = await server.begin()
+        poor = await server.create()
         async with server.inside(poor) as guest:
             assert await guest.closed() == 1000
-        assert (await server.told(poor))["reason"] == "no credit"
+        assert (await server.status(poor))["reason"] == "no credit"
         assert await app.faults() == ()
 
 

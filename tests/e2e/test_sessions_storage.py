@@ -51,17 +51,17 @@ async def test_session_ending_during_an_outage_is_settled_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as server:
-        session = await server.begin(input={"prompt": "walk"})
+        session = await server.create(input={"prompt": "walk"})
         async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
             back = _out_of_reach(server, monkeypatch)
             await guest.say("close")
             await asyncio.sleep(1)
-            assert (await server.told(session))["status"] in {"ready", "active", "idle"}
+            assert (await server.status(session))["status"] in {"ready", "active", "idle"}
             back()
             assert await guest.closed() == 1000
-        response = await server.told(session)
+        response = await server.status(session)
         assert (response["status"], response["reason"]) == ("closed", "closed")
         assert float(response["cost"]) > 0
         assert (await server.app.balance())[1] == "0.00"
@@ -72,7 +72,7 @@ async def test_close_during_an_outage_returns_soon_and_ends_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as server:
-        session = await server.begin(input={"prompt": "walk"})
+        session = await server.create(input={"prompt": "walk"})
         path = f"/api/containers/sessions/{session['session_id']}"
         async with server.inside(session) as guest:
             await guest.say("hello")
@@ -97,7 +97,7 @@ async def test_session_opened_during_an_outage_starts_afterwards(
 ) -> None:
     async with running_session_server(tmp_path) as server:
         back = _out_of_reach(server, monkeypatch)
-        session = await server.begin(input={"prompt": "walk"})
+        session = await server.create(input={"prompt": "walk"})
         async with server.inside(session) as guest:
             await guest.say("hello")
             await asyncio.sleep(1)

@@ -51,7 +51,7 @@ async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> No
         answers = await asyncio.gather(*requests)
         assert {answer.status for answer in answers} == {202}
         assert len({answer.body for answer in answers}) == 1
-        state = await second.ended(answers[0].json["status_url"])
+        state = await second.final_status(answers[0].json["status_url"])
         assert state == "completed"
         assert await _balance(second) == ("9.993", "0.00")
 
@@ -69,7 +69,7 @@ async def test_other_server_finishes_work_of_a_dead_one_charged_once(tmp_path: P
         assert {reply.status for reply in replies} == {202}
         await first.kill()
         urls = [reply.json["status_url"] for reply in replies]
-        assert [await second.ended(url) for url in urls] == ["completed"] * 10
+        assert [await second.final_status(url) for url in urls] == ["completed"] * 10
         assert await _balance(second) == ("9.93", "0.00")
         status, text = await second.command("ledger", "verify")
         assert status == 0, text

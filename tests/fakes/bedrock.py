@@ -76,7 +76,7 @@ class Bedrock:
 
     port: int = 0
     mode: str = "well"
-    seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -152,7 +152,7 @@ class Bedrock:
         roles = [turn["role"] for turn in document["messages"]]
         assert roles[0] == "user"
         assert all(first != second for first, second in itertools.pairwise(roles))
-        self.seen.append((request.path_params["model"], document))
+        self.requests.append((request.path_params["model"], document))
         return document
 
     def _reply(self, document: dict[str, Any]) -> tuple[list[dict[str, Any]], str, dict[str, Any]]:

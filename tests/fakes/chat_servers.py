@@ -50,9 +50,9 @@ class ModelServer:
     port: int = 0
     mode: str = "well"
     modes: list[str] = field(default_factory=list[str])
-    seen: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
+    request_event: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnect_event: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     # Ids of responses that were deleted.
     forgotten: list[str] = field(default_factory=list[str])
@@ -66,11 +66,11 @@ class ModelServer:
     tool_arguments: dict[str, Any] = field(default_factory=lambda: {"city": "Oslo"})
     calls_forever: bool = False
     # Fields of a chat's message and of an Anthropic message that name objects it stores.
-    stored: dict[str, Any] = field(default_factory=dict[str, Any])
+    stored_fields: dict[str, Any] = field(default_factory=dict[str, Any])
     # Whether a stream ends with its usage although the request does not ask for it.
     always_usage: bool = False
     # How many events of a stream "trickle" holds back; 0 for half of them.
-    held_back: int = 0
+    withheld_events: int = 0
     # Changes the usage that a chat, a response or a message reports.
     report: Callable[[dict[str, Any]], Any] = _same_usage
 
@@ -108,18 +108,18 @@ class ModelServer:
         shared = {"id": "chatcmpl-1", "created": 1, "model": document["model"]}
         if not document.get("stream"):
             message = {"role": "assistant", "content": reply["text"], "tool_calls": reply["calls"]}
-            message |= self.stored
+            message |= self.stored_fields
             if not reply["calls"]:
                 del message["tool_calls"]
             choice = {"index": 0, "message": message, "finish_reason": reply["stop"]}
             answer = {**shared, "object": "chat.completion", "choices": [choice], "usage": usage}
             if mode == "nousage":
                 del answer["usage"]
-            return self._whole(answer, mode)
+            return self._full_reply(answer, mode)
         expected = self.always_usage or (document.get("stream_options") or {}).get("include_usage")
         chunks = _chat_chunks(shared, reply, usage if expected and mode != "nousage" else None)
-        if self.stored:
-            choice = {"index": 0, "delta": self.stored, "finish_reason": None}
+        if self.stored_fields:
+            choice = {"index": 0, "delta": self.stored_fields, "finish_reason": None}
             chunks.insert(1, b"data: " + json.dumps({**shared, "choices": [choice]}).encode() + b"\n\n")
         return self._stream(chunks, mode)
 
@@ -144,7 +144,7 @@ class ModelServer:
             answer = {**shared, "choices": choices, "usage": usage}
             if mode == "nousage":
                 del answer["usage"]
-            return self._whole(answer, mode)
+            return self._full_reply(answer, mode)
         pieces = [choice(index, f" {word}", None) for index, each in enumerate(words) for word in each]
         pieces += [choice(index, "", "stop") for index in range(len(words))]
         documents = [{**shared, "choices": [piece]} for piece in pieces]
@@ -172,7 +172,7 @@ class ModelServer:
             "content": [part],
         }
         answer: dict[str, Any] = {
-            "id": f"resp_{len(self.seen)}",
+            "id": f"resp_{len(self.requests)}",
             "object": "response",
             "created_at": 1,
             "status": "completed",
@@ -192,7 +192,7 @@ class ModelServer:
             "store": document.get("store") is not False,
         }
         if not document.get("stream"):
-            return self._whole(answer, mode)
+            return self._full_reply(answer, mode)
         delta = {"type": "response.output_text.delta", "delta": "I am native", "item_id": "msg_1"}
         delta |= {"output_index": 0, "content_index": 0, "logprobs": []}
         events = [{"type": "response.created", "response": {**answer, "usage": None}}, delta]
@@ -209,7 +209,7 @@ class ModelServer:
         answer: dict[str, Any] = {"id": "resp_c1", "object": "response.compaction", "created_at": 1}
         answer |= {"output": [item]}
         answer |= {"usage": {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}}
-        return self._whole(answer, mode)
+        return self._full_reply(answer, mode)
 
     async def count_response(self, request: Request) -> Response:
         document, _, fault = await self._take(request)
@@ -234,12 +234,12 @@ class ModelServer:
             "stop_reason": reply["stop"],
             "stop_sequence": None,
             "usage": self.report(usage),
-            **self.stored,
+            **self.stored_fields,
         }
         if not document.get("stream"):
             if mode == "nousage":
                 del answer["usage"]
-            return self._whole(answer, mode)
+            return self._full_reply(answer, mode)
         return self._stream(_message_events(answer), mode)
 
     async def count(self, request: Request) -> Response:
@@ -254,8 +254,8 @@ class ModelServer:
     ) -> tuple[dict[str, Any], str, Response | None]:
         """Record a request; return its body, the mode, and the response of a fault if the mode is one."""
         raw = request._body if hasattr(request, "_body") else b""
-        self.seen.append(ReceivedRequest(request.url.path, dict(request.headers), document, raw))
-        self.asked.set()
+        self.requests.append(ReceivedRequest(request.url.path, dict(request.headers), document, raw))
+        self.request_event.set()
         mode = self.modes.pop(0) if self.modes else self.mode
         if mode == "hang":
             await asyncio.Event().wait()
@@ -266,7 +266,7 @@ class ModelServer:
         faults = {"fail": 500, "refuse": 400, "excess": 400, "limit": 429, "key": 401}
         return document, mode, JSONResponse(error, faults[mode]) if mode in faults else None
 
-    def _whole(self, answer: dict[str, Any], mode: str) -> Response:
+    def _full_reply(self, answer: dict[str, Any], mode: str) -> Response:
         text = json.dumps(answer).encode()
         if mode == "garbage":
             text = b"<html>not what you asked</html>"
@@ -287,7 +287,9 @@ class ModelServer:
                 for index, event in enumerate(events):
                     if mode == "truncate" and index == len(events) // 2:
                         return
-                    if mode == "trickle" and index == len(events) - (self.held_back or -(-len(events) // 2)):
+                    if mode == "trickle" and index == len(events) - (
+                        self.withheld_events or -(-len(events) // 2)
+                    ):
                         await self.go_on.wait()
                     if mode == "cut":
                         yield event[:7]
@@ -295,7 +297,7 @@ class ModelServer:
                         event = event[7:]
                     yield event
             finally:
-                self.left.set()
+                self.disconnect_event.set()
 
         return StreamingResponse(pieces(), media_type="text/event-stream")
 

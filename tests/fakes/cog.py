@@ -35,10 +35,10 @@ class FakeCog:
     def __init__(self) -> None:
         self.status = "READY"
         self.output: dict[str, Any] = OUTPUT
-        self.asked: dict[str, dict[str, Any]] = {}
+        self.requests: dict[str, dict[str, Any]] = {}
         self.canceled: list[str] = []
-        self.running: dict[str, asyncio.Event] = {}
-        self.began = asyncio.Event()
+        self.run_events: dict[str, asyncio.Event] = {}
+        self.start_event = asyncio.Event()
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -58,9 +58,9 @@ class FakeCog:
 
     async def _predict(self, request: Request) -> Response:
         name, inputs = request.path_params["name"], (await request.json())["input"]
-        if self.running:
+        if self.run_events:
             return JSONResponse({"detail": "Already running a prediction"}, 409)
-        self.asked[name] = inputs
+        self.requests[name] = inputs
         if inputs.get("do") == "refuse":
             problem = {"loc": ["body", "input", "prompt"], "msg": "field required"}
             return JSONResponse({"detail": [problem]}, 422)
@@ -68,10 +68,10 @@ class FakeCog:
 
     async def _answer(self, name: str, inputs: dict[str, Any]) -> Response:
         if inputs.get("do") == "wait":
-            end_event = self.running[name] = asyncio.Event()
-            self.began.set()
+            end_event = self.run_events[name] = asyncio.Event()
+            self.start_event.set()
             await end_event.wait()
-            del self.running[name]
+            del self.run_events[name]
             return JSONResponse({"id": name, "status": "canceled", "logs": ""})
         if inputs.get("do") == "fail":
             return JSONResponse({"id": name, "status": "failed", "error": "The prompt has no verb."})
@@ -80,8 +80,8 @@ class FakeCog:
     async def _cancel(self, request: Request) -> Response:
         name = request.path_params["name"]
         self.canceled.append(name)
-        if name in self.running:
-            self.running[name].set()
+        if name in self.run_events:
+            self.run_events[name].set()
         return JSONResponse({})
 
 

@@ -71,7 +71,7 @@ class Item:
     outputs: tuple[str, ...]
     interrupted: bool = False
 
-    def listed(self) -> list[Any]:
+    def entry(self) -> list[Any]:
         """Return the entry as `/queue` shows it."""
         return [self.number, self.prompt_id, self.prompt, self.extra, list(self.outputs)]
 
@@ -92,16 +92,16 @@ class Comfy:
         self.memory = 64
         self.vram = ComfyMemory()
         self.raises: dict[str, tuple[str, str]] = {}
-        self.answers: dict[str, bytes | ASGIApp] = {}
+        self.responses: dict[str, bytes | ASGIApp] = {}
         self.silent: set[str] = set()
         self.delay_seconds = 0.0
-        self.changed = asyncio.Event()  # the queue or the history; the waiting code clears it
-        self.ran: list[str] = []  # the class of each node that was run
+        self.change_event = asyncio.Event()  # the queue or the history; the waiting code clears it
+        self.executed_classes: list[str] = []  # the class of each node that was run
         self._holds: dict[str, Hold] = {}
         self._clients: dict[str, WebSocket] = {}
         self._keys: dict[str, str] = {}
         self.back = asyncio.Event()  # a client has come back
-        self._kept: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
         self._numbers = itertools.count(1)
         self._work = asyncio.Event()
         self._server: EmbeddedServer | None = None
@@ -131,7 +131,7 @@ class Comfy:
         """Simulate a restart: queue, history, the current run and the cache are lost."""
         self.pending.clear()
         self.history.clear()
-        self._kept.clear()
+        self._cache.clear()
         self._keys.clear()
         self.drop_sockets()
         await self._restart_worker()
@@ -190,7 +190,7 @@ class Comfy:
         async def outer(scope: Scope, receive: Receive, send: Send) -> None:
             headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
             self.calls.append((scope.get("method", "WS"), scope["path"], headers))
-            fault = self.answers.get(scope["path"])
+            fault = self.responses.get(scope["path"])
             if self.delay_seconds:
                 await asyncio.sleep(self.delay_seconds)
             if scope["path"] in self.silent:
@@ -249,7 +249,7 @@ class Comfy:
         item = Item(next(self._numbers), prompt_id, body["prompt"], extra, verdict.outputs)
         self.pending.append(item)
         self._work.set()
-        self.changed.set()
+        self.change_event.set()
         return JSONResponse({"prompt_id": prompt_id, "number": item.number, "node_errors": verdict.nodes})
 
     async def _queue(self, request: Request) -> Response:
@@ -257,11 +257,11 @@ class Comfy:
             body = await request.json()
             gone = {item.prompt_id for item in self.pending} if body.get("clear") else set(body["delete"])
             self.pending = [item for item in self.pending if item.prompt_id not in gone]
-            self.changed.set()
+            self.change_event.set()
             return Response()
-        running_entries = [self.running.listed()] if self.running else []
+        running_entries = [self.running.entry()] if self.running else []
         return JSONResponse(
-            {"queue_running": running_entries, "queue_pending": [item.listed() for item in self.pending]}
+            {"queue_running": running_entries, "queue_pending": [item.entry() for item in self.pending]}
         )
 
     async def _interrupt(self, request: Request) -> Response:
@@ -272,7 +272,7 @@ class Comfy:
         return Response()
 
     async def _free(self, _request: Request) -> Response:
-        self._kept = {} if self.vram.free(runs=self.running is not None) else self._kept
+        self._cache = {} if self.vram.free(runs=self.running is not None) else self._cache
         return Response()
 
     async def _history(self, request: Request) -> Response:
@@ -317,13 +317,13 @@ class Comfy:
             self._work.clear()
             while self.pending:
                 self.running = item = self.pending.pop(0)
-                self.changed.set()
+                self.change_event.set()
                 run = _Run(self, item)
-                entry = await run.whole()
+                entry = await run.run_all()
                 self.running = None
-                self._kept = {} if self.vram.run_ended() else self._kept
+                self._cache = {} if self.vram.run_ended() else self._cache
                 self.history[item.prompt_id] = entry
-                self.changed.set()
+                self.change_event.set()
                 await run.tell("executing", {"node": None})
 
     def _remaining(self) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class _Run:
         self._comfy = comfy
         self._item = item
         self._node = ""
-        self._made: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}
         self._messages: list[Any] = []
 
@@ -363,12 +363,12 @@ class _Run:
     def memory(self) -> int:
         return self._comfy.memory
 
-    async def whole(self) -> dict[str, Any]:
+    async def run_all(self) -> dict[str, Any]:
         """Run every output node; return the history entry."""
         await self.tell("execution_start", {"timestamp": int(time.time() * 1000)})
         error = True
         try:
-            reused = [node for node in self.prompt if self._signature(node) in self._comfy._kept]
+            reused = [node for node in self.prompt if self._signature(node) in self._comfy._cache]
             await self.tell("execution_cached", {"nodes": reused})
             for node in self._item.outputs:
                 await self._result(node)
@@ -384,7 +384,7 @@ class _Run:
             await self.tell("execution_error", {"node_id": self._node, "node_type": class_type, **response})
         state = {"status_str": "error" if error else "success", "completed": not error}
         return {
-            "prompt": self._item.listed(),
+            "prompt": self._item.entry(),
             "outputs": self._outputs,
             "status": {**state, "messages": self._messages},
         }
@@ -427,17 +427,17 @@ class _Run:
         await self._comfy._send(self._item.extra["client_id"], data)
 
     async def _result(self, node: str) -> Any:
-        if node in self._made:
-            return self._made[node]
+        if node in self._results:
+            return self._results[node]
         spec = self.prompt[node]
-        remaining = self._comfy._kept
+        remaining = self._comfy._cache
         signature = self._signature(node)
         reused = signature in remaining
         if not reused:
             inputs = {name: await self._input(value) for name, value in spec["inputs"].items()}
             remaining[signature] = await self._run(node, spec["class_type"], inputs)
-            self._comfy.ran.append(spec["class_type"])
-        self._made[node] = result = remaining[signature]
+            self._comfy.executed_classes.append(spec["class_type"])
+        self._results[node] = result = remaining[signature]
         if isinstance(result, dict):
             self._outputs[node] = result
             if not (reused and self._comfy.old):

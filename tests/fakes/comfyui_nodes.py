@@ -219,7 +219,7 @@ class Latent:
     """Images at an eighth of their size, and the place of each in its batch."""
 
     pixels: Floats
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     mask: Floats | None = None
 
 
@@ -274,7 +274,7 @@ async def _repeat(_run: Running, samples: Latent, amount: int) -> tuple[Any, ...
 
 async def _pick(_run: Running, samples: Latent, batch_index: int, length: int) -> tuple[Any, ...]:
     remaining = slice(batch_index, batch_index + length)
-    return (Latent(samples.pixels[remaining], samples.places[remaining]),)
+    return (Latent(samples.pixels[remaining], samples.positions[remaining]),)
 
 
 def _latent(pixels: Floats) -> Latent:
@@ -288,17 +288,17 @@ async def _sample(run: Running, **inputs: Any) -> tuple[Any, ...]:
     messages = [inputs["model"], inputs["positive"], inputs["sampler_name"], inputs["scheduler"]]
     messages += [inputs["negative"]] if inputs["cfg"] > 1 else []
     key = [int(inputs["seed"]), zlib.crc32(" ".join(messages).encode()), int(inputs["steps"])]
-    if len(latent.places) > run.memory:
+    if len(latent.positions) > run.memory:
         raise MemoryError("Allocation on device 0 would exceed allowed memory. (out of memory)")
     for step in range(inputs["steps"]):
         await run.step(step + 1, inputs["steps"])
     size = latent.pixels.shape[1:3]
-    fields = [_soft(np.random.default_rng([*key, position]), size) for position in latent.places]
+    fields = [_soft(np.random.default_rng([*key, position]), size) for position in latent.positions]
     share: Any = np.float32(inputs["denoise"])
     if latent.mask is not None:
         share = share * latent.mask[None, ..., None]
     mixed = (share * np.stack(fields) + (1 - share) * latent.pixels).astype(np.float32)
-    return (Latent(mixed, latent.places),)
+    return (Latent(mixed, latent.positions),)
 
 
 def _soft(rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
@@ -345,7 +345,7 @@ async def _load_mask(run: Running, image: str, channel: str) -> tuple[Any, ...]:
 async def _set_mask(_run: Running, samples: Latent, mask: Floats) -> tuple[Any, ...]:
     height, width = samples.pixels.shape[1:3]
     scaled = _each(mask[..., None].repeat(3, axis=3), lambda image: image.resize((width, height)))[0, ..., 0]
-    return (Latent(samples.pixels, samples.places, scaled),)
+    return (Latent(samples.pixels, samples.positions, scaled),)
 
 
 async def _from_batch(_run: Running, image: Floats, batch_index: int, length: int) -> tuple[Any, ...]:

@@ -141,7 +141,7 @@ async def _latent(_run: Any, **inputs: Any) -> tuple[Any, ...]:
     return (Reel(int(inputs["length"]), size, inputs.get("start_image")),)
 
 
-async def _picture(run: Any, positive: str, negative: str, image: Floats, **inputs: Any) -> tuple[Any, ...]:
+async def _image(run: Any, positive: str, negative: str, image: Floats, **inputs: Any) -> tuple[Any, ...]:
     (latent,) = await _latent(run, **inputs, start_image=image)
     return positive, negative, latent
 
@@ -216,7 +216,7 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "EmptyHunyuanLatentVideo": _latent,
     "Wan22ImageToVideoLatent": _latent,
     "EmptyLTXVLatentVideo": _latent,
-    "LTXVImgToVideo": _picture,
+    "LTXVImgToVideo": _image,
     "LTXVConditioning": _rate,
     "LTXVScheduler": _sigmas,
     "KSamplerSelect": _sampler_select,

@@ -27,7 +27,7 @@ class FactModel:
     compare: Sequence[Any] = ()
     answer: Sequence[Any] = ()
     port: int = 0
-    seen: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     counts: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -37,7 +37,7 @@ class FactModel:
 
     async def chat(self, request: Request) -> Response:
         document: dict[str, Any] = json.loads(await request.body())
-        self.seen.append(document)
+        self.requests.append(document)
         self.requested.set()
         kind = document["messages"][0]["content"].split()[1]
         name = {"extract": "extract", "compare": "compare", "answer": "answer"}[kind]
@@ -64,7 +64,7 @@ class FactModel:
 
     def prompt(self, number: int = -1) -> str:
         """Return the user's message of a request."""
-        return str(self.seen[number]["messages"][-1]["content"])
+        return str(self.requests[number]["messages"][-1]["content"])
 
 
 def fact(subject: str, statement: str, quote: str, date: str = "") -> Mapping[str, str]:

@@ -112,7 +112,7 @@ class Fal:
     faults: Faults = field(default_factory=Faults)
     jobs: dict[str, Job] = field(default_factory=dict[str, Job])
     files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
-    looks_until_done: int = 2
+    polls_until_done: int = 2
     ends: bool = True
     nsfw: bool = False
     failure: tuple[int, Any] | None = None
@@ -178,9 +178,9 @@ class Fal:
             {"message": "drawing", "level": "INFO", "source": "USER", "timestamp": "2026-11-20T00:00:00Z"}
         ]
         document: dict[str, Any] = {"request_id": job.id, "response_url": self._at(job)}
-        if job.looks == 1 and self.looks_until_done > 1:
+        if job.looks == 1 and self.polls_until_done > 1:
             return JSONResponse({"status": "IN_QUEUE", "queue_position": 1, **document}, 202)
-        if not self.ends or job.looks < self.looks_until_done:
+        if not self.ends or job.looks < self.polls_until_done:
             return JSONResponse({"status": "IN_PROGRESS", "logs": logs, **document}, 202)
         completed_body = {"status": "COMPLETED", "logs": logs, "metrics": {"inference_time": 0.7}, **document}
         if self.failure:
@@ -199,7 +199,7 @@ class Fal:
             return JSONResponse(self.failure[1], self.failure[0])
         job = self.jobs[request.path_params["id"]]
         if "video" in job.model:
-            return self._film(job)
+            return self._video(job)
         if "speech" in job.model:
             return self._speech(job)
         if "whisper" in job.model:
@@ -212,7 +212,7 @@ class Fal:
             alpha = "background" in job.model
             name = f"{job.id}-{index}.png"
             self.files[name] = self.file or (
-                fault_server.picture(width, height, seed=seed + index, alpha=alpha),
+                fault_server.image(width, height, seed=seed + index, alpha=alpha),
                 "image/png",
             )
             url = self.address or f"{self.url}/files/{name}"
@@ -229,7 +229,7 @@ class Fal:
         }
         return JSONResponse(document, headers=headers)
 
-    def _film(self, job: Job) -> Response:
+    def _video(self, job: Job) -> Response:
         """Return a small video with the requested frames and rate."""
         name = f"{job.id}.mp4"
         between = job.inputs.get("num_interpolated_frames", 1) + 1

@@ -42,25 +42,25 @@ class Faults:
     """Faults of each step of a protocol, in order; a step without faults succeeds."""
 
     by_step: dict[str, list[Fault]] = field(default_factory=dict[str, list[Fault]])
-    seen: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
-    asked: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+    requests: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
+    request_events: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
 
     def add(self, step: str, *faults: Fault) -> None:
         self.by_step.setdefault(step, []).extend(faults)
 
     def event(self, step: str) -> asyncio.Event:
         """Return an event that is set when a request for the step has arrived."""
-        return self.asked.setdefault(step, asyncio.Event())
+        return self.request_events.setdefault(step, asyncio.Event())
 
     async def take(self, step: str, request: Request, document: Any = None) -> Response | None:
         """Return the response of a fault, or None if the step should succeed."""
-        self.seen.append(ReceivedRequest(step, request.url.path, dict(request.headers), document))
+        self.requests.append(ReceivedRequest(step, request.url.path, dict(request.headers), document))
         self.event(step).set()
         faults = self.by_step.get(step, [])
         return await faults.pop(0)(request) if faults else None
 
     def steps(self, step: str) -> list[ReceivedRequest]:
-        return [request for request in self.seen if request.step == step]
+        return [request for request in self.requests if request.step == step]
 
 
 def answer(status: int, document: Any, headers: Mapping[str, str] | None = None) -> Fault:
@@ -104,7 +104,7 @@ def cut_short(document: Any) -> Fault:
     return raw(text[: len(text) // 2])
 
 
-def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alpha: bool = False) -> bytes:
+def image(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alpha: bool = False) -> bytes:
     """Return a valid image of exactly this size, different for each seed."""
     across = np.linspace(0, 255, width, dtype=np.float32)[None, :] + np.zeros((height, 1), np.float32)
     down = np.linspace(0, 255, height, dtype=np.float32)[:, None] + np.zeros((1, width), np.float32)

@@ -23,17 +23,17 @@ class FaultyProxy:
 
     port: int
     rule: Callable[[int, str], str]
-    seen: list[str] = field(default_factory=list)
+    request_lines: list[str] = field(default_factory=list)
     endpoint: str = ""
     _writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
 
     def methods(self) -> list[str]:
         """Return the methods of the requests so far."""
-        return [line.partition(" ")[0] for line in self.seen]
+        return [line.partition(" ")[0] for line in self.request_lines]
 
     def of(self, method: str) -> list[str]:
         """Return the requests of one method so far."""
-        return [line for line in self.seen if line.startswith(f"{method} ")]
+        return [line for line in self.request_lines if line.startswith(f"{method} ")]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection with one request."""
@@ -58,8 +58,8 @@ class FaultyProxy:
         line = head.split(b"\r\n", 1)[0].decode()
         rows = [row.partition(b":") for row in head.lower().split(b"\r\n")]
         size = next((int(value) for name, _, value in rows if name == b"content-length"), 0)
-        what = self.rule(len(self.seen), line)
-        self.seen.append(line)
+        what = self.rule(len(self.request_lines), line)
+        self.request_lines.append(line)
         if what == "drop":
             await reader.readexactly(size // 2)
             writer.transport.abort()

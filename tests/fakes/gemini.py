@@ -58,7 +58,7 @@ class Gemini:
 
     port: int = 0
     mode: str = "well"
-    seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     tokens: int = 0
     _private_key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
 
@@ -130,7 +130,7 @@ class Gemini:
         return StreamingResponse(pieces_of(), media_type="text/event-stream")
 
     def _reply(self, request: Request, document: dict[str, Any]) -> dict[str, Any]:
-        self.seen.append((request.path_params["model"], document))
+        self.requests.append((request.path_params["model"], document))
         last, generation = document["contents"][-1]["parts"], document.get("generationConfig", {})
         usage = {"promptTokenCount": 14, "cachedContentTokenCount": 4}
         shared = {"modelVersion": request.path_params["model"], "responseId": "r1"}

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.fakes import fault_server
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("gradio_recorded.json").read_text("utf-8"))
-PICTURE = fault_server.picture(96, 64)
+PICTURE = fault_server.image(96, 64)
 
 
 @dataclass
@@ -38,7 +38,7 @@ class GradioServer:
     uploaded: list[bytes] = field(default_factory=list[bytes])
     tokens: set[str] = field(default_factory=set[str])
     runs: dict[str, Any] = field(default_factory=dict[str, Any])
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnect_event: asyncio.Event = field(default_factory=asyncio.Event)
     began: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class GradioServer:
                 await asyncio.Event().wait()
 
     async def cancel(self, _request: Request) -> Response:
-        self.left.set()
+        self.disconnect_event.set()
         return JSONResponse({"success": True})
 
     async def file(self, request: Request) -> Response:

@@ -28,11 +28,11 @@ class LoopbackHub:
     url: str = ""
     faults: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     claims: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
-    def asked_for(self, path: str) -> list[str]:
+    def ranges_of(self, path: str) -> list[str]:
         """Return the `Range` of each request for the bytes of a file, in order."""
-        return [expected for name, expected in self.asked if name == path]
+        return [expected for name, expected in self.requests if name == path]
 
     def rows(self, repository: str) -> list[dict[str, Any]]:
         root = self.folder / repository
@@ -124,7 +124,7 @@ def _fault(hub: LoopbackHub, path: str) -> Any:
 
 def _send_file(hub: LoopbackHub, request: BaseHTTPRequestHandler, root: Path, path: str) -> None:
     expected = request.headers.get("Range", "")
-    hub.asked.append((path, expected))
+    hub.requests.append((path, expected))
     fault = _fault(hub, path)
     if isinstance(fault, str) and fault.isdigit():
         return _send(request, int(fault), b"no", {"Retry-After": "3"})

@@ -36,26 +36,26 @@ class LocalModels:
     no request is answered.
     """
 
-    answers: dict[str, Any] = field(default_factory=dict[str, Any])
-    asked: list[str] = field(default_factory=list[str])
+    responses: dict[str, Any] = field(default_factory=dict[str, Any])
+    paths: list[str] = field(default_factory=list[str])
     headers: list[Mapping[str, str]] = field(default_factory=list[Mapping[str, str]])
     bodies: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     slow: bool = False
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    request_event: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
     def routes(self) -> list[Route]:
         return [Route("/{path:path}", self._answer, methods=["GET", "POST"])]
 
     def count(self, path: str) -> int:
-        return self.asked.count(path)
+        return self.paths.count(path)
 
     async def _answer(self, request: Request) -> Response:
         path = request.url.path
-        self.asked.append(path)
+        self.paths.append(path)
         self.headers.append(dict(request.headers))
         if self.slow:
-            self.waiting.set()
+            self.request_event.set()
             await asyncio.Event().wait()
         body: dict[str, Any] = json.loads(await request.body()) if request.method == "POST" else {}
         if body:
@@ -63,8 +63,8 @@ class LocalModels:
         return self.respond(path, body)
 
     def respond(self, path: str, body: dict[str, Any]) -> Response:
-        if path in self.answers:
-            answer = self.answers[path]
+        if path in self.responses:
+            answer = self.responses[path]
             if isinstance(answer, bytes):
                 return Response(answer, media_type="application/json")
             return Response(status_code=answer) if isinstance(answer, int) else JSONResponse(answer)
@@ -109,7 +109,7 @@ class Ollama(LocalModels):
         self.lengths: dict[str, tuple[int, int]] = {}
 
     @property
-    def shown(self) -> list[str]:
+    def show_requests(self) -> list[str]:
         """The models of the requests to `/api/show`."""
         return [body["model"] for body in self.bodies if body.keys() == {"model"}]
 
@@ -121,7 +121,7 @@ class Ollama(LocalModels):
         return response
 
     def respond(self, path: str, body: dict[str, Any]) -> Response:
-        if path in self.answers:
+        if path in self.responses:
             return super().respond(path, body)
         if (shared := self._on_gpu(path, body)) is not None:
             return shared

@@ -145,7 +145,7 @@ class OpenAI:
 
     async def content(self, request: Request) -> Response:
         await self.faults.take("file", request)
-        return Response(fault_server.picture(64, 64), media_type="image/png")
+        return Response(fault_server.image(64, 64), media_type="image/png")
 
     def _drawn(self, inputs: dict[str, Any], pictures: list[bytes] | None) -> Response:
         if pictures is not None and not pictures:
@@ -153,7 +153,7 @@ class OpenAI:
         width, height, count = _check(inputs)
         output_format = str(inputs.get("output_format", "png"))
         images = [
-            self.file or fault_server.picture(width, height, seed=index, format_=output_format.upper())
+            self.file or fault_server.image(width, height, seed=index, format_=output_format.upper())
             for index in range(count)
         ]
         data = [{"b64_json": base64.b64encode(image).decode()} for image in images]

@@ -105,7 +105,7 @@ class MediaEndpoints:
         if fault is not None:
             return fault
         count = int(document.get("n", 1))
-        picture = base64.b64encode(fault_server.picture(8, 8)).decode()
+        picture = base64.b64encode(fault_server.image(8, 8)).decode()
         usage = {"input_tokens": 10, "output_tokens": 272 * count, "total_tokens": 10 + 272 * count}
         usage |= {"input_tokens_details": {"text_tokens": 10, "image_tokens": 0}}
         if "image" in document:
@@ -141,7 +141,7 @@ class MediaEndpoints:
                         await self._server.go_on.wait()
                     yield bytes([number]) * PIECE
             finally:
-                self._server.left.set()
+                self._server.disconnect_event.set()
 
         return StreamingResponse(pieces(), media_type="audio/mpeg")
 

@@ -116,11 +116,11 @@ class Replicate:
     files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
     stored: dict[str, bytes] = field(default_factory=dict[str, bytes])
     quick: bool = False  # done within the `Prefer: wait`
-    looks_until_done: int = 2
+    polls_until_done: int = 2
     ends: bool = True
     error: str = ""
     address: str = ""
-    film: bytes = b""  # in place of a generated one
+    video: bytes = b""  # in place of a generated one
 
     @property
     def url(self) -> str:
@@ -173,7 +173,7 @@ class Replicate:
         self.jobs[job.id] = job
         if self.quick and request.headers.get("prefer", "").startswith("wait"):
             self._finish(job)
-        return JSONResponse(self._shown(job), 201)
+        return JSONResponse(self._job_document(job), 201)
 
     async def look(self, request: Request) -> Response:
         if fault := await self.faults.take("look", request):
@@ -184,9 +184,9 @@ class Replicate:
         job.looks += 1
         if job.status in {"starting", "processing"}:
             job.status = "processing"
-            if self.ends and job.looks >= self.looks_until_done:
+            if self.ends and job.looks >= self.polls_until_done:
                 self._finish(job)
-        return JSONResponse(self._shown(job))
+        return JSONResponse(self._job_document(job))
 
     async def cancel(self, request: Request) -> Response:
         if fault := await self.faults.take("cancel", request):
@@ -195,7 +195,7 @@ class Replicate:
             return response
         job = self.jobs[request.path_params["id"]]
         job.status = "canceled"
-        return JSONResponse(self._shown(job))
+        return JSONResponse(self._job_document(job))
 
     async def store(self, request: Request) -> Response:
         if fault := await self.faults.take("store", request):
@@ -241,7 +241,7 @@ class Replicate:
         job.status = "succeeded"
         if job.model.startswith(("wan-video/", "lightricks/")):
             name = f"{job.id}.mp4"
-            self.files[name] = (self.film or _film(job.inputs), "video/mp4")
+            self.files[name] = (self.video or _video(job.inputs), "video/mp4")
             job.output = f"http://127.0.0.1:{self.port}/delivery/{name}"
             return
         if job.model == WHISPER:
@@ -256,7 +256,7 @@ class Replicate:
         urls: list[str] = []
         for index in range(job.inputs.get("num_outputs", 1)):
             name = f"{job.id}-{index}.png"
-            drawn = fault_server.picture(width, height, seed=job.inputs.get("seed", 0) + index)
+            drawn = fault_server.image(width, height, seed=job.inputs.get("seed", 0) + index)
             self.files[name] = (drawn, "image/png")
             urls.append(self.address or f"http://127.0.0.1:{self.port}/delivery/{name}")
         single = "kontext" in job.model or job.model == ESRGAN
@@ -265,14 +265,14 @@ class Replicate:
     def _size(self, job: Job) -> tuple[int, int]:
         inputs = job.inputs.get("image") or job.inputs.get("input_image")
         if inputs:
-            width, height = self._given_size(inputs)
+            width, height = self._requested_size(inputs)
             scale = job.inputs.get("scale", 1)
             return round(width * scale), round(height * scale)
         across, down = (int(part) for part in job.inputs.get("aspect_ratio", "1:1").split(":"))
         side = (1024 * 1024 / (across * down)) ** 0.5
         return round(across * side / 16) * 16, round(down * side / 16) * 16
 
-    def _given_size(self, inputs: str) -> tuple[int, int]:
+    def _requested_size(self, inputs: str) -> tuple[int, int]:
         if inputs.startswith("data:"):
             content = data_uris.parse_data_uri(inputs, 32 << 20).body
         else:
@@ -280,7 +280,7 @@ class Replicate:
         with Image.open(io.BytesIO(content)) as image:
             return image.size
 
-    def _shown(self, job: Job) -> dict[str, Any]:
+    def _job_document(self, job: Job) -> dict[str, Any]:
         is_final = job.status in {"succeeded", "failed", "canceled"}
         address = f"{self.url}/predictions/{job.id}"
         return {
@@ -299,7 +299,7 @@ class Replicate:
         }
 
 
-def _film(inputs: dict[str, Any]) -> bytes:
+def _video(inputs: dict[str, Any]) -> bytes:
     """Return a very small video with the requested frames, or the requested seconds with a tone."""
     if "num_frames" in inputs:
         return fault_server.video(16, inputs["num_frames"], (96, 54))

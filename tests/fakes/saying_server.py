@@ -25,15 +25,15 @@ class SayingServer:
 
     says: str = ""
     port: int = 0
-    seen: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def _take(self, request: Request) -> dict[str, Any]:
-        self.seen.append(json.loads(await request.body()))
-        return self.seen[-1]
+        self.requests.append(json.loads(await request.body()))
+        return self.requests[-1]
 
     def _pieces(self) -> list[str]:
         return [self.says[at : at + PIECE] for at in range(0, len(self.says), PIECE)]
@@ -85,7 +85,7 @@ class SayingServer:
     async def responses(self, request: Request) -> Response:
         part = {"type": "output_text", "text": self.says, "annotations": []}
         item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-        answer = {"id": f"resp_{len(self.seen)}", "object": "response", "created_at": 1, "model": "small"}
+        answer = {"id": f"resp_{len(self.requests)}", "object": "response", "created_at": 1, "model": "small"}
         answer |= {"status": "completed", "output": [{**item, "content": [part]}], "usage": _USAGE}
         answer |= {"parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}
         if not (await self._take(request)).get("stream"):

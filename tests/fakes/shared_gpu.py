@@ -18,32 +18,32 @@ class FakeGpu:
     def __init__(self, total: int = 24 * GIB, others: int = 0) -> None:
         self.total = total
         self.others = others
-        self.held: dict[tuple[str, str], int] = {}
-        self.refused: list[tuple[str, str]] = []
+        self.allocations: dict[tuple[str, str], int] = {}
+        self.refusals: list[tuple[str, str]] = []
         self.unloaded: list[tuple[str, str]] = []
 
     @property
     def free(self) -> int:
-        return self.total - self.others - sum(self.held.values())
+        return self.total - self.others - sum(self.allocations.values())
 
     def of(self, server: str) -> dict[str, int]:
-        return {model: size for (holder, model), size in self.held.items() if holder == server}
+        return {model: size for (holder, model), size in self.allocations.items() if holder == server}
 
     def load(self, server: str, model: str, size: int) -> None:
         """Load a model, for which the server drops its own others; raises `OutOfMemoryError`."""
-        if (server, model) in self.held:
+        if (server, model) in self.allocations:
             return
         if size > self.free:
             for other in self.of(server):
-                del self.held[server, other]
+                del self.allocations[server, other]
         if size > self.free:
-            self.refused.append((server, model))
+            self.refusals.append((server, model))
             raise OutOfMemoryError(f"{server} cannot allocate {size} bytes for {model}, {self.free} are free")
-        self.held[server, model] = size
+        self.allocations[server, model] = size
 
     def unload(self, server: str, model: str = "") -> None:
         for name in [model] if model else list(self.of(server)):
-            if self.held.pop((server, name), None) is not None:
+            if self.allocations.pop((server, name), None) is not None:
                 self.unloaded.append((server, name))
 
 

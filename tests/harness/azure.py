@@ -67,12 +67,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         """Store a blob, a block, or a block list."""
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        path, query = self._asked()
+        path, query = self._path_and_query()
         with self.server.lock:
             match query.get("comp"):
                 case "block":
                     self.server.blocks[path, query["blockid"]] = data
-                    self._answer(201)
+                    self._respond(201)
                 case "blocklist":
                     names = re.findall(rb"<(?:Latest|Uncommitted)>([^<]+)<", data)
                     self._keep(
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind = self.headers.get("x-ms-blob-content-type") or self.headers.get("Content-Type") or ""
         tag = f'"0x{hashlib.sha256(f"{self.server.writes}".encode()).hexdigest()[:16]}"'
         blob = self.server.blobs[path] = Blob(data, kind, tag, time.time())
-        self._answer(201, b"", {"ETag": blob.tag, "Last-Modified": formatdate(blob.at, usegmt=True)})
+        self._respond(201, b"", {"ETag": blob.tag, "Last-Modified": formatdate(blob.at, usegmt=True)})
 
     def do_POST(self) -> None:
         """Handle a batch of deletions: a multipart request with a multipart response."""
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
                     f"HTTP/1.1 {status}\r\nx-ms-version: 2023-11-03\r\n\r\n"
                 )
         body = "".join([*parts, "--parts--\r\n"]).encode()
-        self._answer(202, body, {"Content-Type": "multipart/mixed; boundary=parts"})
+        self._respond(202, body, {"Content-Type": "multipart/mixed; boundary=parts"})
 
     def do_HEAD(self) -> None:
         """Return the properties of a blob."""
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Return a blob, a range of it, or a list."""
-        path, query = self._asked()
+        path, query = self._path_and_query()
         with self.server.lock:
             if query.get("comp") == "list":
                 self._list(path.rstrip("/"), query)
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         }
         expected = _RANGE.fullmatch(self.headers.get("x-ms-range") or self.headers.get("Range") or "")
         if expected is None:
-            self._answer(200, blob.data, headers)
+            self._respond(200, blob.data, headers)
             return
         size = len(blob.data)
         start, end = int(expected[1]), min(int(expected[2] or size), size - 1)
@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(416, "InvalidRange")
             return
         headers["Content-Range"] = f"bytes {start}-{end}/{size}"
-        self._answer(206, blob.data[start : end + 1], headers)
+        self._respond(206, blob.data[start : end + 1], headers)
 
     def _list(self, container: str, query: dict[str, str]) -> None:
         """Return pages of two blobs, so that clients must follow the continuation marker."""
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         rows = "".join(self._row(name, self.server.blobs[f"{container}/{name}"]) for name in page)
         more = f"<NextMarker>{escape(rest[0])}</NextMarker>" if rest else "<NextMarker />"
         text = f"<EnumerationResults><Blobs>{rows}</Blobs>{more}</EnumerationResults>"
-        self._answer(200, text.encode(), {"Content-Type": "application/xml"})
+        self._respond(200, text.encode(), {"Content-Type": "application/xml"})
 
     def _row(self, name: str, blob: Blob) -> str:
         return (
@@ -160,15 +160,15 @@ class _Handler(BaseHTTPRequestHandler):
             "<BlobType>BlockBlob</BlobType></Properties></Blob>"
         )
 
-    def _asked(self) -> tuple[str, dict[str, str]]:
+    def _path_and_query(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.path)
         path = unquote(parts.path).removeprefix(f"/{ACCOUNT}/")
         return path, {name: values[0] for name, values in parse_qs(parts.query).items()}
 
     def _fail(self, status: int, code: str) -> None:
-        self._answer(status, f"<Error><Code>{code}</Code></Error>".encode(), {"x-ms-error-code": code})
+        self._respond(status, f"<Error><Code>{code}</Code></Error>".encode(), {"x-ms-error-code": code})
 
-    def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+    def _respond(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in {"x-ms-version": "2023-11-03", **(headers or {})}.items():
             self.send_header(name, value)

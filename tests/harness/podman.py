@@ -40,7 +40,7 @@ class Podman:
         self.socket = folder / "podman.sock"
         self._folder = folder
 
-    def said(self, *words: str) -> str:
+    def output_of(self, *words: str) -> str:
         """Run a command and return its output; skip the test if this machine cannot run it."""
         result = processes.run([*self.command, *words], _SECONDS)
         if result.returncode:
@@ -69,8 +69,8 @@ class Podman:
         packed = self._folder / "image.tar"
         with tarfile.open(packed, "w") as archive:
             archive.add(compiled, "cog")
-        self.said("import", "-q", "--change", 'ENTRYPOINT ["/cog"]', str(packed), IMAGE)
-        self.said("run", "--rm", "--entrypoint", "/cog", IMAGE, "--once")
+        self.output_of("import", "-q", "--change", 'ENTRYPOINT ["/cog"]', str(packed), IMAGE)
+        self.output_of("run", "--rm", "--entrypoint", "/cog", IMAGE, "--once")
 
     @contextmanager
     def serving(self) -> Iterator[None]:

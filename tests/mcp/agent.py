@@ -48,7 +48,7 @@ class Agent:
         assert result["isError"] is False, result
         return result["structuredContent"]
 
-    async def refused(self, tool: str, **arguments: Any) -> str:
+    async def error_of(self, tool: str, **arguments: Any) -> str:
         """Call a tool that must fail, and return its error message."""
         result = await self.result("tools/call", {"name": tool, "arguments": arguments})
         assert result["isError"] is True, result

@@ -19,7 +19,7 @@ from tests.fakes import fault_server
 from tests.harness import image_files
 from tests.mcp.agent import Agent
 
-PIXEL = image_files.data_uri(fault_server.picture(2, 2))
+PIXEL = image_files.data_uri(fault_server.image(2, 2))
 
 
 async def test_run_returns_an_image_at_the_quoted_cost(app: AppFixture, agent: Agent) -> None:
@@ -88,8 +88,10 @@ async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> 
 async def test_prediction_of_another_account_is_not_found(app: AppFixture, agent: Agent) -> None:
     result = await agent.call("run", model="ra1", input={"prompt": "a cat"})
     stranger = Agent(app, app.other)
-    unknown = await stranger.refused("prediction", id="pred_nope")
-    assert await stranger.refused("prediction", id=result["id"]) == unknown.replace("pred_nope", result["id"])
+    unknown = await stranger.error_of("prediction", id="pred_nope")
+    assert await stranger.error_of("prediction", id=result["id"]) == unknown.replace(
+        "pred_nope", result["id"]
+    )
     assert (await stranger.call("prediction"))["predictions"] == []
 
 
@@ -102,12 +104,12 @@ async def test_missing_object_error_names_a_tool_that_lists_them(agent: Agent) -
         ("prediction", {"id": "pred_nothing"}, "without an id lists the latest"),
         ("read", {"slug": "nothing"}, "find the slug"),
     ):
-        assert way in await agent.refused(tool, **arguments)
+        assert way in await agent.error_of(tool, **arguments)
 
 
 async def test_run_without_credit_is_refused_with_the_reason(app: AppFixture) -> None:
     poor = Agent(app, app.poor)
-    text = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
+    text = await poor.error_of("run", model="ra1", input={"prompt": "a cat"})
     assert "Insufficient credits" in text
     assert "credit" in text
 
@@ -148,7 +150,7 @@ async def test_templates_are_charged_by_the_hour_on_chosen_hardware(app: AppFixt
     assert float(other["cost_usd"]) > float(quote["cost_usd"])
     result = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
     assert (result["status"], result["hardware"]) == ("succeeded", "gpu-48gb-b")
-    assert "hardware" in await agent.refused(
+    assert "hardware" in await agent.error_of(
         "quote", model="upscaler", input={"image": PIXEL}, hardware="none"
     )
 
@@ -159,7 +161,7 @@ async def test_models_with_a_fixed_price_refuse_hardware(app: AppFixture, agent:
     before = await app.balance()
     arguments = {"model": model, "input": {"prompt": "a fox"}, "hardware": "gpu-16gb-a"}
     for tool in ("quote", "run"):
-        assert "does not accept hardware" in await agent.refused(tool, **arguments)
+        assert "does not accept hardware" in await agent.error_of(tool, **arguments)
     assert await app.balance() == before
 
 
@@ -181,7 +183,7 @@ async def test_custom_model_is_available_to_its_owner_only(app: AppFixture, agen
     assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
     assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"
     for tool in ("quote", "run"):
-        assert "not found" in await stranger.refused(tool, model="custom:mine", input={"prompt": "x"})
+        assert "not found" in await stranger.error_of(tool, model="custom:mine", input={"prompt": "x"})
 
 
 async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:
@@ -195,10 +197,10 @@ async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:
         assert 0 < float(text["cost_usd"]) <= float(quote["cost_usd"])
         result = await agent.call("run", model="vision", input={**request, "image_url": PIXEL})
         assert result["status"] == "succeeded"
-        assert "image" in str(gateway.acme.seen[-1])
-        assert "prompt" in await agent.refused("run", model="chat", input={})
+        assert "image" in str(gateway.acme.requests[-1])
+        assert "prompt" in await agent.error_of("run", model="chat", input={})
         assert [call["face"] for call in await gateway.settled(2)] == ["hosting", "hosting"]
 
 
 async def test_chat_without_a_model_server_returns_the_remedy(agent: Agent) -> None:
-    assert "OPENAI_API_KEY" in await agent.refused("run", model="chat", input={"prompt": "hello"})
+    assert "OPENAI_API_KEY" in await agent.error_of("run", model="chat", input={"prompt": "hello"})

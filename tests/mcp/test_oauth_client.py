@@ -55,23 +55,23 @@ class Person:
     def __init__(self, app: AppFixture, origin: str) -> None:
         self._app = app
         self._origin = origin
-        self._answer: dict[str, list[str]] = {}
-        self.asked = 0
+        self._query: dict[str, list[str]] = {}
+        self.visits = 0
 
     async def opens(self, address: str) -> None:
         """Read the page, and press its first button."""
-        self.asked += 1
+        self.visits += 1
         async with httpx.AsyncClient(base_url=self._origin, headers={"Origin": self._origin}) as browser:
             await browser.get("/signin", params={"token": await link(self._app)})
             page = (await browser.get(address)).text
             fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', page))
             fields = {name: value.replace("&amp;", "&") for name, value in fields.items()}
             sent = await browser.post("/oauth/authorize", data={**fields, "decision": "allow"})
-        self._answer = parse_qs(urlsplit(sent.headers["location"]).query)
+        self._query = parse_qs(urlsplit(sent.headers["location"]).query)
 
     async def comes_back(self) -> AuthorizationCodeResult:
         """Return the parameters of the redirect to the client."""
-        response = {name: values[0] for name, values in self._answer.items()}
+        response = {name: values[0] for name, values in self._query.items()}
         return AuthorizationCodeResult(
             code=response["code"], state=response.get("state"), iss=response.get("iss")
         )
@@ -103,4 +103,4 @@ async def test_official_client_authorizes_and_reuses_its_token(tmp_path: Path) -
             assert (await client.list_tools()).tools
         assert remaining.tokens is not None
         assert remaining.tokens.access_token != first.access_token
-        assert person.asked == 1, "the refresh token was enough"
+        assert person.visits == 1, "the refresh token was enough"

@@ -255,10 +255,10 @@ async def test_pages_of_another_account_are_not_found(app: AppFixture, agent: Ag
     other = Agent(app, app.other)
     assert (await other.call("search", query="secret"))["results"] == []
     assert (await other.call("list"))["pages"] == []
-    assert "not found" in await other.refused("read", slug="people/ann")
+    assert "not found" in await other.error_of("read", slug="people/ann")
     assert (await other.result("resources/list"))["resources"] == []
     page = (await agent.call("search", query="secret"))["results"][0]
-    assert "not found" in await other.refused("fetch", id=page["id"])
+    assert "not found" in await other.error_of("fetch", id=page["id"])
     assert (await other.call("write", slug="people/ann", body="Mine."))["version"] == 1
 
 
@@ -268,7 +268,7 @@ async def test_read_only_key_lists_and_calls_read_tools_only(app: AppFixture, ag
     names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
     assert names == MEMORY - {"write", "edit", "delete", "restore", "import_document"}
     assert (await reader.call("read", slug="people/ann"))["body"] == "Ann."
-    assert "memory.write" in await reader.refused("tag", slug="people/ann", tags=["x"])
+    assert "memory.write" in await reader.error_of("tag", slug="people/ann", tags=["x"])
     for tool in ("write", "run", "models"):
         answer = await reader.rpc("tools/call", {"name": tool, "arguments": {}})
         assert answer["error"]["code"] == jsonrpc.INVALID_PARAMS
@@ -281,14 +281,14 @@ async def test_collection_key_sees_its_collections_only(app: AppFixture, agent: 
     narrow = Agent(app, await app.limited_key(Scope(collections=("open",))))
     assert [row["slug"] for row in (await narrow.call("search", query="plover"))["results"]] == ["open/a"]
     assert [row["name"] for row in (await narrow.result("resources/list"))["resources"]] == ["open/a"]
-    assert "Page closed/b not found" in await narrow.refused("read", slug="closed/b")
+    assert "Page closed/b not found" in await narrow.error_of("read", slug="closed/b")
 
 
 async def test_service_key_runs_its_services_and_has_no_memory(app: AppFixture) -> None:
     limited = Agent(app, await app.limited_key(Scope(services=("ra1",)), Rights.RUN))
     assert {tool["name"] for tool in (await limited.result("tools/list"))["tools"]} == MAKING
     assert (await limited.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
-    assert "may not use anime" in await limited.refused("run", model="anime", input={"prompt": "a cat"})
+    assert "may not use anime" in await limited.error_of("run", model="anime", input={"prompt": "a cat"})
     assert (await limited.rpc("resources/list"))["error"]["data"]["code"] == "forbidden"
 
 
@@ -326,9 +326,9 @@ async def test_agent_writes_links_tags_searches_and_restores(agent: Agent) -> No
     walk = await agent.call("traverse", slug="companies/acme")
     assert {node["slug"] for node in walk["nodes"]} == {"companies/acme", "people/ann"}
     await agent.call("delete", slug="people/ann")
-    assert "not found" in await agent.refused("read", slug="people/ann")
+    assert "not found" in await agent.error_of("read", slug="people/ann")
     assert (await agent.call("restore", slug="people/ann"))["version"] == page["version"] + 1
-    assert "send the version" in await agent.refused("restore", slug="people/ann")
+    assert "send the version" in await agent.error_of("restore", slug="people/ann")
     await agent.call("delete", slug="people/ann")
     assert (await agent.call("restore", slug="people/ann", version=1))["created"] is True
     call_result = await agent.call("inspect")
@@ -339,10 +339,10 @@ async def test_agent_writes_links_tags_searches_and_restores(agent: Agent) -> No
 async def test_lost_update_is_refused_with_the_remedy(agent: Agent) -> None:
     first = await agent.call("write", slug="plan", body="One.")
     await agent.call("edit", slug="plan", operation="append", content="Two.", if_version=first["version"])
-    text = await agent.refused("write", slug="plan", body="Three.", if_version=first["version"])
+    text = await agent.error_of("write", slug="plan", body="Three.", if_version=first["version"])
     assert "is at version 2, not 1" in text
     assert "read it again" in text
-    assert "overwrite: true" in await agent.refused("write", slug="plan", body="Three.")
+    assert "overwrite: true" in await agent.error_of("write", slug="plan", body="Three.")
 
 
 async def test_page_text_is_returned_unchanged(agent: Agent) -> None:
@@ -370,7 +370,7 @@ async def test_long_page_is_read_in_parts(agent: Agent) -> None:
 
 
 async def test_unknown_tool_argument_is_reported(agent: Agent) -> None:
-    text = await agent.refused("write", slug="a", content="x")
+    text = await agent.error_of("write", slug="a", content="x")
     assert "write does not have the argument content" in text
     assert "body" in text
 
@@ -411,7 +411,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 async def test_refused_call_returns_one_short_text(agent: Agent) -> None:
     for tool, arguments in REFUSED:
-        text = await agent.refused(tool, **arguments)
+        text = await agent.error_of(tool, **arguments)
         assert 10 < len(text) < 600, (tool, arguments)
         assert "Traceback" not in text
 

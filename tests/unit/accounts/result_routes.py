@@ -33,7 +33,7 @@ def publish(account_id: str, file: OutputFile) -> Transaction[None]:
     yield from idempotency.finish(name, idempotency.StoredReply(200, {}, name.encode()))
 
 
-def places(name: str) -> Transaction[set[str]]:
+def locations(name: str) -> Transaction[set[str]]:
     """Return where the result of a prediction is shown."""
     page: dict[str, Any] = {"before": "~", "limit": 1000}
     posts = yield from many("gallery_posts", **page)

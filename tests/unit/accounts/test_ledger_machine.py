@@ -30,7 +30,7 @@ from sixfold.core.predictions.states import PredictionState
 from tests.harness import backends, databases, mutants
 from tests.harness.cases import nightly_after
 from tests.harness.mutants import Mutant, statement
-from tests.unit.accounts.result_routes import PLACES, places, publish
+from tests.unit.accounts.result_routes import PLACES, locations, publish
 
 pytestmark = pytest.mark.slow
 
@@ -252,7 +252,7 @@ class RefundMachine(LedgerMachine):
         if owner:
             self.posted[owner] += amount
         assert (prediction.state, prediction.output, prediction.cost) == (PredictionState.FAILED, None, 0)
-        assert self.loop.run_until_complete(self.database.read(places(name))) == set()
+        assert self.loop.run_until_complete(self.database.read(locations(name))) == set()
 
     @invariant()
     def what_is_paid_for_is_there(self) -> None:
@@ -260,7 +260,7 @@ class RefundMachine(LedgerMachine):
             remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
             assert remaining.state is PredictionState.SUCCEEDED
             assert remaining.output is not None
-            assert self.loop.run_until_complete(self.database.read(places(name))) == PLACES
+            assert self.loop.run_until_complete(self.database.read(locations(name))) == PLACES
 
 
 class PartsMachine(LedgerMachine):

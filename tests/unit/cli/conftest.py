@@ -22,7 +22,7 @@ START_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """Exit status and output of a command."""
 
     status: int
@@ -42,7 +42,7 @@ class Commands:
     folder: Path
     capsys: pytest.CaptureFixture[str]
 
-    def __call__(self, *words: str) -> Done:
+    def __call__(self, *words: str) -> CommandResult:
         """Run one command; usage errors come back as their status too."""
         self.capsys.readouterr()
         try:
@@ -50,7 +50,7 @@ class Commands:
         except SystemExit as left:
             status = int(left.code or 0)
         captured = self.capsys.readouterr()
-        return Done(status, captured.out, captured.err)
+        return CommandResult(status, captured.out, captured.err)
 
     def ok(self, *words: str) -> Any:
         """Run a command with `--json` that must succeed; return its document."""
@@ -58,7 +58,7 @@ class Commands:
         assert result.status == 0, result.err
         return result.json
 
-    def refused(self, *words: str) -> str:
+    def error_of(self, *words: str) -> str:
         """Run a command that must fail; return its error message, which must be its only output."""
         result = self(*words)
         assert result.status == 1, result
@@ -123,7 +123,7 @@ def minimal(folder: Path) -> dict[str, str]:
     return {"PATH": os.defpath, "SIXFOLD_DATA_DIR": str(folder), "SIXFOLD_PROBE": "0", "LANG": "C.UTF-8"}
 
 
-def program(folder: Path, *words: str, **environ: str) -> Done:
+def program(folder: Path, *words: str, **environ: str) -> CommandResult:
     """Run a command in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", *words],
@@ -133,10 +133,10 @@ def program(folder: Path, *words: str, **environ: str) -> Done:
         timeout=START_SECONDS,
         check=False,
     )
-    return Done(result.returncode, result.stdout, result.stderr)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
-def inside(folder: Path, *words: str) -> Done:
+def inside(folder: Path, *words: str) -> CommandResult:
     """Run a command in this process, which takes a tenth of the time of a program."""
     data, err = io.BytesIO(), io.StringIO()
     # Some commands write bytes to `sys.stdout.buffer`.
@@ -146,7 +146,7 @@ def inside(folder: Path, *words: str) -> Done:
             status = command_line.main([*words, "--data-dir", str(folder)])
         except SystemExit as left:
             status = int(left.code or 0)
-    return Done(status, data.getvalue().decode(), err.getvalue())
+    return CommandResult(status, data.getvalue().decode(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -18,17 +18,17 @@ def test_export_writes_all_data_of_an_account_to_one_zip(sixfold: Commands) -> N
         assert output["api_key"].encode() not in b"".join(result.read(name) for name in result.namelist())
     assert (account["email"], account["balance_usd"]) == ("a@b.c", "5.00")
     assert path.stat().st_mode & 0o077 == 0
-    assert "does not exist" in sixfold.refused("account", "export", "a@b.c", str(path / "x" / "y.zip"))
+    assert "does not exist" in sixfold.error_of("account", "export", "a@b.c", str(path / "x" / "y.zip"))
 
 
 def test_account_is_closed_reopened_and_erased(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "5")
     sixfold.ok("account", "create", "other@b.c", "--credit", "7")
-    assert "--yes" in sixfold.refused("account", "delete", "a@b.c")
+    assert "--yes" in sixfold.error_of("account", "delete", "a@b.c")
     assert sixfold.ok("account", "delete", "a@b.c", "--yes")["erased"] is False
     assert sixfold.ok("account", "keep", "a@b.c")["email"] == "a@b.c"
     assert sixfold.ok("account", "delete", "a@b.c", "--yes", "--now")["erased"] is True
-    assert "Account a@b.c not found" in sixfold.refused("account", "show", "a@b.c")
+    assert "Account a@b.c not found" in sixfold.error_of("account", "show", "a@b.c")
     assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}
     assert sixfold.ok("account", "show", "other@b.c")["balance_usd"] == "7.00"
     assert sixfold.ok("account", "create", "a@b.c")["account_id"]  # the address is free again

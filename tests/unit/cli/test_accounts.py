@@ -59,14 +59,14 @@ def test_credit_is_added_and_removed_but_not_below_zero(sixfold: Commands) -> No
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.ok("account", "credit", "a@b.c", "25")["balance_usd"] == "25.00"
     assert sixfold.ok("account", "credit", "a@b.c", "-0.005")["balance_usd"] == "24.995"
-    assert "less than 25.00 USD" in sixfold.refused("account", "credit", "a@b.c", "-25")
+    assert "less than 25.00 USD" in sixfold.error_of("account", "credit", "a@b.c", "-25")
     assert sixfold.ok("account", "show", "a@b.c")["balance_usd"] == "24.995"
 
 
 @pytest.mark.parametrize("amount", ["ten", "0.0000001", "1e30", "nan", "", "0"])
 def test_invalid_amount_of_credit_is_refused(sixfold: Commands, amount: str) -> None:
     sixfold.ok("account", "create", "a@b.c")
-    assert sixfold.refused("account", "credit", "a@b.c", amount)
+    assert sixfold.error_of("account", "credit", "a@b.c", amount)
     assert sixfold.ok("account", "show", "a@b.c")["balance_usd"] == "0.00"
 
 
@@ -84,7 +84,7 @@ def test_invalid_amount_of_credit_is_refused(sixfold: Commands, amount: str) -> 
 )
 def test_a_refusal_is_one_sentence(sixfold: Commands, words: tuple[str, ...], sentence: str) -> None:
     sixfold.ok("account", "create", "a@b.c")
-    assert sentence in sixfold.refused("account", *words)
+    assert sentence in sixfold.error_of("account", *words)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_refusal_is_one_sentence(sixfold: Commands, words: tuple[str, ...], se
     ],
 )
 def test_command_without_data_fails_and_creates_no_folder(sixfold: Commands, words: tuple[str, ...]) -> None:
-    assert "There is no Sixfold data" in sixfold.refused(*words)
+    assert "There is no Sixfold data" in sixfold.error_of(*words)
     assert not sixfold.folder.exists()
 
 
@@ -168,7 +168,7 @@ def test_key_is_created_with_every_limit_of_the_options(sixfold: Commands) -> No
 
 def test_a_server_has_one_operator(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--operator")
-    assert "a@b.c" in sixfold.refused("account", "create", "b@b.c", "--operator")
+    assert "a@b.c" in sixfold.error_of("account", "create", "b@b.c", "--operator")
     sixfold.ok("account", "create", "b@b.c")
 
 
@@ -186,7 +186,7 @@ def test_a_server_has_one_operator(sixfold: Commands) -> None:
 )
 def test_invalid_limit_is_refused_and_no_key_created(sixfold: Commands, limit: tuple[str, str]) -> None:
     sixfold.ok("account", "create", "a@b.c")
-    assert sixfold.refused("key", "create", "a@b.c", *limit)
+    assert sixfold.error_of("key", "create", "a@b.c", *limit)
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
@@ -225,7 +225,7 @@ def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
         ("--rights", ","): "--rights is empty",
     }
     for options, text in refused_rights.items():
-        assert text in sixfold.refused("key", "create", "a@b.c", *options)
+        assert text in sixfold.error_of("key", "create", "a@b.c", *options)
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 5
 
 
@@ -241,13 +241,13 @@ def test_a_key_is_revoked_once(sixfold: Commands) -> None:
     (key,) = sixfold.ok("key", "list", "a@b.c")["keys"]
     assert sixfold.ok("key", "revoke", key["id"]) == {"id": key["id"], "revoked": True}
     assert sixfold.ok("key", "list", "a@b.c")["keys"][0]["revoked_at"]
-    assert "not found, or already revoked" in sixfold.refused("key", "revoke", key["id"])
+    assert "not found, or already revoked" in sixfold.error_of("key", "revoke", key["id"])
 
 
 def test_all_access_is_ended_or_one_key_is_revoked(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     for wrong in ((), ("key_1", "--all")):
-        assert "the ID of one key, or --all" in sixfold.refused("key", "revoke", *wrong)
+        assert "the ID of one key, or --all" in sixfold.error_of("key", "revoke", *wrong)
     counts = sixfold.ok("key", "revoke", "--all")
     assert counts == {
         "keys": 1,
@@ -291,11 +291,11 @@ def test_ledger_entries_show_the_calculation_of_each_charge(sixfold: Commands) -
     older = sixfold.ok("ledger", "entries", "a@b.c", "--cursor", response["next_cursor"])["entries"]
     assert [(entry["kind"], entry["charge"]) for entry in older] == [("credit", None)]
     assert SUM in sixfold("ledger", "entries", "a@b.c").out
-    assert "--limit must be from 1 to 1000 (got 0)" in sixfold.refused(
+    assert "--limit must be from 1 to 1000 (got 0)" in sixfold.error_of(
         "ledger", "entries", "a@b.c", "--limit", "0"
     )
-    assert "a@b.d" in sixfold.refused("ledger", "entries", "a@b.d")
-    assert "cursor" in sixfold.refused("ledger", "entries", "a@b.c", "--cursor", "x")
+    assert "a@b.d" in sixfold.error_of("ledger", "entries", "a@b.d")
+    assert "cursor" in sixfold.error_of("ledger", "entries", "a@b.c", "--cursor", "x")
 
 
 @pytest.mark.parametrize(
@@ -340,5 +340,5 @@ def test_usage_is_printed_as_json_and_csv(sixfold: Commands) -> None:
         "model,requests,input_tokens,output_tokens,amount_usd,provider_cost_usd",
         "ra1,1,0,0,0.00024,0.00",
     ]
-    assert "--by must be" in sixfold.refused("ledger", "usage", "a@b.c", "--by", "hour")
-    assert "--days must be" in sixfold.refused("ledger", "usage", "a@b.c", "--days", "0")
+    assert "--by must be" in sixfold.error_of("ledger", "usage", "a@b.c", "--by", "hour")
+    assert "--days must be" in sixfold.error_of("ledger", "usage", "a@b.c", "--days", "0")

@@ -39,7 +39,7 @@ def test_archive_is_listed_verified_and_shown(sixfold: Commands, tmp_path: Path)
     assert check["head"] in sixfold("archive", "verify").out
     lines = [json.loads(line) for line in sixfold("archive", "show", names[0]).out.splitlines()]
     assert [(line["segment"], line["table"]) for line in lines] == [(1, "prediction"), (3, "transfer")]
-    assert "is not in the archive" in sixfold.refused("archive", "show", "pred_nothing")
+    assert "is not in the archive" in sixfold.error_of("archive", "show", "pred_nothing")
     assert f"also with {RUNS} charges of the archive" in sixfold("ledger", "verify").out
 
     sixfold.ok("backup", str(tmp_path / "all.tar"))

@@ -36,9 +36,9 @@ def test_image_model_is_added_run_reported_missing_and_removed(
     assert (ran["status"], ran["hardware"], ran["output"]["net"]) == ("succeeded", "gpu-16gb-a", "no")
     assert (tmp_path / "hi.txt").read_text() == "hi"
     assert server.stop() == 0
-    assert podman.said("ps", "-aq") == "", "no container is left"
+    assert podman.output_of("ps", "-aq") == "", "no container is left"
 
-    podman.said("rmi", "--force", IMAGE)
+    podman.output_of("rmi", "--force", IMAGE)
     start(folder, **socket)
     result = inside(folder, "run", "probe", "prompt=hello")
     assert result.status == 1
@@ -62,13 +62,13 @@ def test_folder_is_built_run_isolated_and_removed(podman: Podman, start: Starter
     ran = inside(folder, "run", "local-probe-space", "words=hello", "--json").json
     assert (ran["status"], ran["output"]) == ("succeeded", "net no, root no"), ran
     (remaining,) = (folder / "spaces").iterdir()
-    assert remaining.name in podman.said("images")
+    assert remaining.name in podman.output_of("images")
     (space / "Dockerfile").write_text("FROM scratch\nCOPY nothing /nothing\n")
     result = inside(folder, "space", "import", str(space))
     assert result.status == 1
     assert "cannot be built" in result.err
     assert server.stop() == 0
-    assert podman.said("ps", "-aq") == "", "no container is left"
+    assert podman.output_of("ps", "-aq") == "", "no container is left"
 
 
 def test_other_files_are_refused_with_the_command_for_them(tmp_path: Path) -> None:

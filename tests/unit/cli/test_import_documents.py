@@ -14,7 +14,7 @@ from sixfold.core.database import Transaction
 from sixfold.core.memory import pages
 from sixfold.settings import load
 from tests.fakes import documents
-from tests.fakes.fault_server import picture
+from tests.fakes.fault_server import image
 from tests.unit.cli.conftest import Commands
 
 ANN, BOB = "ann@example.com", "bob@example.com"
@@ -160,7 +160,7 @@ def test_titles_with_one_slug_become_two_pages(sixfold: Commands, export: Path) 
 
 
 def test_image_is_attached_to_the_page_of_its_text(sixfold: Commands, export: Path) -> None:
-    (export.parent / "uploads" / "f8_chart.png").write_bytes(picture(8, 8))
+    (export.parent / "uploads" / "f8_chart.png").write_bytes(image(8, 8))
     row = ("f8", "u1", "chart.png", "f8_chart.png", json.dumps({"content": "Sales in May"}), 8)
     with sqlite3.connect(export) as file:
         file.execute("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", row)

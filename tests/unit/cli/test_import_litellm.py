@@ -147,7 +147,7 @@ def test_a_new_file_is_private_and_no_key_is_printed(sixfold: Commands) -> None:
 def test_invalid_file_is_refused_and_writes_nothing(sixfold: Commands, text: str, reason: str) -> None:
     file = sixfold.folder.parent / "config.yaml"
     file.write_text(text)
-    assert reason in sixfold.refused("import", "litellm", str(file), "--write")
+    assert reason in sixfold.error_of("import", "litellm", str(file), "--write")
     assert not sixfold.folder.exists()
 
 
@@ -157,7 +157,7 @@ def test_a_result_that_would_not_be_valid_is_not_written(sixfold: Commands) -> N
     (sixfold.folder / "sixfold.toml").write_text(before)
     file = sixfold.folder.parent / "config.yaml"
     file.write_text(CONFIG)
-    assert "cannot be extended" in sixfold.refused("import", "litellm", str(file), "--write")
+    assert "cannot be extended" in sixfold.error_of("import", "litellm", str(file), "--write")
     assert (sixfold.folder / "sixfold.toml").read_text() == before
 
 
@@ -167,7 +167,7 @@ def test_a_missing_variable_is_named_before_anything_is_written(
     monkeypatch.delenv("AZURE_EU")
     file = sixfold.folder.parent / "config.yaml"
     file.write_text(CONFIG)
-    assert "AZURE_EU" in sixfold.refused("import", "litellm", str(file), "--write")
+    assert "AZURE_EU" in sixfold.error_of("import", "litellm", str(file), "--write")
     assert not sixfold.folder.exists()
 
 
@@ -230,7 +230,7 @@ def test_invalid_keys_are_refused_and_write_nothing(sixfold: Commands, text: str
     config.write_text(CONFIG)
     keys.write_text(text)
     words = ("import", "litellm", str(config), "--keys", str(keys), "--account", "a@b.c", "--write")
-    assert reason in sixfold.refused(*words)
+    assert reason in sixfold.error_of(*words)
     assert not (sixfold.folder / "sixfold.toml").exists()
 
 
@@ -240,7 +240,7 @@ def test_an_unknown_account_leaves_the_file_unchanged(sixfold: Commands) -> None
     config.write_text(CONFIG)
     keys.write_text(json.dumps(KEYS))
     words = ("import", "litellm", str(config), "--keys", str(keys), "--account", "x@b.c", "--write")
-    assert "x@b.c" in sixfold.refused(*words)
+    assert "x@b.c" in sixfold.error_of(*words)
     assert not (sixfold.folder / "sixfold.toml").exists()
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 

@@ -99,7 +99,7 @@ def test_doctor_names_each_problem(sixfold: Commands, statement: str, problem: s
 def test_invalid_database_file_fails_with_one_sentence(sixfold: Commands) -> None:
     sixfold.folder.mkdir()
     (sixfold.folder / "sixfold.db").write_bytes(b"no database at all" * 100)
-    assert "cannot be used" in sixfold.refused("account", "show", "a@b.c")
+    assert "cannot be used" in sixfold.error_of("account", "show", "a@b.c")
     assert "damaged" in sixfold("doctor").err
 
 
@@ -116,16 +116,16 @@ def test_schema_is_migrated_down_and_up(sixfold: Commands) -> None:
     newest = sql.latest("sqlite")
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.ok("migrate") == {"before": newest, "after": newest, "latest": newest}
-    assert "--drop" in sixfold.refused("migrate", "--to", "0")
+    assert "--drop" in sixfold.error_of("migrate", "--to", "0")
     assert sixfold.ok("migrate", "--to", "0", "--drop") == {"before": newest, "after": 0, "latest": newest}
     assert sixfold.ok("migrate") == {"before": 0, "after": newest, "latest": newest}
     sixfold.ok("account", "create", "a@b.c")
     for goal in ("-1", str(newest + 1)):
-        assert "--to must be a schema from 0 to" in sixfold.refused("migrate", "--to", goal)
+        assert "--to must be a schema from 0 to" in sixfold.error_of("migrate", "--to", goal)
 
 
 def test_migrate_without_data_creates_no_folder(sixfold: Commands) -> None:
-    assert "There is no Sixfold data" in sixfold.refused("migrate")
+    assert "There is no Sixfold data" in sixfold.error_of("migrate")
     assert not sixfold.folder.exists()
 
 
@@ -175,16 +175,16 @@ def test_backup_and_restore_report_tables_and_bytes(sixfold: Commands, tmp_path:
         "ledger_faults": [],
     }
     assert target.ok("account", "show", "a@b.c")["balance_usd"] == "2.00"
-    assert "is not empty" in target.refused("restore", str(path))
+    assert "is not empty" in target.error_of("restore", str(path))
 
 
 def test_backup_to_an_unusable_path_is_refused(sixfold: Commands, tmp_path: Path) -> None:
-    assert "There is no Sixfold data" in sixfold.refused("backup", str(tmp_path / "x.tar"))
+    assert "There is no Sixfold data" in sixfold.error_of("backup", str(tmp_path / "x.tar"))
     sixfold.ok("account", "create", "a@b.c")
-    assert "not a folder" in sixfold.refused("backup", str(tmp_path))
-    assert "does not exist" in sixfold.refused("backup", str(tmp_path / "none" / "x.tar"))
+    assert "not a folder" in sixfold.error_of("backup", str(tmp_path))
+    assert "does not exist" in sixfold.error_of("backup", str(tmp_path / "none" / "x.tar"))
     empty = Commands(tmp_path / "empty", sixfold.capsys)
-    assert "No such file" in empty.refused("restore", str(tmp_path / "none.tar"))
+    assert "No such file" in empty.error_of("restore", str(tmp_path / "none.tar"))
     assert not empty.folder.exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.cli.client import ServerClient, read_key
 from tests.fakes import documents as fakes
-from tests.unit.cli.conftest import Done, Server, Starter, inside, minimal, program
+from tests.unit.cli.conftest import CommandResult, Server, Starter, inside, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
 
@@ -29,13 +29,13 @@ def empty_server(start: Starter, tmp_path_factory: pytest.TempPathFactory) -> Se
     return start(tmp_path_factory.mktemp("empty") / "data")
 
 
-def memory(server: Server, *words: str, **environ: str) -> Done:
+def memory(server: Server, *words: str, **environ: str) -> CommandResult:
     if environ:
         return program(server.folder, "memory", *words, **environ)
     return inside(server.folder, "memory", *words)
 
 
-def run_with_input(server: Server, text: str, *words: str) -> Done:
+def run_with_input(server: Server, text: str, *words: str) -> CommandResult:
     result = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", "memory", *words],
         env=minimal(server.folder),
@@ -45,7 +45,7 @@ def run_with_input(server: Server, text: str, *words: str) -> Done:
         timeout=60,
         check=False,
     )
-    return Done(result.returncode, result.stdout, result.stderr)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
 def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:

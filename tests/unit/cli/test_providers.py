@@ -52,7 +52,7 @@ def test_data_folder_of_a_key_is_accessible_by_its_owner_only(
 )
 def test_malformed_key_is_refused(sixfold: Commands, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert "nothing was stored" in sixfold.refused("provider", "set", "fal")
+    assert "nothing was stored" in sixfold.error_of("provider", "set", "fal")
     assert provider_key(Settings(data_dir=sixfold.folder), "fal_key") == ""
 
 
@@ -74,7 +74,7 @@ def test_variable_precedes_a_stored_key_with_a_notice(
 def test_removed_key_is_no_longer_stored(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "openai")
     assert sixfold.ok("provider", "remove", "openai") == {"provider": "openai", "removed": True}
-    assert "is not stored" in sixfold.refused("provider", "remove", "openai")
+    assert "is not stored" in sixfold.error_of("provider", "remove", "openai")
 
 
 def test_key_of_another_server_is_listed_with_an_error(
@@ -90,12 +90,12 @@ def test_list_and_check_create_no_data_folder(sixfold: Commands, tmp_path: Path)
     sixfold.folder = tmp_path / "nowhere"
     assert all(row["source"] is None for row in sixfold.ok("provider", "list")["providers"])
     assert not sixfold.folder.exists()
-    assert "not found" in sixfold.refused("provider", "check", "fal")
+    assert "not found" in sixfold.error_of("provider", "check", "fal")
 
 
 def test_check_names_the_missing_url(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "azure")
-    assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.refused("provider", "check", "azure")
+    assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.error_of("provider", "check", "azure")
 
 
 @asynccontextmanager
@@ -135,6 +135,6 @@ async def test_check_sends_the_key_to_the_provider(
     row = {row["provider"]: row for row in sixfold.ok("provider", "list")["providers"]}[name]
     assert row["checked_at"] == result["checked_at"]
     async with key_server(path, header, "another") as url:
-        text = await asyncio.to_thread(sixfold.refused, "provider", "check", name, "--base-url", url)
+        text = await asyncio.to_thread(sixfold.error_of, "provider", "check", name, "--base-url", url)
     assert "key was refused" in text
     assert KEY not in text

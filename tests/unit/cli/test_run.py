@@ -16,13 +16,13 @@ import pytest
 from PIL import Image
 
 from tests.harness import processes
-from tests.unit.cli.conftest import Done, Server, Starter, inside, minimal, program
+from tests.unit.cli.conftest import CommandResult, Server, Starter, inside, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
 SMALL = ("width=64", "height=64")
 
 
-def run(server: Server, *words: str, **environ: str) -> Done:
+def run(server: Server, *words: str, **environ: str) -> CommandResult:
     if environ:
         return program(server.folder, "run", *words, **environ)
     return inside(server.folder, "run", *words)

@@ -30,7 +30,7 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
     def prepare(made: Podman) -> None:
         gradio.pack("6", packed)
         changes = [f"--change=ENV {line}" for line in (f"PYTHONHOME={home}", "PYTHONPATH=/packages")]
-        made.said("import", "-q", *changes, str(packed), BASE)
+        made.output_of("import", "-q", *changes, str(packed), BASE)
         packed.unlink()
 
     with podmans.running_service(prepare) as made:
@@ -39,7 +39,7 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
 
 @pytest.mark.parametrize("named", ["./nowhere", "/nowhere/at/all"])
 def test_missing_folder_is_named_in_the_error(sixfold: Commands, named: str) -> None:
-    assert sixfold.refused("space", "import", named) == f"Folder {Path(named)} does not exist."
+    assert sixfold.error_of("space", "import", named) == f"Folder {Path(named)} does not exist."
 
 
 def test_gradio_folder_runs_in_a_container_with_files(
@@ -56,7 +56,7 @@ def test_gradio_folder_runs_in_a_container_with_files(
     added = program(folder, "space", "import", str(space), "--run", "container", "--json")
     assert added.status == 0, added.err
     assert (added.json["name"], added.json["inputs"]["picture"]["type"]) == ("local-painter", "image")
-    assert podman.said("ps", "-aq") == "", "it was started to be asked what it takes, and has ended"
+    assert podman.output_of("ps", "-aq") == "", "it was started to be asked what it takes, and has ended"
     words = ("words=a fox", f"picture=@{picture}", "-o", str(tmp_path / "made.png"))
     ran = program(folder, "run", "local-painter", *words, "--json")
     assert ran.status == 0, ran.err
@@ -64,6 +64,6 @@ def test_gradio_folder_runs_in_a_container_with_files(
     assert ran.json["logs"].splitlines()[-2:] == ["mixing", "painting"]
     with Image.open(tmp_path / "made.png") as result:
         assert np.asarray(result.convert("RGB"))[0, :7, 0].tolist() == [5, 3, 50, 0, 0, 0, 50]
-    assert podman.said("ps", "-q"), "it stays until it has been idle"
+    assert podman.output_of("ps", "-q"), "it stays until it has been idle"
     assert server.stop() == 0
-    assert podman.said("ps", "-aq") == "", "no container is left"
+    assert podman.output_of("ps", "-aq") == "", "no container is left"

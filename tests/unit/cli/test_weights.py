@@ -80,7 +80,9 @@ def test_added_weights_are_listed_once_and_can_be_removed(sixfold: Commands, hub
     sixfold.ok("engines", "remove", "image", "sd-turbo")
     assert sixfold.ok("engines", "list")["weights"] == []
     assert files_in(sixfold.folder / "weights") == set()
-    assert "Weights sd-turbo of the family image" in sixfold.refused("engines", "remove", "image", "sd-turbo")
+    assert "Weights sd-turbo of the family image" in sixfold.error_of(
+        "engines", "remove", "image", "sd-turbo"
+    )
 
 
 def test_remove_of_a_family_removes_all_its_models(sixfold: Commands, hub: LoopbackHub) -> None:
@@ -88,8 +90,8 @@ def test_remove_of_a_family_removes_all_its_models(sixfold: Commands, hub: Loopb
         sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--name", name, "--no-check")
     assert sixfold.ok("engines", "remove", "image")["names"] == ["other", "sd-turbo"]
     assert sixfold.ok("engines", "list")["weights"] == []
-    assert "Weights of the family image" in sixfold.refused("engines", "remove", "image")
-    assert "Weights of the family ../x" in sixfold.refused("engines", "remove", "../x")
+    assert "Weights of the family image" in sixfold.error_of("engines", "remove", "image")
+    assert "Weights of the family ../x" in sixfold.error_of("engines", "remove", "../x")
 
 
 def test_text_output_shows_size_license_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
@@ -103,21 +105,21 @@ def test_text_output_shows_size_license_and_every_file(sixfold: Commands, hub: L
 
 def test_interrupted_download_is_resumed(sixfold: Commands, hub: LoopbackHub) -> None:
     hub.faults[UNET] = ["404"]
-    assert "was not found on the Hub" in sixfold.refused(
+    assert "was not found on the Hub" in sixfold.error_of(
         "engines", "add", "image", "--model", "sd-turbo", "--json"
     )
     assert sixfold.ok("engines", "list")["weights"] == []
-    before = len(hub.asked)
+    before = len(hub.requests)
     hub.faults[UNET] = [50_000]
     sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
-    requests = [path for path, _ in hub.asked[before:]]
+    requests = [path for path, _ in hub.requests[before:]]
     assert "text_encoder/model.safetensors" not in requests  # it was there
-    assert hub.asked_for(UNET)[-1] == "bytes=50000-"
+    assert hub.ranges_of(UNET)[-1] == "bytes=50000-"
 
 
 def test_file_with_a_wrong_hash_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
     hub.faults[UNET] = ["wrong"]
-    assert "does not match the hash" in sixfold.refused(
+    assert "does not match the hash" in sixfold.error_of(
         "engines", "add", "image", "--model", "sd-turbo", "--json"
     )
     assert not (sixfold.folder / "weights" / "image" / "sd-turbo").exists()
@@ -125,21 +127,21 @@ def test_file_with_a_wrong_hash_is_refused(sixfold: Commands, hub: LoopbackHub) 
 
 def test_a_repository_with_pickles_only_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
     (hub.folder / TURBO / UNET).unlink()
-    text = sixfold.refused(*TURBO_QUIETLY)
+    text = sixfold.error_of(*TURBO_QUIETLY)
     assert text == "unet does not contain safetensors; pickles can run code and are not downloaded."
 
 
 def test_too_small_disk_is_refused_before_the_download(sixfold: Commands, hub: LoopbackHub) -> None:
     hub.claims[UNET] = {"lfs": {"oid": "0" * 64, "size": 10**15, "pointerSize": 130}}
-    assert "but the disk has only" in sixfold.refused(*TURBO_QUIETLY)
-    assert hub.asked_for(UNET) == []
+    assert "but the disk has only" in sixfold.error_of(*TURBO_QUIETLY)
+    assert hub.ranges_of(UNET) == []
 
 
 def test_weights_that_produce_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
     from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
 
     pipelines.scramble(hub.folder / TURBO)
-    text = sixfold.refused(*TURBO_QUIETLY)
+    text = sixfold.error_of(*TURBO_QUIETLY)
     assert text == "Self-check failed: the weights produce noise; their components do not match."
     assert sixfold.ok("engines", "list")["weights"] == []
 
@@ -185,10 +187,10 @@ def test_local_checkpoint_is_copied_with_its_configuration(
 def test_unknown_weights_are_refused_with_one_sentence(
     sixfold: Commands, hub: LoopbackHub, words: tuple[str, ...], sentence: str
 ) -> None:
-    assert sentence in sixfold.refused("engines", "add", *words)
+    assert sentence in sixfold.error_of("engines", "add", *words)
 
 
 def test_local_pickle_file_is_refused(sixfold: Commands, hub: LoopbackHub, tmp_path: Path) -> None:
     file = tmp_path / "model.ckpt"
     file.write_bytes(b"x")
-    assert "model.ckpt is a pickle" in sixfold.refused("engines", "add", "image", "--from", str(file))
+    assert "model.ckpt is a pickle" in sixfold.error_of("engines", "add", "image", "--from", str(file))

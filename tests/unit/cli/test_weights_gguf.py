@@ -35,7 +35,7 @@ def test_only_the_selected_file_of_a_repository_is_downloaded(sixfold: Commands,
 
 def test_model_that_outputs_no_readable_text_is_not_added(sixfold: Commands, tmp_path: Path) -> None:
     noise = tiny_gguf.write(tmp_path / "noise.gguf")
-    assert "no readable text" in sixfold.refused("engines", "add", "chat", "--from", str(noise))
+    assert "no readable text" in sixfold.error_of("engines", "add", "chat", "--from", str(noise))
     plain = tiny_gguf.write(tmp_path / "My Plain.gguf", letters=True)
     added = sixfold.ok("engines", "add", "chat", "--from", str(plain))
     assert added["name"] == "my-plain"

@@ -87,7 +87,7 @@ def test_single_file_model_is_fetched_and_unlocks_its_engines(sixfold: Commands,
 def test_local_weights_are_used_and_missing_ones_explained(
     sixfold: Commands, hub: LoopbackHub, tmp_path: Path
 ) -> None:
-    assert "not on the Hub" in sixfold.refused("engines", "add", "film-matting")
+    assert "not on the Hub" in sixfold.error_of("engines", "add", "film-matting")
     file = onnx_tiny.recurrent(tmp_path / "rvm_tiny.onnx")
     added = sixfold.ok("engines", "add", "film-matting", "--model", "rvm", "--from", str(file))
     assert added["licence"] == "GPL-3.0"

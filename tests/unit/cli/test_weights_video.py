@@ -60,7 +60,7 @@ def test_video_model_is_fetched_tested_and_unlocks_its_engine(sixfold: Commands,
 
 
 def test_video_weights_that_produce_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
-    assert "the weights produce noise" in sixfold.refused(
+    assert "the weights produce noise" in sixfold.error_of(
         "engines", "add", "film", "--model", "ltx", "--json"
     )
     assert not (sixfold.folder / "weights" / "film" / "ltx").exists()

@@ -33,7 +33,7 @@ LIMITS = ComfyLimits(
 
 
 @dataclass
-class Place:
+class ComfyFixture:
     """The fake, and a server object for it."""
 
     comfy: Comfy
@@ -48,14 +48,14 @@ class Place:
         """Run a graph whose output is node 7."""
         return dict(await self.server.run(graph, {"7"}, self.events.append))
 
-    def begun(self, graph: dict[str, Any]) -> asyncio.Task[dict[str, Any]]:
+    def start(self, graph: dict[str, Any]) -> asyncio.Task[dict[str, Any]]:
         return asyncio.create_task(self.run(graph))
 
 
 @pytest.fixture
-async def fixture() -> AsyncIterator[Place]:
+async def fixture() -> AsyncIterator[ComfyFixture]:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        yield Place(comfy, client)
+        yield ComfyFixture(comfy, client)
 
 
 def graph(seed: int = 1, prompt: str = "a lake", **changes: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ async def reach(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def picture(fixture: Place, outputs: dict[str, Any]) -> Image.Image:
+async def picture(fixture: ComfyFixture, outputs: dict[str, Any]) -> Image.Image:
     """Return the first image of node 7."""
     target = io.BytesIO()
     await fixture.server.view(ComfyFile(**outputs["7"]["images"][0]), target, 2**20)
@@ -100,7 +100,7 @@ async def picture(fixture: Place, outputs: dict[str, Any]) -> Image.Image:
 # -- successful runs ------------------------------------------------------------------------------
 
 
-async def test_graph_is_run_with_progress_and_its_outputs_fetched(fixture: Place) -> None:
+async def test_graph_is_run_with_progress_and_its_outputs_fetched(fixture: ComfyFixture) -> None:
     outputs = await fixture.run(graph())
     result = await picture(fixture, outputs)
     assert (result.format, result.size) == ("PNG", (64, 64))
@@ -111,21 +111,21 @@ async def test_graph_is_run_with_progress_and_its_outputs_fetched(fixture: Place
     assert any(isinstance(event, NodeFinished) and event.node == "7" for event in fixture.events)
 
 
-async def test_cached_nodes_are_reused_and_reported(fixture: Place) -> None:
+async def test_cached_nodes_are_reused_and_reported(fixture: ComfyFixture) -> None:
     first = await fixture.run(graph())
     fixture.events.clear()
     assert await fixture.run(graph()) == first
     assert any(isinstance(event, NodesCached) and "7" in event.nodes for event in fixture.events)
 
 
-async def test_cached_run_of_an_older_server_is_read_from_history(fixture: Place) -> None:
+async def test_cached_run_of_an_older_server_is_read_from_history(fixture: ComfyFixture) -> None:
     fixture.comfy.old = True
     first = await fixture.run(graph())
     second_result = await fixture.run(graph())  # which it does not announce: its history tells
     assert second_result == first
 
 
-async def test_concurrent_runs_get_their_own_results(fixture: Place) -> None:
+async def test_concurrent_runs_get_their_own_results(fixture: ComfyFixture) -> None:
     first, second = await asyncio.gather(fixture.run(graph(1)), fixture.run(graph(2)))
     pixels = [(await picture(fixture, outputs)).tobytes() for outputs in (first, second)]
     assert pixels[0] != pixels[1]
@@ -133,7 +133,7 @@ async def test_concurrent_runs_get_their_own_results(fixture: Place) -> None:
     assert alone.tobytes() == pixels[1]
 
 
-async def test_images_from_the_websocket_become_previews(fixture: Place) -> None:
+async def test_images_from_the_websocket_become_previews(fixture: ComfyFixture) -> None:
     nodes = graph()
     nodes["7"]["class_type"] = "SaveImageWebsocket"
     await fixture.run(nodes)
@@ -141,14 +141,14 @@ async def test_images_from_the_websocket_become_previews(fixture: Place) -> None
     assert Image.open(io.BytesIO(sent[0].data)).size == (64, 64)
 
 
-async def test_history_is_polled_without_websockets(fixture: Place) -> None:
+async def test_history_is_polled_without_websockets(fixture: ComfyFixture) -> None:
     fixture.comfy.sockets = False
     assert (await fixture.run(graph()))["7"]["images"]
 
 
-async def test_dropped_websocket_reconnects_without_loss(fixture: Place) -> None:
+async def test_dropped_websocket_reconnects_without_loss(fixture: ComfyFixture) -> None:
     hold = fixture.comfy.hold("KSampler")
-    run = fixture.begun(graph())
+    run = fixture.start(graph())
     await reach(hold.reached)
     fixture.comfy.drop_sockets()
     await reach(fixture.comfy.back)
@@ -158,13 +158,13 @@ async def test_dropped_websocket_reconnects_without_loss(fixture: Place) -> None
     assert fixture.comfy.called("/prompt") == 1
 
 
-async def test_uploaded_file_has_the_annotated_name_for_nodes(fixture: Place) -> None:
+async def test_uploaded_file_has_the_annotated_name_for_nodes(fixture: ComfyFixture) -> None:
     file = await fixture.server.upload("a.png", b"data", "image/png")
     assert file.annotated == "a.png [temp]"
     assert fixture.comfy.files["temp", "a.png"] == b"data"
 
 
-async def test_stats_and_models_of_a_server_are_read(fixture: Place) -> None:
+async def test_stats_and_models_of_a_server_are_read(fixture: ComfyFixture) -> None:
     server = fixture.server
     stats = await server.stats()
     assert (stats.version, stats.device, stats.memory_bytes) == ("0.8.0", "cuda:0 Fake GPU", 24 * 2**30)
@@ -175,7 +175,7 @@ async def test_stats_and_models_of_a_server_are_read(fixture: Place) -> None:
     assert "VAEDecode" in await server.object_info()
 
 
-async def test_every_call_has_the_hop_header(fixture: Place) -> None:
+async def test_every_call_has_the_hop_header(fixture: ComfyFixture) -> None:
     await fixture.run(graph())
     assert {path for _, path, _ in fixture.comfy.calls} >= {"/ws", "/prompt"}
     assert all(headers.get("x-sixfold-hop") == "1" for _, _, headers in fixture.comfy.calls)
@@ -188,15 +188,15 @@ async def gone(comfy: Comfy) -> None:
     """Wait until nothing runs and nothing waits."""
     async with asyncio.timeout(60):
         while comfy.running or comfy.pending:
-            comfy.changed.clear()
-            await comfy.changed.wait()
+            comfy.change_event.clear()
+            await comfy.change_event.wait()
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_canceled_run_is_interrupted_on_the_server(fixture: Place, old: bool) -> None:
+async def test_canceled_run_is_interrupted_on_the_server(fixture: ComfyFixture, old: bool) -> None:
     fixture.comfy.old = old
     hold = fixture.comfy.hold("KSampler")
-    run = fixture.begun(graph())
+    run = fixture.start(graph())
     await reach(hold.reached)
     run.cancel()
     await asyncio.wait([run])
@@ -204,16 +204,16 @@ async def test_canceled_run_is_interrupted_on_the_server(fixture: Place, old: bo
     await gone(fixture.comfy)
     assert run.cancelled()
     assert fixture.comfy.called("/interrupt") == 1
-    assert "VAEDecode" not in fixture.comfy.ran
+    assert "VAEDecode" not in fixture.comfy.executed_classes
 
 
-async def test_canceled_queued_run_is_removed_and_others_continue(fixture: Place) -> None:
+async def test_canceled_queued_run_is_removed_and_others_continue(fixture: ComfyFixture) -> None:
     hold = fixture.comfy.hold("KSampler")
-    first = fixture.begun(graph(1))
+    first = fixture.start(graph(1))
     await reach(hold.reached)
-    fixture.comfy.changed.clear()
-    second = fixture.begun(graph(2))
-    await reach(fixture.comfy.changed)
+    fixture.comfy.change_event.clear()
+    second = fixture.start(graph(2))
+    await reach(fixture.comfy.change_event)
     second.cancel()
     await asyncio.wait([second])
     assert fixture.comfy.pending == []
@@ -222,7 +222,7 @@ async def test_canceled_queued_run_is_removed_and_others_continue(fixture: Place
     assert (await first)["7"]["images"]
 
 
-async def test_exception_of_the_watcher_interrupts_the_run(fixture: Place) -> None:
+async def test_exception_of_the_watcher_interrupts_the_run(fixture: ComfyFixture) -> None:
     class Enough(BaseException):
         pass
 
@@ -233,18 +233,18 @@ async def test_exception_of_the_watcher_interrupts_the_run(fixture: Place) -> No
     with pytest.raises(Enough):
         await fixture.server.run(graph(steps=10_000), {"7"}, watch)
     await gone(fixture.comfy)
-    assert "VAEDecode" not in fixture.comfy.ran
+    assert "VAEDecode" not in fixture.comfy.executed_classes
 
 
-async def test_dropped_sockets_and_callers_do_not_affect_others(fixture: Place) -> None:
+async def test_dropped_sockets_and_callers_do_not_affect_others(fixture: ComfyFixture) -> None:
     many = [graph(seed, steps=40) for seed in range(4)]
     alone = [(await picture(fixture, await fixture.run(nodes))).tobytes() for nodes in many]
-    fixture.comfy._kept.clear()
+    fixture.comfy._cache.clear()
     chance = np.random.default_rng(7)
-    runs = [fixture.begun(many[n % 4]) for n in range(24)]
+    runs = [fixture.start(many[n % 4]) for n in range(24)]
     while not all(run.done() for run in runs):
-        fixture.comfy.changed.clear()
-        change_task = asyncio.create_task(fixture.comfy.changed.wait())
+        fixture.comfy.change_event.clear()
+        change_task = asyncio.create_task(fixture.comfy.change_event.wait())
         await asyncio.wait(
             {change_task, *(run for run in runs if not run.done())}, return_when="FIRST_COMPLETED"
         )
@@ -262,7 +262,7 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(fixture: Place) 
 # -- errors, in one sentence -------------------------------------------------------------------
 
 
-async def test_missing_model_file_is_named_in_the_error(fixture: Place) -> None:
+async def test_missing_model_file_is_named_in_the_error(fixture: ComfyFixture) -> None:
     nodes = graph()
     nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
     with pytest.raises(comfyui_errors.ComfyRefused) as excinfo:
@@ -273,7 +273,7 @@ async def test_missing_model_file_is_named_in_the_error(fixture: Place) -> None:
     assert excinfo.value.unknown_value
 
 
-async def test_an_input_out_of_bounds_is_named_with_its_node(fixture: Place) -> None:
+async def test_an_input_out_of_bounds_is_named_with_its_node(fixture: ComfyFixture) -> None:
     nodes = graph(steps=0, cfg=101)
     with pytest.raises(comfyui_errors.ComfyRefused) as excinfo:
         await fixture.run(nodes)
@@ -282,13 +282,13 @@ async def test_an_input_out_of_bounds_is_named_with_its_node(fixture: Place) -> 
     assert not excinfo.value.unknown_value
 
 
-async def test_missing_node_class_is_named_in_the_error(fixture: Place) -> None:
+async def test_missing_node_class_is_named_in_the_error(fixture: ComfyFixture) -> None:
     nodes = {**graph(), "8": {"class_type": "Odd", "inputs": {}}}
     with pytest.raises(comfyui_errors.ComfyRefused, match="node Odd does not exist"):
         await fixture.run(nodes)
 
 
-async def test_error_of_a_node_omits_the_folders_of_the_server(fixture: Place) -> None:
+async def test_error_of_a_node_omits_the_folders_of_the_server(fixture: ComfyFixture) -> None:
     fixture.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
     with pytest.raises(comfyui_errors.ComfyNodeFailed) as excinfo:
         await fixture.run(graph())
@@ -296,7 +296,7 @@ async def test_error_of_a_node_omits_the_folders_of_the_server(fixture: Place) -
     assert fixture.comfy.called("/interrupt") == 0
 
 
-async def test_failure_is_read_from_history_after_socket_loss(fixture: Place) -> None:
+async def test_failure_is_read_from_history_after_socket_loss(fixture: ComfyFixture) -> None:
     fixture.comfy.sockets = False
     fixture.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
     with pytest.raises(
@@ -305,17 +305,17 @@ async def test_failure_is_read_from_history_after_socket_loss(fixture: Place) ->
         await fixture.run(graph())
 
 
-async def test_out_of_memory_error_names_a_remedy(fixture: Place) -> None:
+async def test_out_of_memory_error_names_a_remedy(fixture: ComfyFixture) -> None:
     fixture.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
     with pytest.raises(comfyui_errors.ComfyNodeFailed, match=r"out of memory in KSampler: a smaller image"):
         await fixture.run(graph())
 
 
 @pytest.mark.parametrize("sockets", [True, False])
-async def test_interrupt_by_another_client_raises_an_error(fixture: Place, sockets: bool) -> None:
+async def test_interrupt_by_another_client_raises_an_error(fixture: ComfyFixture, sockets: bool) -> None:
     fixture.comfy.sockets = sockets
     hold = fixture.comfy.hold("KSampler")
-    run = fixture.begun(graph())
+    run = fixture.start(graph())
     await reach(hold.reached)
     fixture.comfy.interrupt()
     hold.go.set()
@@ -323,22 +323,22 @@ async def test_interrupt_by_another_client_raises_an_error(fixture: Place, socke
         await run
 
 
-async def test_restart_during_a_run_is_detected(fixture: Place) -> None:
+async def test_restart_during_a_run_is_detected(fixture: ComfyFixture) -> None:
     hold = fixture.comfy.hold("KSampler")
-    run = fixture.begun(graph())
+    run = fixture.start(graph())
     await reach(hold.reached)
     await fixture.comfy.forget()
     with pytest.raises(comfyui_errors.ComfyError, match="no longer has this run"):
         await run
 
 
-async def test_prompt_removed_from_the_queue_is_detected(fixture: Place) -> None:
+async def test_prompt_removed_from_the_queue_is_detected(fixture: ComfyFixture) -> None:
     hold = fixture.comfy.hold("KSampler")
-    first = fixture.begun(graph(1))
+    first = fixture.start(graph(1))
     await reach(hold.reached)
-    fixture.comfy.changed.clear()
-    second = fixture.begun(graph(2))
-    await reach(fixture.comfy.changed)
+    fixture.comfy.change_event.clear()
+    second = fixture.start(graph(2))
+    await reach(fixture.comfy.change_event)
     fixture.comfy.pending.clear()
     with pytest.raises(comfyui_errors.ComfyError, match="its queue was cleared"):
         await second
@@ -346,23 +346,23 @@ async def test_prompt_removed_from_the_queue_is_detected(fixture: Place) -> None
     assert (await first)["7"]["images"]
 
 
-async def test_server_that_stops_during_a_run_fails_it(fixture: Place) -> None:
+async def test_server_that_stops_during_a_run_fails_it(fixture: ComfyFixture) -> None:
     hold = fixture.comfy.hold("KSampler")
-    run = fixture.begun(graph())
+    run = fixture.start(graph())
     await reach(hold.reached)
     await fixture.comfy.stop()
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="stopped responding during the run"):
         await run
 
 
-async def test_missing_server_is_named_in_the_error(fixture: Place) -> None:
+async def test_missing_server_is_named_in_the_error(fixture: ComfyFixture) -> None:
     await fixture.comfy.stop()
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="cannot be reached"):
         await fixture.run(graph())
 
 
 @pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
-async def test_unresponsive_server_times_out(fixture: Place, path: str) -> None:
+async def test_unresponsive_server_times_out(fixture: ComfyFixture, path: str) -> None:
     fixture.comfy.silent.add(path)
     with pytest.raises(comfyui_errors.ComfyUnreachable, match=r"did not respond within 1 second\.$"):
         await (fixture.server.stats() if path == "/system_stats" else fixture.run(graph()))
@@ -378,8 +378,10 @@ async def test_unresponsive_server_times_out(fixture: Place, path: str) -> None:
         (Response("asked by itself", 403), r"refused GET /system_stats \(403\): set the address of ComfyUI"),
     ],
 )
-async def test_response_of_another_program_is_refused(fixture: Place, answer: Any, message: str) -> None:
-    fixture.comfy.answers["/system_stats"] = answer
+async def test_response_of_another_program_is_refused(
+    fixture: ComfyFixture, answer: Any, message: str
+) -> None:
+    fixture.comfy.responses["/system_stats"] = answer
     with pytest.raises(comfyui_errors.ComfyError, match=message):
         await fixture.server.stats()
 
@@ -392,25 +394,27 @@ async def test_response_of_another_program_is_refused(fixture: Place, answer: An
         ("/history", b'{"status": 7}'),
     ],
 )
-async def test_malformed_response_fails_with_one_sentence(fixture: Place, path: str, answer: bytes) -> None:
+async def test_malformed_response_fails_with_one_sentence(
+    fixture: ComfyFixture, path: str, answer: bytes
+) -> None:
     fixture.comfy.sockets = False
     hold = fixture.comfy.hold("KSampler")
-    fixture.comfy.answers[path] = answer
+    fixture.comfy.responses[path] = answer
     if path == "/system_stats":
         with pytest.raises(comfyui_errors.ComfyError, match="unexpected response"):
             await fixture.server.stats()
         return
-    run = fixture.begun(graph())
+    run = fixture.start(graph())
     await reach(hold.reached)
     if path == "/history":
         prompt_id = fixture.comfy.running.prompt_id if fixture.comfy.running else ""
-        fixture.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
+        fixture.comfy.responses[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
     with pytest.raises(comfyui_errors.ComfyError, match="unexpected response"):
         await run
 
 
-async def test_endless_response_is_refused_at_the_limit(fixture: Place) -> None:
-    fixture.comfy.answers["/view"] = fixture.comfy.answers["/object_info"] = endless(b"x" * 65536)
+async def test_endless_response_is_refused_at_the_limit(fixture: ComfyFixture) -> None:
+    fixture.comfy.responses["/view"] = fixture.comfy.responses["/object_info"] = endless(b"x" * 65536)
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await fixture.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
     small = ComfyServer(fixture.client, fixture.comfy.url, ComfyLimits(answer_bytes=2**20))
@@ -418,13 +422,13 @@ async def test_endless_response_is_refused_at_the_limit(fixture: Place) -> None:
         await small.object_info()
 
 
-async def test_truncated_output_file_is_an_error(fixture: Place) -> None:
-    fixture.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
+async def test_truncated_output_file_is_an_error(fixture: ComfyFixture) -> None:
+    fixture.comfy.responses["/view"] = cut_off(1000, b"\x89PNG")
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI was lost"):
         await fixture.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
 
 
-async def test_missing_file_is_named_in_the_error(fixture: Place) -> None:
+async def test_missing_file_is_named_in_the_error(fixture: ComfyFixture) -> None:
     with pytest.raises(comfyui_errors.ComfyError, match=r"did not return the result file \(404\)"):
         await fixture.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
 

@@ -18,12 +18,12 @@ class Names:
 
     def __init__(self, *known: str) -> None:
         self.known = known
-        self.asked: list[str] = []
+        self.queries: list[str] = []
         self.free = threading.Event()
         self.free.set()
 
     def __call__(self, host: str, *_args: Any, **_more: Any) -> list[Any]:
-        self.asked.append(host)
+        self.queries.append(host)
         self.free.wait(60)
         if host not in self.known:
             raise socket.gaierror(socket.EAI_NONAME, "no such host")
@@ -53,7 +53,7 @@ async def test_names_are_resolved_once_a_minute_and_addresses_never(names: Names
     result = ProbeHosts(["gpu-box", "10.0.0.5", "fd00::5", "gone"])
     for _ in range(2):
         assert await result.reachable() == (LOOPBACK, "gpu-box", "10.0.0.5", "fd00::5")
-    assert sorted(names.asked) == ["gone", "gpu-box", CONTAINER_HOST]
+    assert sorted(names.queries) == ["gone", "gpu-box", CONTAINER_HOST]
 
 
 async def test_container_host_is_resolved_again_only_in_a_container(
@@ -63,12 +63,12 @@ async def test_container_host_is_resolved_again_only_in_a_container(
     result = ProbeHosts()
     await result.reachable()
     await result.reachable()
-    assert names.asked == [CONTAINER_HOST]
+    assert names.queries == [CONTAINER_HOST]
     monkeypatch.setattr(hosts, "in_container", lambda: True)
     inside = ProbeHosts()
     await inside.reachable()
     await inside.reachable()
-    assert names.asked == [CONTAINER_HOST] * 3
+    assert names.queries == [CONTAINER_HOST] * 3
 
 
 async def test_slow_name_lookup_counts_as_unresolved(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:

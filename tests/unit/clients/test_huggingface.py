@@ -69,7 +69,7 @@ def test_small_file_is_verified_by_its_git_hash(hub: LoopbackHub, fetching: Fetc
 def test_interrupted_download_resumes_by_range(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults[BIG] = [100_000, 50_000]
     assert fetching() == DATA
-    assert hub.asked_for(BIG) == ["", "bytes=100000-", "bytes=150000-"]
+    assert hub.ranges_of(BIG) == ["", "bytes=100000-", "bytes=150000-"]
     assert fetching.pauses == []
 
 
@@ -78,7 +78,7 @@ def test_partial_file_of_an_earlier_attempt_is_resumed(hub: LoopbackHub, fetchin
     part.parent.mkdir(parents=True)
     part.write_bytes(DATA[:123_456])
     assert fetching() == DATA
-    assert hub.asked_for(BIG) == ["bytes=123456-"]
+    assert hub.ranges_of(BIG) == ["bytes=123456-"]
     assert not part.exists()
 
 

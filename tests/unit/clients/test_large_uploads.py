@@ -82,7 +82,7 @@ async def test_container_receives_a_file_as_one_data_uri(tmp_path: Path, size: i
         inputs = {"prompt": 'a "é"', "photo": CogFile(tmp_path / "photo", "image/png", size), "tags": ["a"]}
         await predict(CogClient(client, f"http://127.0.0.1:{port}"), inputs)
     photo = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-    assert cog.asked["one"] == {"prompt": 'a "é"', "photo": photo, "tags": ["a"]}
+    assert cog.requests["one"] == {"prompt": 'a "é"', "photo": photo, "tags": ["a"]}
 
 
 @pytest.mark.parametrize("kind", ["container", "space"])

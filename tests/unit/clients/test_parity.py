@@ -28,7 +28,7 @@ async def test_openai_client_generates_and_edits_images() -> None:
         sizes = {openai_fake.pixels(base64.b64decode(each.b64_json)) for each in drawn.data}
         assert (len(drawn.data), sizes) == (2, {(1536, 1024)})
         assert drawn.usage.total_tokens == drawn.usage.input_tokens + drawn.usage.output_tokens
-        picture = ("a.png", fault_server.picture(128, 96), "image/png")
+        picture = ("a.png", fault_server.image(128, 96), "image/png")
         edited = await client.images.edit(model="gpt-image-2.5-flare", image=[picture], prompt="noir")
         assert edited.usage.input_tokens_details.image_tokens > 0
         with pytest.raises(openai.BadRequestError) as excinfo:
@@ -84,7 +84,7 @@ async def test_replicate_client_runs_model_version_and_stores_files(
         with Image.open(io.BytesIO(content)) as image:
             assert (len(result), image.size) == (2, (1360, 768))
         path = tmp_path / "source.png"
-        path.write_bytes(fault_server.picture(64, 48))
+        path.write_bytes(fault_server.image(64, 48))
         prediction = await client.predictions.async_create(
             version=replicate_fake.ESRGAN, input={"image": path, "scale": 2}
         )

@@ -78,12 +78,14 @@ async def test_nodes_in_processes_and_threads_give_equal_outputs(
         assert json.dumps(first.outputs) == json.dumps(second.outputs)
         assert sorted(first.executed) == sorted(second.executed)
         assert first.cached == second.cached
-    assert [data for _, _, data in here.outputs.made] == [data for _, _, data in process_workers.outputs.made]
+    assert [data for _, _, data in here.outputs.outputs] == [
+        data for _, _, data in process_workers.outputs.outputs
+    ]
     assert here.cache.keys() == process_workers.cache.keys()
     assert {key: each.packed for key, each in here.cache.items()} == {
         key: each.packed for key, each in process_workers.cache.items()
     }
-    assert here.children.asked == process_workers.children.asked
+    assert here.children.requests == process_workers.children.requests
 
 
 async def test_idle_worker_is_reused_by_the_next_run(
@@ -121,7 +123,7 @@ async def start_run(graph_fixture: GraphFixture, graph: Graph) -> asyncio.Task[A
             began.set()
 
     verdict = validate(graph, registry.registry())
-    run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, receive))
+    run = asyncio.create_task(execute.execute(verdict, graph_fixture.location, receive))
     pending_task = asyncio.create_task(began.wait())
     await asyncio.wait({run, pending_task}, return_when=asyncio.FIRST_COMPLETED)
     pending_task.cancel()

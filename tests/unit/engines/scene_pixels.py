@@ -44,7 +44,7 @@ def entropy(picture: Picture) -> float:
     return float(-(share * np.log2(share)).sum())
 
 
-def colours(picture: Picture) -> int:
+def color_count(picture: Picture) -> int:
     """Distinct colours at five bits a channel."""
     reduced = (picture >> 3).astype(np.int32)
     return int(np.unique(reduced[..., 0] * 1024 + reduced[..., 1] * 32 + reduced[..., 2]).size)

@@ -59,12 +59,12 @@ class Context:
     """A context that records progress and log lines."""
 
     scratch: Path = Path()
-    shown: list[float] = field(default_factory=list[float])
+    fractions: list[float] = field(default_factory=list[float])
     lines: list[str] = field(default_factory=list[str])
     canceled: bool = False
 
     def progress(self, fraction: float) -> None:
-        self.shown.append(fraction)
+        self.fractions.append(fraction)
         if self.canceled:
             raise Canceled
 
@@ -131,13 +131,13 @@ TURBO = InstalledFiles(checkpoints=("sd_turbo.safetensors",), upscale_models=("R
 async def test_size_above_that_of_the_model_is_upscaled(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, TURBO) as built:
         assert decode(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
-        assert "ImageUpscaleWithModel" in built.comfy.ran
+        assert "ImageUpscaleWithModel" in built.comfy.executed_classes
 
 
 async def test_large_image_is_resized_without_an_upscaler(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, dataclasses.replace(TURBO, upscale_models=())) as built:
         assert decode(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
-        assert "ImageUpscaleWithModel" not in built.comfy.ran
+        assert "ImageUpscaleWithModel" not in built.comfy.executed_classes
 
 
 async def test_image_depends_only_on_the_seed(setup: ComfySetup) -> None:
@@ -160,15 +160,15 @@ async def test_batch_above_the_memory_runs_singly_with_equal_images(setup: Comfy
     order = {"prompt": "a cat", "num_images": 3, "width": 768, "height": 768, "seed": 2}
     at_once = await setup.run("anime", **order)
     setup.comfy.memory = 1
-    setup.comfy._kept.clear()
-    setup.context.shown.clear()
+    setup.comfy._cache.clear()
+    setup.context.fractions.clear()
     one_by_one = await setup.run("anime", **order)
     assert [a.data for a in one_by_one.artifacts] == [a.data for a in at_once.artifacts]
     assert setup.comfy.called("/prompt") == 1 + 1 + 3
     assert setup.context.lines[-1].startswith("ComfyUI has too little memory for 3 images at once")
-    assert setup.context.shown[-1] == 1.0
+    assert setup.context.fractions[-1] == 1.0
     setup.comfy.memory = 0
-    setup.comfy._kept.clear()
+    setup.comfy._cache.clear()
     with pytest.raises(EngineError, match="out of memory in KSampler"):
         await setup.run("anime", **order)
 
@@ -210,9 +210,9 @@ async def test_image_has_no_metadata_of_the_comfyui_server(setup: ComfySetup) ->
 
 async def test_progress_increases_to_one_and_the_log_names_the_model(setup: ComfySetup) -> None:
     await setup.run(prompt="a lake", width=256, height=256, seed=1)
-    assert setup.context.shown == sorted(setup.context.shown)
-    assert setup.context.shown[-1] == 1.0
-    assert len(setup.context.shown) > 20
+    assert setup.context.fractions == sorted(setup.context.fractions)
+    assert setup.context.fractions[-1] == 1.0
+    assert len(setup.context.fractions) > 20
     assert setup.context.lines == ["ComfyUI 0.8.0: sd_xl_base_1.0.safetensors"]
 
 
@@ -294,7 +294,7 @@ async def test_upscale_needs_no_prompt(setup: ComfySetup) -> None:
     assert decode(await setup.run("upscale", files, scale=3)).size == (300, 180)
     assert decode(await setup.run("upscale", files, width=500)).size == (500, 300)
     assert decode(await setup.run("upscale", files)).size == (200, 120)
-    assert "KSampler" not in setup.comfy.ran
+    assert "KSampler" not in setup.comfy.executed_classes
 
 
 async def test_too_large_upscale_is_a_client_error(setup: ComfySetup) -> None:
@@ -399,7 +399,7 @@ async def test_probe_of_a_server_without_models_reports_missing_ones(tmp_path: P
 
 
 async def test_probe_reports_absent_servers_and_other_programs(setup: ComfySetup) -> None:
-    setup.comfy.answers["/system_stats"] = b'{"status": "ok"}'
+    setup.comfy.responses["/system_stats"] = b'{"status": "ok"}'
     other = await probe(setup.client, setup.comfy.url)
     assert other.problem == "The server at this address is not ComfyUI."
     setup.comfy.silent.add("/system_stats")
@@ -437,14 +437,14 @@ async def test_canceled_run_is_interrupted_on_the_server(setup: ComfySetup) -> N
     ids=["page", "empty", "half", "cut", "endless"],
 )
 async def test_response_without_an_image_fails(setup: ComfySetup, answer: Any, message: str) -> None:
-    setup.comfy.answers["/view"] = answer
+    setup.comfy.responses["/view"] = answer
     with pytest.raises(EngineError, match=message):
         await setup.run(prompt="a lake", width=256, height=256, seed=1)
 
 
 async def test_fewer_images_than_requested_fail_the_run(setup: ComfySetup) -> None:
     await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
-    for result in setup.comfy._kept.values():
+    for result in setup.comfy._cache.values():
         if isinstance(result, dict):
             result["images"].pop()
     with pytest.raises(EngineError, match="ComfyUI returned 1 of 2 images"):

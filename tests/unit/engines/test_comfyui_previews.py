@@ -64,8 +64,8 @@ async def test_time_in_the_queue_of_comfyui_is_no_run_time(setup: ComfySetup) ->
         run_clock.current.set(clock)
         second = asyncio.create_task(setup.run(**inputs, seed=2))
         while not setup.comfy.pending:
-            setup.comfy.changed.clear()
-            await setup.comfy.changed.wait()
+            setup.comfy.change_event.clear()
+            await setup.comfy.change_event.wait()
         hold.go.set()
         await asyncio.gather(first, second)
     assert clock.waited > 0

@@ -135,7 +135,7 @@ async def test_long_video_chunks_start_from_the_last_frame(tmp_path: Path) -> No
     brightness = levels(result)
     assert len(brightness) == 168
     assert max(abs(step) for step in np.diff(brightness)) < 6, "no jump where two pieces meet"
-    assert sorted(setup.context.shown) == setup.context.shown
+    assert sorted(setup.context.fractions) == setup.context.fractions
 
 
 async def test_ltx_model_runs_text_to_video_and_image_to_video(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_video_is_saved_by_the_save_node_of_the_server(
 ) -> None:
     async with comfy_setup(tmp_path, dataclasses.replace(WAN, lacking=frozenset(lacking))) as setup:
         result = await setup.run(picture=True)
-        assert saver in setup.comfy.ran
+        assert saver in setup.comfy.executed_classes
     assert len(levels(result)) == 24
 
 

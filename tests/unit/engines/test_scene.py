@@ -33,11 +33,11 @@ class Listener:
 
     def __init__(self, patience: float = 2.0) -> None:
         self.scratch = Path()  # this engine writes no file
-        self.heard: list[float] = []
+        self.fractions: list[float] = []
         self.patience = patience
 
     def progress(self, fraction: float) -> None:
-        self.heard.append(fraction)
+        self.fractions.append(fraction)
         if fraction >= self.patience:
             raise Canceled
 
@@ -185,7 +185,7 @@ def test_every_prompt_gives_an_image_with_content(step: int) -> None:
         picture = paint(prompt, width=128, height=128)
         results = (
             pixels.entropy(picture),
-            pixels.colours(picture),
+            pixels.color_count(picture),
             float(cv2.Laplacian(pixels.grey(picture), cv2.CV_32F).std()),
         )
         assert results[0] > 3.5, (prompt[:40], results)
@@ -348,9 +348,9 @@ def test_every_shape_is_visible_in_its_usual_place(name: str) -> None:
 def test_progress_is_reported_in_steps_and_never_falls() -> None:
     listener = Listener()
     SceneEngine().run(Task("t", "ra1", {"prompt": "sea", "width": 64, "height": 64, "seed": 1}), listener)
-    assert listener.heard == sorted(listener.heard)
-    assert len(listener.heard) >= 5
-    assert listener.heard[-1] == 1.0
+    assert listener.fractions == sorted(listener.fractions)
+    assert len(listener.fractions) >= 5
+    assert listener.fractions[-1] == 1.0
 
 
 def test_canceled_run_stops() -> None:

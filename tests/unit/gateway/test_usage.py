@@ -165,10 +165,25 @@ def test_estimate_counts_the_whole_request() -> None:
 
 COUNT = st.integers(0, 2_000_000)
 RATE = st.integers(0, 200_000_000)
-MAYBE = st.none() | RATE
+OPTIONAL_RATE = st.none() | RATE
 PRICED = st.builds(
     TokenRates,
-    *(RATE, RATE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, RATE, RATE, RATE, MAYBE, MAYBE),
+    *(
+        RATE,
+        RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+        RATE,
+        RATE,
+        RATE,
+        OPTIONAL_RATE,
+        OPTIONAL_RATE,
+    ),
     st.sampled_from([0, 1000]),
 )
 USED = st.builds(

@@ -105,7 +105,7 @@ class Router(LocalModels):
             {"id": name, "status": {"value": "loaded" if name in loaded else "unloaded"}} for name in "ab"
         ]
         running_models = [{"model": name, "state": "ready"} for name in loaded]
-        self.answers = {
+        self.responses = {
             "/models": {"data": rows},
             "/running": {"running": running_models},
             "/models/unload": {},

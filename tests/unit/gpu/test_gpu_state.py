@@ -22,14 +22,16 @@ class Machine:
         self.self_managed = seed % 2 == 1
         self.state = GpuState(total=17, others=1)
         self.now = 0.0
-        self.asked = 0
+        self.ticket_count = 0
         self.granted: dict[str, float] = {}
 
     def ask(self) -> None:
         holder, model, size = self.draw.choice(MODELS)
-        self.asked += 1
+        self.ticket_count += 1
         known = None if self.draw.random() < 0.1 else size
-        ticket = Ticket(f"t{self.asked}", "p", holder, model, known, self.now, self_managed=self.self_managed)
+        ticket = Ticket(
+            f"t{self.ticket_count}", "p", holder, model, known, self.now, self_managed=self.self_managed
+        )
         self.state.tickets.append(ticket)
 
     def end(self) -> None:

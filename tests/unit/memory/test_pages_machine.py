@@ -67,9 +67,9 @@ class PagesMachine(RuleBasedStateMachine):
         self.stack = AsyncExitStack()
         self.ticks = itertools.count(1_800_000_000_000_000, 1_000)
         opener = self.stack.enter_async_context(open_memory(self.backend, lambda: next(self.ticks)))
-        self.place: MemoryFixture = self.loop.run_until_complete(opener)
+        self.memory: MemoryFixture = self.loop.run_until_complete(opener)
         if self.mutant is not None:
-            self.mutant(self.place.service.database)
+            self.mutant(self.memory.service.database)
         self.pages: list[ModelPage] = []
         self.redirects: dict[str, int] = {}
         self.past: list[tuple[int, dict[int, tuple[str, str]]]] = []
@@ -132,7 +132,7 @@ class PagesMachine(RuleBasedStateMachine):
 
     @rule(slug=SLUGS, body=BODIES)
     def write(self, slug: str, body: str) -> None:
-        self.run_(self.place.service.write(self.place.ann, PageWrite(slug, body), FREELY))
+        self.run_(self.memory.service.write(self.memory.ann, PageWrite(slug, body), FREELY))
         number = self.at(slug)
         if number is None:
             self.pages.append(ModelPage(slug))
@@ -154,8 +154,8 @@ class PagesMachine(RuleBasedStateMachine):
             version = 1 if guess is not None else None
         else:
             version = None if guess is None else len(page.versions) + guess
-        work = self.place.service.edit(
-            self.place.ann, slug, PageEdit("append", body), WriteTerms(if_version=version)
+        work = self.memory.service.edit(
+            self.memory.ann, slug, PageEdit("append", body), WriteTerms(if_version=version)
         )
         if number is None or page is None or page.deleted:
             with pytest.raises(errors.NotFound):
@@ -173,7 +173,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(slug=SLUGS, to=FREE)
     def rename(self, slug: str, to: str) -> None:
         number = self.located(slug)
-        work = self.place.service.rename(self.place.ann, slug, to, WriteTerms())
+        work = self.memory.service.rename(self.memory.ann, slug, to, WriteTerms())
         if number is None or self.pages[number].deleted:
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -193,7 +193,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(slug=SLUGS)
     def delete(self, slug: str) -> None:
         number = self.located(slug)
-        work = self.place.service.delete(self.place.ann, slug, WriteTerms())
+        work = self.memory.service.delete(self.memory.ann, slug, WriteTerms())
         if number is None or self.pages[number].deleted:
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -204,7 +204,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(slug=SLUGS, steps=st.integers(1, 4))
     def restore(self, slug: str, steps: int) -> None:
         number = self.located(slug)
-        work = self.place.service.restore(self.place.ann, slug, steps, WriteTerms())
+        work = self.memory.service.restore(self.memory.ann, slug, steps, WriteTerms())
         if number is None or steps > len(self.pages[number].versions):
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -218,11 +218,11 @@ class PagesMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_page_is_as_the_model_has_it(self) -> None:
-        rows = self.run_(self.place.service.list(self.place.ann, PageFilter(), 100)).rows
+        rows = self.run_(self.memory.service.list(self.memory.ann, PageFilter(), 100)).rows
         alive = {page.slug: page for page in self.pages if not page.deleted}
         assert [row["slug"] for row in rows] == sorted(alive)
         for slug, page in alive.items():
-            view = self.run_(self.place.service.read(self.place.ann, slug))
+            view = self.run_(self.memory.service.read(self.memory.ann, slug))
             assert (view.page.body, view.page.version) == (page.body, len(page.versions))
             assert {(link.target, link.resolved) for link in view.links} == self.leading(page)
 
@@ -237,7 +237,7 @@ class PagesMachine(RuleBasedStateMachine):
     @invariant()
     def pages_and_bytes_are_counted(self) -> None:
         row = self.run_(
-            self.place.service.database.read(one("memory_used", account_id=self.place.ann.account_id))
+            self.memory.service.database.read(one("memory_used", account_id=self.memory.ann.account_id))
         )
         assert row is not None
         versions = [version for page in self.pages for version in page.versions]
@@ -250,7 +250,7 @@ class PagesMachine(RuleBasedStateMachine):
             page = self.pages[number]
             if page.deleted:
                 continue
-            view = self.run_(self.place.service.read(self.place.ann, slug))
+            view = self.run_(self.memory.service.read(self.memory.ann, slug))
             assert (view.moved, view.page.slug) == (True, page.slug)
 
     @invariant()
@@ -259,7 +259,7 @@ class PagesMachine(RuleBasedStateMachine):
         for prefix in ("", "x/", "y/", "y/long/"):
             below = [slug.removeprefix(prefix) for slug in slugs if slug.startswith(prefix)]
             inside = Counter(slug.partition("/")[0] for slug in below if "/" in slug)
-            folder = self.run_(self.place.service.database.read(queries.folder(self.place.ann, prefix, 50)))
+            folder = self.run_(self.memory.service.database.read(queries.folder(self.memory.ann, prefix, 50)))
             assert {row["name"]: row["count"] for row in folder.folders} == inside
             assert [row["slug"] for row in folder.pages if prefix] == (
                 sorted(prefix + slug for slug in below if "/" not in slug) if prefix else []
@@ -267,13 +267,13 @@ class PagesMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_past_stays_as_it_was(self) -> None:
-        moment = self.run_(self.place.service.database.read(now()))
+        moment = self.run_(self.memory.service.database.read(now()))
         alive = {n: (page.slug, page.body) for n, page in enumerate(self.pages) if not page.deleted}
         self.past.append((moment, alive))
         for moment, alive in self.past[-1::-3][:4]:
             for slug in ("a", "x/a", "c"):
                 then = next((n for n, (named, _) in alive.items() if named == slug), self.located(slug))
-                work = self.place.service.read(self.place.ann, slug, moment)
+                work = self.memory.service.read(self.memory.ann, slug, moment)
                 if then is None or then not in alive:
                     with pytest.raises(errors.NotFound):
                         self.run_(work)

@@ -46,7 +46,7 @@ class Score:
         """Return the share of the expected answers among the results."""
         return self.right / (self.right + self.missed)
 
-    def told(self, of: str) -> str:
+    def report(self, of: str) -> str:
         return f"{of}: precision {self.precision:.3f}, recall {self.recall:.3f}, {self.right} right"
 
 
@@ -68,7 +68,7 @@ async def test_precision_of_inferred_links_is_at_least_90_percent(tmp_path: Path
             ]
             score.add(item["text"].strip(), results, item["links"])
             await relations.save(slug, "", title, kind, tuple(aliases))
-    print(score.told(f"links, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
+    print(score.report(f"links, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
     assert score.precision >= LEAST_PRECISION, score.notes
     assert score.recall >= LEAST_RECALL[half], score.notes
 
@@ -84,7 +84,7 @@ async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) 
             result = await relations.answers(item["ask"])
             best = max(result.values(), default=0.0)
             score.add(item["ask"], [slug for slug, value in result.items() if value == best], item["answers"])
-    print(score.told(f"questions, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
+    print(score.report(f"questions, {half}"))  # noqa: T201 - the figure is what the log of CI is read for
     assert score.precision >= LEAST_PRECISION, score.notes
     assert score.recall >= LEAST_RECALL[half], score.notes
 

@@ -320,17 +320,17 @@ _PORTS = (
     "http://public.test:{port}/",
 )
 
-_ALWAYS = _ADDRESSES + _SPELLINGS + _CONFUSION + _SCHEMES + _PORTS
+_ALWAYS_HOSTILE = _ADDRESSES + _SPELLINGS + _CONFUSION + _SCHEMES + _PORTS
 
 
 def hostile_urls(port: int) -> tuple[str, ...]:
     """The whole corpus, aimed at a canary on this port."""
-    return tuple(url.replace("{port}", str(port)) for url in _LOOPBACK + _NAMES + _ALWAYS)
+    return tuple(url.replace("{port}", str(port)) for url in _LOOPBACK + _NAMES + _ALWAYS_HOSTILE)
 
 
 def always_hostile_urls(port: int) -> tuple[str, ...]:
     """Return URLs that are refused even if the operator allows 127.0.0.0/8."""
-    return tuple(url.replace("{port}", str(port)) for url in _ALWAYS)
+    return tuple(url.replace("{port}", str(port)) for url in _ALWAYS_HOSTILE)
 
 
 HOSTILE_URLS = hostile_urls(8600)

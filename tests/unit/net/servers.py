@@ -52,8 +52,8 @@ class Server:
     connections: int = 0
     requests: list[ReceivedRequest] = field(default_factory=list)
     routes: dict[str, Answering] = field(default_factory=dict)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    request_event: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnect_event: asyncio.Event = field(default_factory=asyncio.Event)
     open: set[asyncio.Task[None]] = field(default_factory=set)
 
     def url(self, path: str = "/", *, host: str | None = None, scheme: str = "http") -> str:
@@ -66,14 +66,14 @@ class Server:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 seen = await _read(reader)
                 self.requests.append(seen)
-                self.asked.set()
+                self.request_event.set()
                 answer = self.routes.get(seen.path.partition("?")[0], reply(status="404 Not Found"))
                 await _until_gone(asyncio.ensure_future(answer(seen, writer)), reader)
         finally:
             writer.close()
             with suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
-            self.gone.set()
+            self.disconnect_event.set()
             self.open.discard(task)
 
 

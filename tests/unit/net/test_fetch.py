@@ -122,7 +122,7 @@ async def test_undeclared_body_above_the_limit_is_refused(framing: str, tmp_path
     async with serving(routes={"/": dripping(head(framing), piece, 0.0)}) as server:
         with pytest.raises(TooLarge, match="larger than 2 MiB"):
             await fetcher().fetch(server.url(), into=path, max_bytes=2 << 20, timeout_seconds=10)
-        await asyncio.wait_for(server.gone.wait(), 60)
+        await asyncio.wait_for(server.disconnect_event.wait(), 60)
     assert not path.exists()
 
 
@@ -301,7 +301,7 @@ async def test_deadline_covers_the_whole_response(answer: Answering, tmp_path: P
     async with serving(routes={"/": answer}) as server:
         with pytest.raises(FetchFailed, match=r"longer than 0\.3 seconds"):
             await fetcher().fetch(server.url(), into=path, max_bytes=1 << 30, timeout_seconds=0.3)
-        await asyncio.wait_for(server.gone.wait(), 60)
+        await asyncio.wait_for(server.disconnect_event.wait(), 60)
     assert not path.exists()
 
 
@@ -333,7 +333,7 @@ async def test_waiting_for_a_slot_counts_towards_the_deadline() -> None:
     async with serving(routes={"/": silent, "/quick": reply(b"x")}) as server:
         narrow = fetcher(FetchLimits(concurrent=1))
         first = asyncio.create_task(narrow.fetch(server.url(), max_bytes=1, timeout_seconds=0.3))
-        await asyncio.wait_for(server.asked.wait(), 60)
+        await asyncio.wait_for(server.request_event.wait(), 60)
         with pytest.raises(FetchFailed, match=r"longer than 0\.1 seconds"):
             await narrow.fetch(server.url("/quick"), max_bytes=1, timeout_seconds=0.1)
         with pytest.raises(FetchFailed):
@@ -347,14 +347,14 @@ async def test_canceled_fetch_closes_its_connection_and_leaves_no_file(tmp_path:
         task = asyncio.create_task(
             fetcher().fetch(server.url(), into=path, max_bytes=1 << 40, timeout_seconds=30)
         )
-        await asyncio.wait_for(server.asked.wait(), 60)
+        await asyncio.wait_for(server.request_event.wait(), 60)
         async with asyncio.timeout(60):
             while not path.exists():  # noqa: ASYNC110  a file has no event
                 await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(server.gone.wait(), 60)
+        await asyncio.wait_for(server.disconnect_event.wait(), 60)
     assert not path.exists()
 
 

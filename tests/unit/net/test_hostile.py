@@ -141,11 +141,11 @@ class Rebinding:
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = answers
-        self.asked = 0
+        self.query_count = 0
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        self.asked += 1
-        return self.answers[min(self.asked, len(self.answers)) - 1]
+        self.query_count += 1
+        return self.answers[min(self.query_count, len(self.answers)) - 1]
 
 
 async def test_name_is_resolved_once_and_that_address_is_used(canaries: Canaries) -> None:
@@ -154,11 +154,11 @@ async def test_name_is_resolved_once_and_that_address_is_used(canaries: Canaries
         fetcher = Fetcher(AllowList.parse("127.0.0.77"), lookup=lookup)
         actual = await fetcher.fetch(server.url(host="rebind.test"), max_bytes=1000, timeout_seconds=60)
         assert actual.body == b"first"
-        assert lookup.asked == 1
+        assert lookup.query_count == 1
         assert server.requests[0].headers["host"] == f"rebind.test:{server.port}"
         with pytest.raises(FetchRefused):
             await fetcher.fetch(server.url(host="rebind.test"), max_bytes=1000, timeout_seconds=60)
-        assert lookup.asked == 2
+        assert lookup.query_count == 2
     assert canaries.hits == 0
 
 

@@ -24,12 +24,12 @@ class SlowServers:
     def __init__(self) -> None:
         self.released = asyncio.Event()
         self.open: list[str] = []
-        self.changed = asyncio.Condition()
+        self.condition = asyncio.Condition()
 
     async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Any:
-        async with self.changed:
+        async with self.condition:
             self.open.append(url)
-            self.changed.notify_all()
+            self.condition.notify_all()
         await self.released.wait()
         raise errors.FetchFailed("no response")
 
@@ -49,8 +49,8 @@ async def test_one_account_fetches_few_urls_at_a_time(tmp_path: Path, kind: Any)
 
     tasks = [fetch("slow", number) for number in range(2 * MAX_ACCOUNT_FETCHES)]
     tasks.append(fetch("other", 0))
-    async with asyncio.timeout(30), servers.changed:
-        await servers.changed.wait_for(lambda: "http://other.example/0" in servers.open)
+    async with asyncio.timeout(30), servers.condition:
+        await servers.condition.wait_for(lambda: "http://other.example/0" in servers.open)
     assert len(servers.open) == MAX_ACCOUNT_FETCHES + 1
     servers.released.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,7 +20,7 @@ LARGE = 48 << 20
 TEXT = '{"prompt":"waves"}'
 
 
-def film(path: Path, size: int) -> StagedFile:
+def video_file(path: Path, size: int) -> StagedFile:
     """Return an MP4 file without content of the given length."""
     with path.open("wb") as file:
         file.write(b"\0\0\0\x10ftypisom\0\0\0\0" + size.to_bytes(4) + b"mdat")
@@ -32,7 +32,7 @@ def film(path: Path, size: int) -> StagedFile:
 async def test_video_is_signed_and_stored_in_bounded_memory(tmp_path: Path, size: int) -> None:
     store = FileStore(tmp_path / "blobs")
     media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
-    staged = film(tmp_path / "staged", size)
+    staged = video_file(tmp_path / "staged", size)
     tracemalloc.start()
     try:
         stored = await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))
@@ -68,7 +68,7 @@ class Watched(FileStore):
 async def test_output_stored_by_the_run_is_not_stored_again(tmp_path: Path, size: int) -> None:
     store = Watched(tmp_path / "blobs")
     media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
-    staged = film(tmp_path / "staged", size)
+    staged = video_file(tmp_path / "staged", size)
     signed = embed.embed(staged.path.read_bytes(), staged.content_type, TEXT)
     held = await media.store_unnamed(signed, staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
@@ -80,7 +80,7 @@ async def test_output_stored_by_the_run_is_not_stored_again(tmp_path: Path, size
 async def test_output_with_another_manifest_is_stored_separately(tmp_path: Path) -> None:
     store = Watched(tmp_path / "blobs")
     media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
-    staged = film(tmp_path / "staged", 100)
+    staged = video_file(tmp_path / "staged", 100)
     held = await media.store_unnamed(staged.path.read_bytes(), staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
     assert store.put_keys == [held.blob, file.blob]

@@ -30,7 +30,7 @@ class Receivers:
     """A sender to two receivers, one of which responds to nothing."""
 
     def __init__(self) -> None:
-        self.hung = self.most_hung = self.requests = 0
+        self.pending_count = self.peak_pending = self.requests = 0
         self.delivered = asyncio.Event()
 
     def check_url(self, url: str) -> None:
@@ -48,12 +48,12 @@ class Receivers:
     ) -> SimpleNamespace:
         self.requests += 1
         if url == HUNG:
-            self.hung += 1
-            self.most_hung = max(self.most_hung, self.hung)
+            self.pending_count += 1
+            self.peak_pending = max(self.peak_pending, self.pending_count)
             try:
                 await asyncio.Event().wait()
             finally:
-                self.hung -= 1
+                self.pending_count -= 1
         self.delivered.set()
         return SimpleNamespace(status=204)
 
@@ -89,12 +89,12 @@ async def test_hung_receivers_delay_no_other_account(either: Path) -> None:
         other = await pipeline.database.write(accounts.create("other@example.com", credit=1_000_000))
         async with sending(pipeline, receivers):
             async with asyncio.timeout(30):
-                while not receivers.hung:  # noqa: ASYNC110 - no event tells of a started request
+                while not receivers.pending_count:  # noqa: ASYNC110 - no event tells of a started request
                     await asyncio.sleep(0.01)
             await finish(pipeline, GOOD, other.owner)
             async with asyncio.timeout(30):
                 await receivers.delivered.wait()
-        assert receivers.most_hung == 8
+        assert receivers.peak_pending == 8
 
 
 async def test_messages_in_progress_are_released_when_the_server_stops(either: Path) -> None:
@@ -102,7 +102,7 @@ async def test_messages_in_progress_are_released_when_the_server_stops(either: P
     async with running_pipeline(either, Options(start=False)) as pipeline:
         run = await finish(pipeline, HUNG)
         async with sending(pipeline, receivers), asyncio.timeout(30):
-            while not receivers.hung:  # noqa: ASYNC110 - no event tells of a started request
+            while not receivers.pending_count:  # noqa: ASYNC110 - no event tells of a started request
                 await asyncio.sleep(0.01)
         (row,) = await pipeline.database.read(webhooks.of_prediction(run))
         moment = await pipeline.database.read(now())
@@ -131,7 +131,7 @@ class SlowReceiver(Receivers):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = self.most_bytes = 0
+        self.bytes = self.peak_bytes = 0
 
     async def send(
         self,
@@ -144,7 +144,7 @@ class SlowReceiver(Receivers):
         max_bytes: int,
     ) -> SimpleNamespace:
         self.bytes += len(content)
-        self.most_bytes = max(self.most_bytes, self.bytes)
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
         for _ in range(200):
             await asyncio.sleep(0)
         self.bytes -= len(content)
@@ -175,7 +175,7 @@ async def test_large_messages_of_an_account_use_32_mib(either: Path) -> None:
         runs = [await finish_with(pipeline, "x" * 10_000_000) for _ in range(6)]
         async with sending(pipeline, receiver) as outbox:
             await send_all(pipeline, outbox, runs)
-    assert 10_000_000 < receiver.most_bytes < 32 * 2**20
+    assert 10_000_000 < receiver.peak_bytes < 32 * 2**20
 
 
 async def test_a_message_with_many_numbers_leaves_the_loop_free(either: Path) -> None:

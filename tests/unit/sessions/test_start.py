@@ -27,8 +27,8 @@ class Builder:
     """Worker whose first step completes when the test allows it, or records its input."""
 
     def __init__(self, answer: RunFailed | None = None) -> None:
-        self.asked_for: list[StepRequest] = []
-        self.asked, self.answered, self.killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.requests: list[StepRequest] = []
+        self.request_event, self.answered, self.killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answer = answer
 
     @property
@@ -37,8 +37,8 @@ class Builder:
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Wait for the test, then go on."""
-        self.asked_for += requests
-        self.asked.set()
+        self.requests += requests
+        self.request_event.set()
         await self.answered.wait()
         return [self._answer or PackedStepResult(b"\x80")] * len(requests)
 
@@ -92,13 +92,13 @@ async def test_session_is_ready_once_its_engine_is_built(tmp_path: Path) -> None
         setup = SessionSetup(database, worker := Builder())
         running = await setup.begin()
         life = asyncio.create_task(running.run())
-        await worker.asked.wait()
-        first = worker.asked_for[0]
+        await worker.request_event.wait()
+        first = worker.requests[0]
         assert (first.ticks, first.draw, first.state) == (0, False, None)
         assert setup.events == [SessionEvent.START]
         worker.answered.set()
         await setup.ready.wait()
-        assert len(worker.asked_for) == 1
+        assert len(worker.requests) == 1
         running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
         assert setup.events == [SessionEvent.START, SessionEvent.READY, SessionEvent.CLOSE, SessionEvent.END]
@@ -112,7 +112,7 @@ async def test_session_ending_during_build_is_free(tmp_path: Path, how: str) -> 
         setup = SessionSetup(database, worker)
         running = await setup.begin()
         life = asyncio.create_task(running.run())
-        await worker.asked.wait()
+        await worker.request_event.wait()
         if how == "closed":
             running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         else:

@@ -24,7 +24,7 @@ class Page(HTMLParser):
         self.links: list[str | None] = []
         self.anchors: set[str | None] = set()
         self.styles = 0
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self._code = 0
         self.feed(text)
 
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self._code:
-            self.said.append(data)
+            self.texts.append(data)
 
 
 PAGES = {name: Page(EDITION.rendered(name).html) for name in EDITION.guides}
@@ -73,7 +73,7 @@ def test_every_guide_renders_completely(name: str) -> None:
     assert guide.title
     assert guide.line.strip()
     assert page.styles == 0
-    assert UNREAD.search("\n".join(page.said)) is None
+    assert UNREAD.search("\n".join(page.texts)) is None
     for link in page.links:
         assert link, "a link leads nowhere"
         if link.startswith("/docs/pictures/"):

@@ -30,11 +30,11 @@ class Served:
     def __init__(self) -> None:
         self.arrived, self.released = asyncio.Event(), asyncio.Event()
         self.ahead = self.calls = 0
-        self.line: Any = None
+        self.connection: Any = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.line = scope[CONNECTION]
-        self.ahead = max(self.ahead, len(self.line.pipeline))
+        self.connection = scope[CONNECTION]
+        self.ahead = max(self.ahead, len(self.connection.pipeline))
         self.calls += 1
         self.arrived.set()
         await self.released.wait()
@@ -43,7 +43,7 @@ class Served:
             size += len(message["body"])
             if not message["more_body"]:
                 break
-        self.ahead = max(self.ahead, len(self.line.pipeline))
+        self.ahead = max(self.ahead, len(self.connection.pipeline))
         await RawResponse(b"%d" % size, [])(scope, receive, send)
 
 
@@ -91,12 +91,12 @@ async def test_waiting_requests_do_not_fill_memory() -> None:
         request = b"GET / HTTP/1.1\r\nx-a: " + b"a" * 4 * KIB + b"\r\n\r\n"
         writer.write(request * 2_000)
         await served.arrived.wait()
-        while not served.line.flow.read_paused:  # noqa: ASYNC110 - there is no event for a pause
+        while not served.connection.flow.read_paused:  # noqa: ASYNC110 - there is no event for a pause
             await asyncio.sleep(0)
         served.released.set()
         for _ in range(2_000):
             assert await answer(reader) == b"0"
-            assert len(served.line._data) <= MOST_BYTES
+            assert len(served.connection._data) <= MOST_BYTES
         assert served.ahead < MOST_AHEAD
 
 
@@ -120,7 +120,7 @@ async def test_body_that_is_not_read_does_not_fill_memory() -> None:
         # During requests of another connection, all available data is read.
         for _ in range(1_000):
             await asyncio.sleep(0)
-        assert len(served.line.cycle.body) <= MOST_BYTES
+        assert len(served.connection.cycle.body) <= MOST_BYTES
         served.released.set()
         assert await answer(reader) == b"%d" % size
 

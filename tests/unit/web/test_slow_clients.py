@@ -62,7 +62,7 @@ class ServerFixture:
         self.limits = limits
         self.send_memory = send_memory
         self.state = ServerState()
-        self.ended = Counter[str]()
+        self.end_counts = Counter[str]()
         settings = Settings(database_url="sqlite:", websockets=3, event_streams_per_account=1)
         self.admission = Admission(settings, TrustedHosts(settings))
         routes = (
@@ -86,7 +86,7 @@ class ServerFixture:
         return responses.json({"status": "ok"})
 
     async def _large(self, _request: Request) -> Response:
-        self.ended["large"] += 1
+        self.end_counts["large"] += 1
         return Response(bytes(LARGE_BYTES))
 
     async def _body(self, request: Request) -> Response:
@@ -104,7 +104,7 @@ class ServerFixture:
             yield b"data: 1\n\n"
             await asyncio.Event().wait()
         finally:
-            self.ended["stream"] += 1
+            self.end_counts["stream"] += 1
 
     async def _frames(self) -> AsyncIterator[bytes]:
         try:
@@ -112,7 +112,7 @@ class ServerFixture:
                 await asyncio.sleep(0)
                 yield BLOCK
         finally:
-            self.ended["events"] += 1
+            self.end_counts["events"] += 1
 
     async def _talk(self, websocket: WebSocket) -> None:
         await websocket.accept()
@@ -122,9 +122,9 @@ class ServerFixture:
                 await asyncio.sleep(0)
                 await websocket.send_bytes(BLOCK)
         finally:
-            self.ended["socket"] += 1
+            self.end_counts["socket"] += 1
 
-    def line(self) -> HttpProtocol:
+    def protocol(self) -> HttpProtocol:
         return HttpProtocol(
             config=self.config,
             server_state=self.state,
@@ -144,7 +144,7 @@ async def serving(
 ) -> AsyncGenerator[tuple[ServerFixture, int]]:
     """Run a server and yield its port; afterwards all counts are zero."""
     served = ServerFixture(limits or LoopbackLimits(1000, 1000, 1000), send_memory or SendMemory())
-    listener = await asyncio.get_running_loop().create_server(served.line, "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(served.protocol, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(200):
             yield served, listener.sockets[0].getsockname()[1]
@@ -269,7 +269,7 @@ async def test_client_that_never_reads_is_disconnected(sent: bytes, kind: str) -
         SWEEP.run(served.state.connections, served.moment(62))
         await poll_until(lambda: not served.state.connections)
         assert refusals.recorder().totals["slow_reader"] == before + 1
-        await poll_until(lambda: served.ended[kind] == 1 and not served.state.tasks)
+        await poll_until(lambda: served.end_counts[kind] == 1 and not served.state.tasks)
         assert (limit.open, limit.holders) == (0, {})
 
 
@@ -306,7 +306,7 @@ async def test_unread_responses_together_are_limited() -> None:
         before = refusals.recorder().totals["send_memory"]
         for count in range(1, 9):
             unread_large(stack, port)
-            await poll_until(lambda count=count: served.ended["large"] == count)
+            await poll_until(lambda count=count: served.end_counts["large"] == count)
         unread = [cast("Any", each).transport.get_write_buffer_size() for each in served.state.connections]
         assert 0 < sum(unread) <= 3 * LARGE_BYTES
         assert refusals.recorder().totals["send_memory"] >= before + 4
@@ -439,7 +439,7 @@ async def test_stream_ends_when_its_client_disconnects() -> None:
         tasks = len(served.state.tasks)
         writer.close()
         await poll_until(lambda: not served.state.tasks)
-        assert (tasks, served.ended["stream"]) == (1, 1)
+        assert (tasks, served.end_counts["stream"]) == (1, 1)
 
 
 async def test_closed_connections_wait_for_no_garbage_collection(without_gc: None) -> None:

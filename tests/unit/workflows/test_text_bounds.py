@@ -92,7 +92,7 @@ async def test_event_loop_runs_between_long_texts(tmp_path: Path) -> None:
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    await execute(validate_graph(doubling(30)), ExecutionFixture(tmp_path).place, lambda _event: None)
+    await execute(validate_graph(doubling(30)), ExecutionFixture(tmp_path).location, lambda _event: None)
     ticking.cancel()
     assert ticks > 30
 
@@ -101,7 +101,7 @@ async def test_run_processes_a_limited_amount_of_text(tmp_path: Path) -> None:
     with pytest.raises(GraphTooLarge, match="more than 4,000,000 characters of text"):
         await execute(
             validate_graph(doubling(30)),
-            ExecutionFixture(tmp_path).place,
+            ExecutionFixture(tmp_path).location,
             lambda _event: None,
             GraphRunLimits(text=4_000_000),
         )
@@ -121,7 +121,7 @@ async def test_texts_that_wait_for_another_node_count_as_memory(tmp_path: Path) 
     with pytest.raises((GraphTooLarge, NodeError)) as excinfo:
         await execute(
             validate_graph(graph),
-            ExecutionFixture(tmp_path).place,
+            ExecutionFixture(tmp_path).location,
             lambda _event: None,
             GraphRunLimits(memory_bytes=2**20),
         )

@@ -100,23 +100,23 @@ class ExecutionFixture:
 
     def __init__(self, folder: Path, writer: Callable[[str], str] = str.upper) -> None:
         self.folder = folder
-        self.asked: list[str] = []
-        self.kept: list[tuple[str, bytes]] = []
-        self.stored: dict[str, StoredOutput] = {}
+        self.requests: list[str] = []
+        self.files: list[tuple[str, bytes]] = []
+        self.outputs: dict[str, StoredOutput] = {}
         self.writer = writer
         self.gate: asyncio.Event | None = None
         self.arrived = asyncio.Event()  # set once `expected` children were requested
         self.expected = 1
 
     @property
-    def place(self) -> RunLocation:
-        return RunLocation(self, self, self, Packer(), self.folder, _Cache(self.stored))
+    def location(self) -> RunLocation:
+        return RunLocation(self, self, self, Packer(), self.folder, _Cache(self.outputs))
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        self.asked.append(inputs["words"])
-        if len(self.asked) >= self.expected:
+        self.requests.append(inputs["words"])
+        if len(self.requests) >= self.expected:
             self.arrived.set()
         if self.gate is not None:
             await self.gate.wait()
@@ -130,7 +130,7 @@ class ExecutionFixture:
         return NodeFile(path.read_text(), "image/png", path)
 
     async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        self.kept.append((node_id, artifact.data))
+        self.files.append((node_id, artifact.data))
         return {"filename": f"{node_id}.txt"}
 
 

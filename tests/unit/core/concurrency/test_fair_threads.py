@@ -20,27 +20,27 @@ def submit(pool: FairThreadPool, name: str, function: Callable[[], str]) -> Futu
     return context.run(pool.submit, function)
 
 
-class Held:
+class BlockingCall:
     """A function that blocks its thread, and the number of its calls in progress."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
-        self.running = self.most = 0
+        self.active = self.peak = 0
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
         with self._lock:
-            self.running += 1
-            self.most = max(self.most, self.running)
+            self.active += 1
+            self.peak = max(self.peak, self.active)
         self.released.wait(60)
         with self._lock:
-            self.running -= 1
+            self.active -= 1
         return "held"
 
 
 @pytest.mark.parametrize("threads", [2, 5, 8])
 def test_one_owner_has_at_most_half_of_the_threads(threads: int) -> None:
-    held = Held()
+    held = BlockingCall()
     with FairThreadPool(threads, "test") as pool:
         long = [submit(pool, "ann", held) for _ in range(3 * threads)]
         short = [submit(pool, name, lambda: "short") for name in ("ben", "cat", "") for _ in range(threads)]
@@ -48,11 +48,11 @@ def test_one_owner_has_at_most_half_of_the_threads(threads: int) -> None:
         assert not any(future.done() for future in long)
         held.released.set()
         assert {future.result(60) for future in long} == {"held"}
-    assert held.most <= (threads + 1) // 2
+    assert held.peak <= (threads + 1) // 2
 
 
 def test_canceled_calls_do_not_keep_later_ones_waiting() -> None:
-    held = Held()
+    held = BlockingCall()
     with FairThreadPool(2, "test") as pool:
         first = submit(pool, "ann", held)
         later = [submit(pool, "ann", lambda: "later") for _ in range(20)]
@@ -70,7 +70,7 @@ def test_error_of_a_call_is_raised_by_its_future() -> None:
 
 
 async def test_threads_of_the_loop_are_fair() -> None:
-    held = Held()
+    held = BlockingCall()
     fair_threads.use_for_loop()
     owner.set("ann")
     calls = [asyncio.create_task(asyncio.to_thread(held)) for _ in range(100)]

@@ -26,11 +26,11 @@ class Recorder:
 
     scratch: Path
     cancel_at: float = 2.0
-    told: list[float] = field(default_factory=list)
+    fractions: list[float] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
 
     def progress(self, fraction: float) -> None:
-        self.told.append(fraction)
+        self.fractions.append(fraction)
         if fraction >= self.cancel_at:
             raise Canceled
 

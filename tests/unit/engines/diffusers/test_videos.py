@@ -48,7 +48,7 @@ def video_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]
 
 def picture(folder: Path) -> dict[str, Path]:
     path = folder / "in.png"
-    path.write_bytes(fault_server.picture(300, 200, seed=3))
+    path.write_bytes(fault_server.image(300, 200, seed=3))
     return {"image_url": path}
 
 

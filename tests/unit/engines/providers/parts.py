@@ -42,12 +42,12 @@ class Record:
     fractions: list[float] = field(default_factory=list[float])
     lines: list[str] = field(default_factory=list[str])
     wanted: bool = True
-    running: asyncio.Event = field(default_factory=asyncio.Event)
+    start_event: asyncio.Event = field(default_factory=asyncio.Event)
 
     def progress(self, fraction: float) -> None:
         self.fractions.append(fraction)
         if fraction > 0.1:
-            self.running.set()
+            self.start_event.set()
         if not self.wanted:
             raise Canceled
 
@@ -79,7 +79,7 @@ def drawing(**inputs: Any) -> Task:
 
 def source(folder: Path, width: int = 300, height: int = 200, **options: Any) -> Path:
     path = folder / "source.png"
-    path.write_bytes(fault_server.picture(width, height, **options))
+    path.write_bytes(fault_server.image(width, height, **options))
     return path
 
 

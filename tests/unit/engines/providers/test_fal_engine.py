@@ -100,7 +100,7 @@ async def test_repainted_image_keeps_size_and_loses_metadata(
 async def test_fill_sends_the_area_around_the_mask_and_keeps_the_rest(
     fal: fakes.Fal, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
-    content = fault_server.picture(800, 640)
+    content = fault_server.image(800, 640)
     task = parts.task("image-fill", parts.masked(tmp_path, content), prompt="a boat", feather=0, grow=0)
     result = await engine(fal, outside, "fill").run(task, record)
     inputs = fal.faults.steps("submit")[0].document
@@ -137,7 +137,7 @@ async def test_cost_to_the_operator_is_recorded(
 
 async def test_every_call_has_the_hop_header(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
     await engine(fal, outside).run(parts.drawing(), record)
-    ours = [request for request in fal.faults.seen if request.step != "file"]
+    ours = [request for request in fal.faults.requests if request.step != "file"]
     assert len(ours) >= 4
     assert all(request.headers["x-sixfold-hop"] == "1" for request in ours)
 
@@ -258,7 +258,7 @@ async def test_reason_of_a_failed_model_is_requested_once(
 @pytest.mark.parametrize(
     ("content", "content_type"),
     [
-        (fault_server.picture(640, 512)[:1500], "image/png"),
+        (fault_server.image(640, 512)[:1500], "image/png"),
         (b"<html>not here</html>", "image/png"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml"),
         (b"", "image/png"),
@@ -306,7 +306,7 @@ async def test_response_above_the_size_limit_is_refused(
 
 
 async def test_inline_image_is_not_fetched(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
-    fal.address = parts.data_uri(fault_server.picture(640, 512))
+    fal.address = parts.data_uri(fault_server.image(640, 512))
     await engine(fal, outside).run(parts.drawing(), record)
     assert fal.faults.steps("file") == []
 
@@ -317,7 +317,7 @@ async def test_queue_outage_is_survived_without_a_second_submission(
     fake = fakes.Fal(ends=False)
     async with fakes.running(fake):
         run = asyncio.create_task(engine(fake, outside).run(parts.drawing(), record))
-        await record.running.wait()
+        await record.start_event.wait()
     fake.ends = True
     async with fakes.running(fake):
         result = await run
@@ -336,7 +336,7 @@ async def test_a_canceled_run_is_canceled_at_fal(
 ) -> None:
     fal.ends = False
     run = asyncio.create_task(engine(fal, outside).run(parts.drawing(num_images=8), record))
-    await record.running.wait()
+    await record.start_event.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
@@ -377,7 +377,7 @@ async def test_failed_call_cancels_the_other_calls_at_fal(
     fal.ends = False
 
     async def refused_later(request: Request) -> Response | None:
-        await record.running.wait()
+        await record.start_event.wait()
         return await fault_server.answer(422, POLICY)(request)
 
     fal.faults.add("submit", fault_server.succeed, refused_later)
@@ -401,7 +401,7 @@ async def test_key_invalid_in_a_header_is_refused_and_not_shown(
         text = await fails(engine(fal, ways), parts.drawing(), record)
     assert "key was refused" in text
     assert key not in text
-    assert fal.faults.seen == []
+    assert fal.faults.requests == []
 
 
 async def test_the_key_is_in_no_log_and_in_no_error(
@@ -436,7 +436,7 @@ async def test_key_is_sent_only_to_its_own_server(
         await result.run(parts.drawing(), record)
         fal.faults.add("submit", fault_server.answer(200, ticket))
         await result.run(parts.drawing(), record)
-    assert thief.faults.seen == []
+    assert thief.faults.requests == []
 
 
 async def test_configured_inputs_override_those_of_the_route(

@@ -31,21 +31,21 @@ def as_png(image: Image.Image, **options: Any) -> bytes:
 def test_valid_png_keeps_pixels_and_loses_metadata() -> None:
     note = PngImagePlugin.PngInfo()
     note.add_text("prompt", "a secret of the provider")
-    inputs = Image.open(io.BytesIO(fault_server.picture(320, 200)))
+    inputs = Image.open(io.BytesIO(fault_server.image(320, 200)))
     artifact = finish_image(as_png(inputs, pnginfo=note), (320, 200))
     assert b"secret" not in artifact.data
     assert np.array_equal(np.asarray(parts.decoded_image(artifact)), np.asarray(inputs))
 
 
 def test_png_without_its_end_is_completed() -> None:
-    content = fault_server.picture(320, 200)
+    content = fault_server.image(320, 200)
     assert finish_image(content[:-12], (320, 200)).data.endswith(content[-12:])
 
 
 @pytest.mark.parametrize("cut", [40, 200, 800])
 def test_png_with_missing_pixels_is_refused(cut: int) -> None:
     with pytest.raises(EngineError, match="fal returned an image that cannot be read"):
-        finish_image(fault_server.picture(320, 200)[:-cut], (320, 200))
+        finish_image(fault_server.image(320, 200)[:-cut], (320, 200))
 
 
 def test_image_with_another_color_profile_becomes_srgb() -> None:
@@ -58,7 +58,7 @@ def test_image_with_another_color_profile_becomes_srgb() -> None:
 @pytest.mark.parametrize("size", [(100, 100), (300, 20), (20, 300), (640, 480), (1, 1)])
 @pytest.mark.parametrize("format_", ["png", "webp", "jpeg", "avif"])
 def test_size_and_format_are_exact(size: tuple[int, int], format_: str) -> None:
-    artifact = finish_image(fault_server.picture(320, 200, alpha=format_ != "jpeg"), size, format_)
+    artifact = finish_image(fault_server.image(320, 200, alpha=format_ != "jpeg"), size, format_)
     image = parts.decoded_image(artifact)
     assert image.size == size
     assert artifact.content_type == f"image/{format_}"
@@ -93,7 +93,7 @@ def test_uploaded_source_keeps_its_transparency(tmp_path: Path) -> None:
 
 
 def test_concurrent_threads_do_not_disturb_each_other() -> None:
-    results = [fault_server.picture(64 + index, 64) for index in range(24)]
+    results = [fault_server.image(64 + index, 64) for index in range(24)]
     with ThreadPoolExecutor(8) as pool:
         sizes = list(
             pool.map(lambda content: parts.decoded_image(finish_image(content, None, "webp")).size, results)
@@ -103,7 +103,7 @@ def test_concurrent_threads_do_not_disturb_each_other() -> None:
 
 def test_image_is_finished_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    assert parts.decoded_image(finish_image(fault_server.picture(100, 80), (64, 64))).size == (64, 64)
+    assert parts.decoded_image(finish_image(fault_server.image(100, 80), (64, 64))).size == (64, 64)
 
 
 @pytest.mark.parametrize("module", ["fal", "replicate", "openai", "caption", "speech_to_speech"])

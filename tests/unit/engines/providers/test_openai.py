@@ -160,7 +160,7 @@ async def test_malformed_response_fails_the_run(
 async def test_truncated_image_fails_the_run(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
-    openai.file = fault_server.picture(640, 512)[:1500]
+    openai.file = fault_server.image(640, 512)[:1500]
     assert "cannot be read" in await fails(engine(openai, outside), parts.drawing(), record)
 
 

@@ -228,7 +228,7 @@ async def test_canceled_run_deletes_its_temporary_source(
     path.write_bytes(parts.noise(1200, 900))
     task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="noir")
     run = asyncio.create_task(engine(replicate, outside, "style").run(task, record))
-    await record.running.wait()
+    await record.start_event.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
@@ -247,11 +247,11 @@ async def test_unreadable_source_is_a_client_error_and_is_not_sent(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "cut.png"
-    path.write_bytes(fault_server.picture(300, 200)[:400])
+    path.write_bytes(fault_server.image(300, 200)[:400])
     task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="noir")
     with pytest.raises(UnusableInput):
         await engine(replicate, outside, "style").run(task, record)
-    assert replicate.faults.seen == []
+    assert replicate.faults.requests == []
 
 
 async def test_the_key_is_in_no_log_and_in_no_error(

@@ -142,7 +142,7 @@ async def test_canceled_run_is_canceled_at_replicate(
 async def test_invalid_or_too_short_video_is_refused(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path, film: bytes
 ) -> None:
-    replicate.film = film
+    replicate.video = film
     with pytest.raises(EngineError, match="cannot be read"):
         await engine(replicate, outside).run(video_task(tmp_path), Record(tmp_path))
 

@@ -182,7 +182,7 @@ async def test_unreadable_recording_is_not_sent(
     path.write_bytes(b"nothing")
     with pytest.raises(UnusableInput):
         await listener(openai, outside).run(parts.task("stt", {"audio_url": path}), record)
-    assert openai.faults.seen == []
+    assert openai.faults.requests == []
 
 
 # -- captions ----------------------------------------------------------------------------------------

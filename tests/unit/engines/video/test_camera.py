@@ -24,7 +24,7 @@ from tests.unit.engines.video import videos
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return videos.picture(tmp_path_factory.mktemp("pictures") / "board.png")
+    return videos.write_image(tmp_path_factory.mktemp("pictures") / "board.png")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_frames_rate_and_length_are_exact(
     assert artifact.info["fps"] == rate
     assert artifact.info["duration"] == pytest.approx(film.seconds, abs=0.001)
     assert film.sound is None
-    assert film.colours == 1  # BT.709, as its header states
+    assert film.color_count == 1  # BT.709, as its header states
 
 
 def test_index_precedes_the_media_data(tmp_path: Path, source: Path) -> None:
@@ -263,9 +263,9 @@ def test_progress_rises_per_frame_and_cancel_stops_between(tmp_path: Path, sourc
     inputs = {"prompt": "zoom in", "seed": 1, "num_frames": 40, "frames_per_second": 16, "resolution": "480p"}
     with pytest.raises(Canceled):
         CameraEngine().run(Task("t", "video-a", inputs, {"image_url": source}), recorder)
-    assert recorder.told == sorted(recorder.told)
-    assert 0.5 <= recorder.told[-1] < 0.56
-    assert len(recorder.told) > 15
+    assert recorder.fractions == sorted(recorder.fractions)
+    assert 0.5 <= recorder.fractions[-1] < 0.56
+    assert len(recorder.fractions) > 15
 
 
 def test_unreadable_image_is_a_client_error(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_unreadable_image_is_a_client_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(40, 30), (1, 1), (3000, 60), (33, 900)])
 def test_image_of_any_size_becomes_a_video(tmp_path: Path, size: tuple[int, int]) -> None:
-    odd = videos.picture(tmp_path / "odd.png", size)
+    odd = videos.write_image(tmp_path / "odd.png", size)
     artifact, _ = videos.render(tmp_path, odd, prompt="orbit left", num_frames=3)
     assert artifact.path is not None
     assert len(videos.decode(artifact.path).frames) == 3

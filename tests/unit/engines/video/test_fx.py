@@ -105,7 +105,7 @@ def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -
     alone = artifact.path.read_bytes()
     film = videos.decode(artifact.path)
     assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
-    picture = videos.picture(tmp_path / "p.png", (90, 60))
+    picture = videos.write_image(tmp_path / "p.png", (90, 60))
     second_result = engine_runs.run(engine, tmp_path, wish, image=picture)[0]
     assert second_result.path is not None
     assert second_result.path.read_bytes() == alone

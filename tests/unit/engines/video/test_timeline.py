@@ -72,9 +72,9 @@ def test_image_fits_its_box_by_the_fit_option(
         tmp_path, media_files, ("image", [{"url": "wide.png", "duration": 0.2, "fit": fit, **box}])
     )
     within, outside = FITS[fit]
-    assert near(video.colour(0, 48, 32), BLUE)
-    assert near(video.colour(0, 12, 8), within)
-    assert near(video.colour(0, 92, 32), outside)  # no part of it is outside of its box
+    assert near(video.color(0, 48, 32), BLUE)
+    assert near(video.color(0, 12, 8), within)
+    assert near(video.color(0, 92, 32), outside)  # no part of it is outside of its box
 
 
 def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
@@ -83,8 +83,8 @@ def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Map
         {"url": "half.png", "duration": 0.2, "x": 60, "y": 20, "width": 20, "height": 20},
     ]
     video = render(tmp_path, media_files, ("image", clips))
-    assert near(video.colour(0, 20, 10), (20, 110, 100))
-    assert near(video.colour(0, 70, 30), (100, 100, 20))
+    assert near(video.color(0, 20, 10), (20, 110, 100))
+    assert near(video.color(0, 70, 30), (100, 100, 20))
 
 
 def test_rotation_is_clockwise_about_the_center_of_the_box(
@@ -94,8 +94,8 @@ def test_rotation_is_clockwise_about_the_center_of_the_box(
     for degrees, at in ((90, (48, 15)), (45, (60, 44)), (-45, (60, 20))):
         clip = {"url": "wide.png", "duration": 0.1, "rotation": degrees, **box}
         video = render(tmp_path, media_files, ("image", [clip]))
-        assert near(video.colour(0, *at), BLUE, 25), degrees
-        assert near(video.colour(0, 30, 32), GREEN), degrees
+        assert near(video.color(0, *at), BLUE, 25), degrees
+        assert near(video.color(0, 30, 32), GREEN), degrees
 
 
 def test_video_is_trimmed_sped_up_and_holds_its_last_frame(
@@ -108,7 +108,7 @@ def test_video_is_trimmed_sped_up_and_holds_its_last_frame(
             result.add(np.full((32, 32, 3), 12 * number, np.uint8))
     clip = {"url": "counting", "trim_start": 0.5, "speed": 2, "duration": 1.5}
     video = render(tmp_path, {"counting": counting}, ("video", [clip]), width=32, height=32)
-    shades = [video.colour(second / 10, 16, 16)[0] / 12 for second in range(15)]
+    shades = [video.color(second / 10, 16, 16)[0] / 12 for second in range(15)]
     expected = [min(19, 5 + 2 * step) for step in range(15)]
     assert np.abs(np.array(shades) - expected).max() < 0.6
 
@@ -116,10 +116,10 @@ def test_video_is_trimmed_sped_up_and_holds_its_last_frame(
 def test_fades_make_the_clip_transparent(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clip = {"url": "wide.png", "duration": 2, "fit": "fill", "fade_in": 1, "fade_out": 0.5}
     video = render(tmp_path, media_files, ("image", [clip]))
-    assert near(video.colour(0, 48, 32), GREEN)
-    assert near(video.colour(0.5, 48, 32), (20, 110, 100))
-    assert near(video.colour(1.2, 48, 32), BLUE)
-    assert near(video.colour(1.8, 48, 32), (24, 100, 80), 22)
+    assert near(video.color(0, 48, 32), GREEN)
+    assert near(video.color(0.5, 48, 32), (20, 110, 100))
+    assert near(video.color(1.2, 48, 32), BLUE)
+    assert near(video.color(1.8, 48, 32), (24, 100, 80), 22)
 
 
 TRANSITIONS = {"crossfade": ((120, 50, 120), (120, 50, 120)), "wipe": (BLUE, RED), "slide": (RED, BLUE)}
@@ -139,10 +139,10 @@ def test_transition_blends_into_its_clip(tmp_path: Path, media_files: Mapping[st
     ]
     video = render(tmp_path, media_files, ("video", clips))
     left, right = TRANSITIONS[kind]
-    assert near(video.colour(0.9, 48, 32), RED)
-    assert near(video.colour(1.4, 8, 32), left, 20)
-    assert near(video.colour(1.4, 88, 32), right, 20)
-    assert near(video.colour(1.9, 48, 32), BLUE)
+    assert near(video.color(0.9, 48, 32), RED)
+    assert near(video.color(1.4, 8, 32), left, 20)
+    assert near(video.color(1.4, 88, 32), right, 20)
+    assert near(video.color(1.9, 48, 32), BLUE)
     assert len(video.frames) == 20
 
 
@@ -152,7 +152,7 @@ def test_transition_without_a_previous_clip_starts_from_below(
     clip = {"url": "wide.png", "start": 0.5, "duration": 1, "fit": "fill"}
     change = {"transition": {"type": "crossfade", "duration": 0.4}}
     video = render(tmp_path, media_files, ("image", [{**clip, **change}]))
-    assert near(video.colour(0.7, 48, 32), (20, 110, 100), 20)
+    assert near(video.color(0.7, 48, 32), (20, 110, 100), 20)
 
 
 def test_audio_is_mixed_at_the_times_of_its_clips(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
@@ -380,7 +380,7 @@ def test_a_canceled_render_stops(tmp_path: Path, media_files: Mapping[str, Path]
     context = Recorder(tmp_path, cancel_at=0.1)
     with pytest.raises(Canceled):
         TimelineEngine().run(Task("t", "render", {"project": project}), context)
-    assert context.told[-1] < 0.2
+    assert context.fractions[-1] < 0.2
 
 
 def test_memory_does_not_grow_with_the_length(tmp_path: Path, media_files: Mapping[str, Path]) -> None:

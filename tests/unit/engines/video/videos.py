@@ -26,10 +26,10 @@ class Recorder:
 
     scratch: Path
     cancel_at: float = 2.0
-    told: list[float] = field(default_factory=list)
+    fractions: list[float] = field(default_factory=list)
 
     def progress(self, fraction: float) -> None:
-        self.told.append(fraction)
+        self.fractions.append(fraction)
         if fraction >= self.cancel_at:
             raise Canceled
 
@@ -47,10 +47,10 @@ class DecodedVideo:
     pixels: str
     seconds: float
     sound: tuple[int, int, float] | None  # rate, channels, seconds
-    colours: int
+    color_count: int
 
 
-def picture(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
+def write_image(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
     """Write an image with texture everywhere and no black, so that optical flow works and borders show."""
     rng = np.random.default_rng(5)
     width, height = size

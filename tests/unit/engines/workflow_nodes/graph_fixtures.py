@@ -49,15 +49,15 @@ class Children:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
-        self.given: dict[str, Callable[[Mapping[str, Any]], NodeChild]] = {}
+        self.requests: list[tuple[str, Mapping[str, Any]]] = []
+        self.functions: dict[str, Callable[[Mapping[str, Any]], NodeChild]] = {}
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        self.asked.append((model, inputs))
-        if model in self.given:
-            return self.given[model](inputs)
+        self.requests.append((model, inputs))
+        if model in self.functions:
+            return self.functions[model](inputs)
         scratch = self._folder / node_key
         scratch.mkdir()
         files = {name: value.path for name, value in inputs.items() if isinstance(value, NodeFile)}
@@ -98,13 +98,13 @@ class OutputRecorder:
     """Records the artifacts of nodes in order."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[str, NodeArtifact, bytes]] = []
+        self.outputs: list[tuple[str, NodeArtifact, bytes]] = []
 
     async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         data = artifact.path.read_bytes() if artifact.path else artifact.data
-        self.made.append((node_id, artifact, data))
+        self.outputs.append((node_id, artifact, data))
         kind = "temp" if artifact.temporary else "output"
-        return {"filename": f"{artifact.prefix}_{len(self.made):05}_", "subfolder": "", "type": kind}
+        return {"filename": f"{artifact.prefix}_{len(self.outputs):05}_", "subfolder": "", "type": kind}
 
 
 class Cache(dict[str, StoredOutput]):
@@ -131,7 +131,7 @@ class GraphFixture:
         self.events: list[NodeEvent] = []
 
     @property
-    def place(self) -> RunLocation:
+    def location(self) -> RunLocation:
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
         location = RunLocation(
             self.children, files, self.outputs, NodeValuePacker(scratch), scratch, self.cache
@@ -143,7 +143,7 @@ class GraphFixture:
         verdict = validate.validate(graph, registry.registry())
         assert verdict.valid, verdict.errors
         self.events.clear()
-        return await execute.execute(verdict, self.place, self.events.append)
+        return await execute.execute(verdict, self.location, self.events.append)
 
     def kinds(self) -> list[str]:
         """Return the events of the last run without progress."""

@@ -62,7 +62,7 @@ def put(graph_fixture: GraphFixture, name: str = "example.png", size: tuple[int,
 
 
 def decoded_image(graph_fixture: GraphFixture, at: int = -1) -> Any:
-    return np.asarray(Image.open(io.BytesIO(graph_fixture.outputs.made[at][2])).convert("RGB"))
+    return np.asarray(Image.open(io.BytesIO(graph_fixture.outputs.outputs[at][2])).convert("RGB"))
 
 
 def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
@@ -71,7 +71,7 @@ def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
 
 async def test_sampler_makes_one_child_prediction_of_the_size(graph_fixture: GraphFixture) -> None:
     result = await graph_fixture.run(PAINT)
-    [(model, request)] = graph_fixture.children.asked
+    [(model, request)] = graph_fixture.children.requests
     assert model == "graph-image"
     assert request == {
         "prompt": "a lighthouse at sunset",
@@ -86,9 +86,9 @@ async def test_sampler_makes_one_child_prediction_of_the_size(graph_fixture: Gra
     assert decoded_image(graph_fixture).std() > 10
     assert result.outputs["7"]["images"][0]["filename"].startswith("made")
     await graph_fixture.run(PAINT)
-    assert len(graph_fixture.children.asked) == 1
+    assert len(graph_fixture.children.requests) == 1
     await graph_fixture.run(with_(PAINT, _7=node("SaveImage", images=["6", 0], filename_prefix="other")))
-    assert len(graph_fixture.children.asked) == 1
+    assert len(graph_fixture.children.requests) == 1
     assert np.array_equal(decoded_image(graph_fixture, 0), decoded_image(graph_fixture, 1))
 
 
@@ -98,14 +98,14 @@ async def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         graph_fixture = GraphFixture(tmp_path / name)
         await graph_fixture.run(PAINT)
-        results.append(graph_fixture.outputs.made[0][2])
+        results.append(graph_fixture.outputs.outputs[0][2])
     assert results[0] == results[1]
 
 
 async def test_batch_makes_a_child_prediction_for_each_image(graph_fixture: GraphFixture) -> None:
     await graph_fixture.run(with_(PAINT, _4=node("EmptyLatentImage", width=64, height=64, batch_size=2)))
-    assert [request["seed"] for _, request in graph_fixture.children.asked] == [42, 43]
-    assert len(graph_fixture.outputs.made) == 2
+    assert [request["seed"] for _, request in graph_fixture.children.requests] == [42, 43]
+    assert len(graph_fixture.outputs.outputs) == 2
 
 
 async def test_loras_controls_and_advanced_samplers_are_applied(graph_fixture: GraphFixture) -> None:
@@ -137,7 +137,7 @@ async def test_loras_controls_and_advanced_samplers_are_applied(graph_fixture: G
     graph["5"]["inputs"] |= {"positive": ["a", 0], "negative": ["a", 1], "model": ["l", 0]}
     await graph_fixture.run(PAINT)
     await graph_fixture.run(graph)
-    assert graph_fixture.children.asked[0][1] == graph_fixture.children.asked[1][1]
+    assert graph_fixture.children.requests[0][1] == graph_fixture.children.requests[1][1]
     plain, led = decoded_image(graph_fixture, 0).astype(int), decoded_image(graph_fixture, 1).astype(int)
     assert np.abs(plain - led).max() > 20
 
@@ -151,7 +151,7 @@ async def test_denoise_of_the_sampler_becomes_the_strength(graph_fixture: GraphF
     )
     graph["5"]["inputs"]["denoise"] = 0.55
     await graph_fixture.run(graph)
-    [(model, request)] = graph_fixture.children.asked
+    [(model, request)] = graph_fixture.children.requests
     assert (model, request["strength"], request["style_prompt"]) == (
         "graph-restyle",
         0.55,
@@ -160,8 +160,11 @@ async def test_denoise_of_the_sampler_becomes_the_strength(graph_fixture: GraphF
     assert decoded_image(graph_fixture).shape == (60, 80, 3)
     graph["5"]["inputs"]["denoise"] = 1.0
     await graph_fixture.run(graph)
-    assert graph_fixture.children.asked[1][0] == "graph-image"
-    assert (graph_fixture.children.asked[1][1]["width"], graph_fixture.children.asked[1][1]["height"]) == (
+    assert graph_fixture.children.requests[1][0] == "graph-image"
+    assert (
+        graph_fixture.children.requests[1][1]["width"],
+        graph_fixture.children.requests[1][1]["height"],
+    ) == (
         160,
         120,
     )
@@ -190,8 +193,8 @@ async def test_encoded_image_without_sampling_is_unchanged(graph_fixture: GraphF
         "7": node("PreviewImage", images=["6", 0]),
     }
     await graph_fixture.run(graph)
-    assert graph_fixture.children.asked == []
-    assert graph_fixture.outputs.made[0][1].temporary
+    assert graph_fixture.children.requests == []
+    assert graph_fixture.outputs.outputs[0][1].temporary
     assert np.array_equal(
         decoded_image(graph_fixture), np.asarray(Image.open(graph_fixture.folder / "input" / "example.png"))
     )
@@ -233,11 +236,11 @@ async def test_text_to_video_graph_gives_an_animation(graph_fixture: GraphFixtur
         method="fastest",
     )
     result = await graph_fixture.run(film_graph(latent, save))
-    [(model, request)] = graph_fixture.children.asked
+    [(model, request)] = graph_fixture.children.requests
     expected = {"num_frames": 9, "frames_per_second": 24, "width": 128, "height": 96, "steps": 9, "seed": 7}
     assert model == "graph-film"
     assert {name: request[name] for name in expected} == expected
-    moving: Any = Image.open(io.BytesIO(graph_fixture.outputs.made[0][2]))
+    moving: Any = Image.open(io.BytesIO(graph_fixture.outputs.outputs[0][2]))
     frame_count = 0  # a frame that is equal to the one before only lengthens that
     for at in range(moving.n_frames):
         moving.seek(at)
@@ -270,11 +273,11 @@ async def test_image_to_video_graph_sends_the_first_frame(graph_fixture: GraphFi
     graph["c"]["inputs"] |= {"positive": ["l", 0], "negative": ["l", 1]}
     graph["5"]["inputs"]["latent_image"] = ["l", 2]
     await graph_fixture.run(graph)
-    [(model, request)] = graph_fixture.children.asked
+    [(model, request)] = graph_fixture.children.requests
     assert model == "graph-film"
     assert isinstance(request["image_url"], NodeFile)
     assert request["prompt"] == "a lighthouse at sunset"
-    assert frames_of(graph_fixture.outputs.made[0][2]) == (9, 128, 96)
+    assert frames_of(graph_fixture.outputs.outputs[0][2]) == (9, 128, 96)
 
 
 def frames_of(data: bytes) -> tuple[int, int, int]:
@@ -291,7 +294,7 @@ async def test_video_graph_follows_a_control_video(graph_fixture: GraphFixture) 
             latent, node("SaveWEBM", images=["6", 0], filename_prefix="w", codec="vp9", fps=16.0, crf=32.0)
         )
     )
-    (graph_fixture.folder / "input" / "walk.mp4").write_bytes(graph_fixture.outputs.made[0][2])
+    (graph_fixture.folder / "input" / "walk.mp4").write_bytes(graph_fixture.outputs.outputs[0][2])
     vace = node(
         "WanVaceToVideo",
         positive=["2", 0],
@@ -334,14 +337,14 @@ async def test_video_graph_follows_a_control_video(graph_fixture: GraphFixture) 
     }
     assert len(graph) == 18
     await graph_fixture.run(graph)
-    assert graph_fixture.children.asked[-1][0] == "graph-film"
-    assert graph_fixture.children.asked[-1][1]["prompt"] == "autumn forest"
-    assert frames_of(graph_fixture.outputs.made[-1][2]) == (9, 64, 64)
+    assert graph_fixture.children.requests[-1][0] == "graph-film"
+    assert graph_fixture.children.requests[-1][1]["prompt"] == "autumn forest"
+    assert frames_of(graph_fixture.outputs.outputs[-1][2]) == (9, 64, 64)
 
 
 async def test_a_template_runs_inside_a_graph(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
-    graph_fixture.children.given["depth-fx"] = lambda inputs: NodeChild(
+    graph_fixture.children.functions["depth-fx"] = lambda inputs: NodeChild(
         (inputs["image"],), {"strength": inputs["strength"]}
     )
     graph = {
@@ -364,7 +367,7 @@ async def test_upscale_node_uses_the_upscale_model(graph_fixture: GraphFixture) 
         result = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
         return NodeChild((graph_fixture.children.file(image_files.encode(result), "image/png"),))
 
-    graph_fixture.children.given["upscaler"] = enlarge
+    graph_fixture.children.functions["upscaler"] = enlarge
     graph = {
         "1": node("LoadImage", image="example.png"),
         "2": node("UpscaleModelLoader", model_name="4x-sharp.pth"),
@@ -379,8 +382,8 @@ async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixtur
     tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
     path = graph_fixture.folder / "input" / "sample.wav"
     sounds.write(tone, "wav", path)
-    graph_fixture.children.given["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
-    graph_fixture.children.given["tts-a"] = lambda inputs: NodeChild(
+    graph_fixture.children.functions["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
+    graph_fixture.children.functions["tts-a"] = lambda inputs: NodeChild(
         (graph_fixture.children.file(path.read_bytes(), "audio/wav"),)
     )
     graph = {
@@ -391,16 +394,16 @@ async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixtur
         "5": node("PreviewAny", source=["4", 0]),
     }
     assert (await graph_fixture.run(graph)).outputs["5"] == {"text": ("hello",)}
-    assert graph_fixture.outputs.made[0][2] == b"hello"
+    assert graph_fixture.outputs.outputs[0][2] == b"hello"
     speak: Graph = {
         "1": node("LoadAudio", audio=""),
         "2": node("SixfoldCloneSpeech", text="Good day", sample_text="", seed=1, voice_sample=["1", 0]),
         "3": node("SaveAudioMP3", audio=["2", 0], filename_prefix="a", quality="V0"),
     }
     await graph_fixture.run(speak)
-    assert "voice_sample" not in graph_fixture.children.asked[-1][1]
+    assert "voice_sample" not in graph_fixture.children.requests[-1][1]
     mp3 = tmp_path / "a.mp3"
-    mp3.write_bytes(graph_fixture.outputs.made[-1][2])
+    mp3.write_bytes(graph_fixture.outputs.outputs[-1][2])
     assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
     speak["2"]["inputs"]["sample_text"] = "What the sample says"
     with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
@@ -408,12 +411,12 @@ async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixtur
 
 
 async def test_model_in_3d_is_stored_unchanged(graph_fixture: GraphFixture) -> None:
-    graph_fixture.children.given["text-to-3d"] = lambda inputs: NodeChild(
+    graph_fixture.children.functions["text-to-3d"] = lambda inputs: NodeChild(
         (graph_fixture.children.file(b"glTF", "model/gltf-binary"),)
     )
     result = await graph_fixture.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
     assert result.outputs["1"]["3d"][0]["filename"]
-    assert graph_fixture.outputs.made[0][2] == b"glTF"
+    assert graph_fixture.outputs.outputs[0][2] == b"glTF"
 
 
 async def test_image_is_sent_over_the_websocket_without_a_file(graph_fixture: GraphFixture) -> None:
@@ -424,7 +427,7 @@ async def test_image_is_sent_over_the_websocket_without_a_file(graph_fixture: Gr
     await graph_fixture.run(graph)
     sent = [event.binary for event in graph_fixture.events if event.type == "image"]
     assert [Image.open(io.BytesIO(data)).size for data in sent] == [(4, 3), (4, 3)]
-    assert graph_fixture.outputs.made == []
+    assert graph_fixture.outputs.outputs == []
 
 
 async def test_unreadable_image_file_is_named_in_the_error(graph_fixture: GraphFixture) -> None:

@@ -19,10 +19,10 @@ class FakeStore:
     """Store whose every object has the content `hi`."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def fetch(self, _tenant: Tenant, _name: str, kind: str, address: str) -> tuple[str, bytes]:
-        self.asked.append(f"{kind} {address}")
+        self.requests.append(f"{kind} {address}")
         return "image/png", b"hi"
 
 
@@ -70,7 +70,7 @@ async def test_url_of_an_mcp_server_is_refused(named: dict[str, Any]) -> None:
     for body in (raw, escaped):
         with pytest.raises(errors.InvalidInput, match=f"{name}: a model server in the local network"):
             await image_message(store, body.encode())
-    assert store.asked == []
+    assert store.requests == []
     kept = {"tools": [{"type": "mcp", "server_label": "own"}], "mcp_servers": []}
     assert (await image_message(store, turn() | kept))["tools"] == kept["tools"]
 
@@ -84,7 +84,7 @@ async def test_nested_parts_and_escaped_names_are_detected() -> None:
     await image_message(
         store, json.dumps(turn({"video_url": {"url": URL}})).replace("video_url", "video\\u005furl").encode()
     )
-    assert store.asked == [f"image {URL}", f"image {URL}", f"video {URL}"]
+    assert store.requests == [f"image {URL}", f"image {URL}", f"video {URL}"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_nested_parts_and_escaped_names_are_detected() -> None:
 async def test_file_urls_use_the_same_fetcher(address: str) -> None:
     store = FakeStore()
     await image_message(store, turn({"type": "image_url", "image_url": {"url": address}}))
-    assert store.asked == [f"image {address.strip()}"]
+    assert store.requests == [f"image {address.strip()}"]
 
 
 async def test_other_values_are_unchanged() -> None:
@@ -105,7 +105,7 @@ async def test_other_values_are_unchanged() -> None:
     assert await image_message(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'
     assert await MediaInliner(store.fetch).inline(Tenant("acct_1"), plain) == plain
-    assert store.asked == []
+    assert store.requests == []
 
 
 async def test_too_many_urls_and_invalid_json_are_refused() -> None:

@@ -25,7 +25,7 @@ MOST = 1 << 20
 
 
 @dataclass
-class Place:
+class ResponseFixture:
     """Response store with a clock that the test sets, and an account."""
 
     database: Database
@@ -54,12 +54,12 @@ class Place:
 
 
 @asynccontextmanager
-async def place(backend: str, folder: Path) -> AsyncIterator[Place]:
-    result: Place | None = None
+async def place(backend: str, folder: Path) -> AsyncIterator[ResponseFixture]:
+    result: ResponseFixture | None = None
     async with databases.running_database(
         backend, folder, lambda: result.moment if result else BEGAN
     ) as database:
-        result = Place(database, (await database.write(accounts.create("a@example.com"))).id)
+        result = ResponseFixture(database, (await database.write(accounts.create("a@example.com"))).id)
         yield result
 
 

@@ -47,7 +47,7 @@ class _Counted:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._now = self._count = 0
-        self.most = self.most_at_once = 0
+        self.peak_bytes = self.peak_count = 0
         self.codecs = ImageCodecs(
             self._viewed,
             workflow_nodes_preview.render_memory,
@@ -67,8 +67,8 @@ class _Counted:
         with self._lock:
             self._now += needed
             self._count += count
-            self.most = max(self.most, self._now)
-            self.most_at_once = max(self.most_at_once, self._count)
+            self.peak_bytes = max(self.peak_bytes, self._now)
+            self.peak_count = max(self.peak_count, self._count)
 
 
 @pytest.mark.parametrize(("size", "limit", "at_once"), [(400, 64 * _MIB, 2), (400, 6 * _MIB, 1), (400, 1, 1)])
@@ -83,8 +83,8 @@ async def test_images_are_decoded_within_the_limit_or_alone(
 
     results = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
     assert {kind for _, kind in results} == {"image/webp"}
-    assert counted.most_at_once <= at_once
-    assert counted.most <= max(limit, workflow_nodes_preview.render_memory(picture, "webp;90"))
+    assert counted.peak_count <= at_once
+    assert counted.peak_bytes <= max(limit, workflow_nodes_preview.render_memory(picture, "webp;90"))
 
 
 async def test_images_are_read_only_when_they_can_be_decoded(tmp_path: Path) -> None:

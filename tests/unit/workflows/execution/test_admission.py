@@ -20,7 +20,7 @@ class ControlledUses:
     """Uses of a shared resource, started and ended one by one."""
 
     def __init__(self) -> None:
-        self.begun: list[str] = []
+        self.started_names: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -29,7 +29,7 @@ class ControlledUses:
 
         async def run() -> None:
             async with context:
-                self.begun.append(name)
+                self.started_names.append(name)
                 await self.ends[name].wait()
 
         self.tasks[name] = asyncio.create_task(run())
@@ -50,9 +50,9 @@ async def test_nodes_wait_in_order_for_memory() -> None:
     for name, count in (("a", 60), ("b", 60), ("c", 10)):
         gate.use(name, memory.working(count))
     await let_tasks_run()
-    assert (gate.begun, memory.used) == (["a"], 60)
+    assert (gate.started_names, memory.used) == (["a"], 60)
     await gate.end("a")
-    assert (gate.begun, memory.used) == (["a", "b", "c"], 70)
+    assert (gate.started_names, memory.used) == (["a", "b", "c"], 70)
     await gate.end("b")
     await gate.end("c")
     assert memory.used == 0
@@ -64,9 +64,9 @@ async def test_node_above_the_memory_limit_runs_alone() -> None:
     await let_tasks_run()
     gate.use("large", memory.working(1000))
     await let_tasks_run()
-    assert gate.begun == ["small"]
+    assert gate.started_names == ["small"]
     await gate.end("small")
-    assert gate.begun == ["small", "large"]
+    assert gate.started_names == ["small", "large"]
     await gate.end("large")
     assert memory.used == 0
 
@@ -80,9 +80,9 @@ async def test_canceled_waiting_node_frees_its_place() -> None:
     await let_tasks_run()
     gate.use("d", memory.working(95))
     await gate.end("a")
-    assert gate.begun == ["a", "c"]
+    assert gate.started_names == ["a", "c"]
     await gate.end("c")
-    assert gate.begun == ["a", "c", "d"]
+    assert gate.started_names == ["a", "c", "d"]
     await gate.end("d")
     assert memory.used == 0
 
@@ -191,8 +191,8 @@ async def test_graph_waits_for_values_of_another_and_frees_its_own(tmp_path: Pat
     memory = GraphMemory(2**20)
     fixture = ExecutionFixture(tmp_path, lambda words: words * 700_000)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    location = fixture.place.__class__(
-        fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory
+    location = fixture.location.__class__(
+        fixture, fixture, fixture, fixture.location.packer, tmp_path, None, memory
     )
     other = memory.join()
     other.hold(500_000)
@@ -217,8 +217,8 @@ async def test_graphs_run_while_another_has_reserved_all_memory(tmp_path: Path) 
     memory = GraphMemory(2**20)
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    location = fixture.place.__class__(
-        fixture, fixture, fixture, fixture.place.packer, tmp_path, None, memory
+    location = fixture.location.__class__(
+        fixture, fixture, fixture, fixture.location.packer, tmp_path, None, memory
     )
     async with memory.working(3 * 2**20):
         end = await execute(validate(graph, CLASSES), location, lambda _event: None)

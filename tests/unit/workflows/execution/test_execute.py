@@ -47,7 +47,7 @@ async def run(
 ) -> GraphEnded:
     verdict = validate(graph, CLASSES)
     assert verdict.valid, verdict.errors
-    return await execute(verdict, fixture.place, ([] if events is None else events).append, limits)
+    return await execute(verdict, fixture.location, ([] if events is None else events).append, limits)
 
 
 def with_name(events: list[NodeEvent]) -> list[tuple[str, Any]]:
@@ -143,10 +143,10 @@ async def test_children_run_at_the_same_time_and_once(fixture: ExecutionFixture)
     await fixture.arrived.wait()
     fixture.gate.set()
     end = await running
-    assert sorted(data for _, data in fixture.kept) == [f"WORD {at}".encode() for at in range(5)]
+    assert sorted(data for _, data in fixture.files) == [f"WORD {at}".encode() for at in range(5)]
     assert end.outputs["s3"] == {"files": [{"filename": "s3.txt"}]}
     await run(fixture, graph)
-    assert len(fixture.asked) == 5
+    assert len(fixture.requests) == 5
 
 
 async def test_failed_node_is_named_and_stops_the_run(fixture: ExecutionFixture) -> None:
@@ -191,7 +191,7 @@ async def test_interruption_cancels_children_and_is_reported(fixture: ExecutionF
     with pytest.raises(asyncio.CancelledError):
         await running
     assert events[-1].type == "execution_interrupted"
-    assert fixture.stored == {}
+    assert fixture.outputs == {}
 
 
 async def test_lists_run_the_next_nodes_for_each_of_their_values(fixture: ExecutionFixture) -> None:
@@ -265,4 +265,4 @@ async def test_node_in_a_thread_gets_outputs_of_one_on_the_loop(tmp_path: Path) 
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Pair"), "2": node("Slow", a=["1", 1]), "3": node("Show", value=["2", 0])}
     verdict = validate(graph, Registry([*CLASSES, pair]))
-    assert (await execute(verdict, fixture.place, lambda _event: None)).outputs["3"] == {"text": ("40",)}
+    assert (await execute(verdict, fixture.location, lambda _event: None)).outputs["3"] == {"text": ("40",)}

@@ -28,7 +28,7 @@ class SlowCache:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
-        self.begun = asyncio.Event()
+        self.start_event = asyncio.Event()
         self.gate = asyncio.Event()
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
@@ -36,7 +36,7 @@ class SlowCache:
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         self.batches.append(list(entries))
-        self.begun.set()
+        self.start_event.set()
         await self.gate.wait()
 
 
@@ -45,7 +45,7 @@ async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
     writer = OutcomeWriter(cache)
     for at in range(256):
         writer.add(str(at), StoredOutput(None, {}))
-    await cache.begun.wait()
+    await cache.start_event.wait()
     for at in range(256, 600):
         writer.add(str(at), StoredOutput(None, {}))
     cache.gate.set()
@@ -60,13 +60,13 @@ class FailingCache(SlowCache):
     def __init__(self, *failures: Exception) -> None:
         super().__init__()
         self.failures = list(failures)
-        self.stored: dict[str, StoredOutput] = {}
+        self.outputs: dict[str, StoredOutput] = {}
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
-        self.begun.set()
+        self.start_event.set()
         if self.failures:
             raise self.failures.pop(0)
-        self.stored.update(entries)
+        self.outputs.update(entries)
 
 
 @pytest.mark.parametrize("failure", [StoreFailed(), OSError(28, "No space left on device")])
@@ -76,14 +76,14 @@ async def test_failed_batch_is_rewritten_with_the_newest_outcomes(failure: Excep
     first, second = StoredOutput(b"1", {}), StoredOutput(b"2", {})
     writer.add("a", first)
     writer.add("b", first)
-    await cache.begun.wait()
+    await cache.start_event.wait()
     writer.add("b", second)
     writer.add("c", second)
     await writer.flush()
-    assert cache.stored == {"a": first, "b": second, "c": second}
+    assert cache.outputs == {"a": first, "b": second, "c": second}
     writer.add("d", second)
     await writer.flush()
-    assert cache.stored["d"] == second
+    assert cache.outputs["d"] == second
 
 
 async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +94,7 @@ async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pyte
     assert "1 node outputs were not cached" in caplog.text
     writer.add("b", StoredOutput(None, {}))
     await writer.flush()
-    assert list(cache.stored) == ["b"]
+    assert list(cache.outputs) == ["b"]
 
 
 @pytest.mark.parametrize("failures", [1, 100])
@@ -103,11 +103,11 @@ async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     messages: list[str] = []
-    location = msgspec.structs.replace(fixture.place, cache=cache)
+    location = msgspec.structs.replace(fixture.location, cache=cache)
     end = await execute(validate(graph, CLASSES), location, lambda event: messages.append(event.type))
     assert end.outputs["2"] == {"text": ("X",)}
     assert "execution_success" in messages
-    assert len(cache.stored) == (2 if failures == 1 else 0)
+    assert len(cache.outputs) == (2 if failures == 1 else 0)
 
 
 async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:
