@@ -19,10 +19,14 @@ def budget() -> InputBudget:
 
 
 def test_spend_up_to_each_limit_is_accepted_and_counted() -> None:
-    spent = budget()
-    spent.spend(files=1, bytes=400)
-    spent.spend(files=2, bytes=600)
-    assert (spent.spent("files"), spent.spent("bytes"), spent.spent("depth")) == (3, 1000, 0)
+    input_budget = budget()
+    input_budget.spend(files=1, bytes=400)
+    input_budget.spend(files=2, bytes=600)
+    assert (input_budget.amount("files"), input_budget.amount("bytes"), input_budget.amount("depth")) == (
+        3,
+        1000,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,28 +40,28 @@ def test_spend_up_to_each_limit_is_accepted_and_counted() -> None:
 def test_spend_more_than_a_limit_raises_its_error_with_the_limit(
     quantity: str, error: type[errors.SixfoldError], sentence: str
 ) -> None:
-    spent = budget()
-    spent.spend(files=3, bytes=1000, depth=2)
+    input_budget = budget()
+    input_budget.spend(files=3, bytes=1000, depth=2)
     with pytest.raises(error) as excinfo:
-        spent.spend(**{quantity: 1})
+        input_budget.spend(**{quantity: 1})
     assert excinfo.value.message == sentence
 
 
 def test_check_compares_with_the_limit_and_adds_nothing() -> None:
-    spent = budget()
+    input_budget = budget()
     for level in (1, 2, 2, 1):
-        spent.check(depth=level)
+        input_budget.check(depth=level)
     with pytest.raises(errors.InputTooLarge):
-        spent.check(depth=3)
-    assert spent.spent("depth") == 0
+        input_budget.check(depth=3)
+    assert input_budget.amount("depth") == 0
 
 
 def test_check_time_counts_the_processor_time_of_the_thread() -> None:
-    spent = InputBudget(cpu_ms=Limit(20, "reading it takes more than {} ms"))
-    spent.check_time()
+    input_budget = InputBudget(cpu_ms=Limit(20, "reading it takes more than {} ms"))
+    input_budget.check_time()
     start = time.thread_time()
     while time.thread_time() - start < 0.03:
         pass
     with pytest.raises(errors.InputTooLarge, match="more than 20 ms"):
-        spent.check_time()
+        input_budget.check_time()
     InputBudget().check_time()

@@ -165,4 +165,4 @@ async def test_unexpected_error_of_the_cache_does_not_fail_the_run(caplog: pytes
     assert "a bug" in caplog.text
     writer.add("next", StoredOutput(None, {}))
     await writer.flush()
-    assert list(cache.stored) == ["next"]
+    assert list(cache.outputs) == ["next"]
