@@ -267,18 +267,21 @@ async def test_oauth_stream_survives_token_expiry_but_not_revocation(app: AppFix
 async def test_password_change_can_end_sessions_and_keys(app: AppFixture) -> None:
     csrf = await signed_in(app)
     page = (await app.client.get("/account/security")).text
-    assert re.search(r'name="end_keys" value="1" checked', page)
+    # Programs keep running unless the user decides otherwise.
+    assert re.search(r'name="end_keys" value="1" aria-describedby="what-ends">', page)
     other = app.visitor()
     token = await app.database.write(
         login_sessions.new_session(app.account.id, 2**60, login_sessions.LoginSession("x"))
     )
     other.cookies.set("sixfold_session", token)
     form = {"csrf": csrf, "password": "a long password"}
-    await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    answer = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    assert "Your API keys are still valid." in (await app.client.get(answer.headers["location"])).text
     assert (await other.get("/account")).status_code == 303
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
     form |= {"current": "a long password", "end_keys": "1"}
-    await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    answer = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    assert "and your API keys have ended" in (await app.client.get(answer.headers["location"])).text
     assert (await app.client.get("/account")).status_code == 200
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
 

@@ -27,7 +27,10 @@ _FORM_BYTES = 16_384
 _LINES = 30
 _MAX_CURSOR = 64
 _DONE = {
-    "password": "Your password has been changed. All other sessions and programs' access have ended.",
+    "password": "Your password has been changed. All other sessions and the access of programs have ended. "
+    "Your API keys are still valid.",
+    "password_and_keys": "Your password has been changed. All other sessions, the access of programs and "
+    "your API keys have ended.",
     "session": "The session has ended.",
     "sessions": "All other sessions have ended.",
     "linked": "The sign-in has been linked to your account.",
@@ -117,11 +120,12 @@ class SecurityPages:
             if not await self._login.check_password(request, attempt, current, account.password_hash):
                 return await self._render(session, problem="The current password is wrong")
         hashed = await passwords.HASHING.run(passwords.make, new)
-        change = credentials.change_password(
-            account.id, hashed, session.token, with_keys=form.get("end_keys") == "1"
+        with_keys = form.get("end_keys") == "1"
+        await database.write(
+            credentials.change_password(account.id, hashed, session.token, with_keys=with_keys)
         )
-        await database.write(change)
-        response = RedirectResponse(f"{PATH}?done=password", 303)
+        done = "password_and_keys" if with_keys else "password"
+        response = RedirectResponse(f"{PATH}?done={done}", 303)
         self._services.trusted_browsers.trust(response, replace(account, password_hash=hashed))
         return response
 
