@@ -23,7 +23,7 @@ def test_segments_are_lines_in_the_order_of_their_times() -> None:
     ]
 
 
-def test_words_without_segments_are_grouped_by_sentences_and_pauses() -> None:
+def test_words_are_grouped_by_sentences_and_pauses() -> None:
     words = [("Open", 0.0), ("it.", 0.4), ("Then", 0.8), ("wait", 1.2), ("here", 9.0)]
     rows = [{"word": word, "start": start, "end": start + 0.3} for word, start in words]
     assert lines(words=rows) == [("0:00", "Open it."), ("0:00", "Then wait"), ("0:09", "here")]
@@ -57,5 +57,5 @@ def test_data_without_times_is_not_a_transcript(segments: Any) -> None:
 
 def test_the_recording_is_the_first_audio_or_video_file() -> None:
     files = [("/a", "image/png"), ("/b", "video/mp4"), ("/c", "audio/mpeg")]
-    assert data_views.recording(files) == data_views.Recording("/b", "video")
+    assert data_views.recording(files) == data_views.RecordingView("/b", "video")
     assert data_views.recording(files[:1]) is None

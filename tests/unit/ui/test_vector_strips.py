@@ -15,7 +15,7 @@ def strips(vectors: list[Any], texts: object = None) -> VectorStrips | None:
     return vector_strips.draw("embeddings", {"texts": texts}, {"embeddings": vectors})
 
 
-def test_a_strip_has_a_path_for_each_color_and_equal_cells_together() -> None:
+def test_a_strip_has_a_path_for_each_color() -> None:
     drawn = strips([[0.0, 0.5, 0.5, -0.5, 0.125]])
     assert drawn is not None
     assert drawn.strips[0].paths == [
@@ -50,7 +50,7 @@ def test_other_data_is_not_drawn(vectors: Any) -> None:
     assert strips(vectors) is None
 
 
-def test_printing_a_large_result_encodes_only_its_beginning() -> None:
+def test_only_the_beginning_of_a_result_is_encoded() -> None:
     class Rows(list[Any]):
         """Counts the rows that are read."""
 

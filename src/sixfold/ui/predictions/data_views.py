@@ -13,7 +13,7 @@ import msgspec
 from sixfold.ui.predictions import forecast_chart, transcript, vector_strips
 
 
-class Recording(msgspec.Struct, frozen=True):
+class RecordingView(msgspec.Struct, frozen=True):
     """The audio or video file that a transcript was made from."""
 
     url: str
@@ -42,7 +42,7 @@ def draw(model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> Data
     return next((DataView(kind, drawing) for kind, drawing in drawings if drawing is not None), None)
 
 
-def recording(files: Iterable[tuple[str, str]]) -> Recording | None:
+def recording(files: Iterable[tuple[str, str]]) -> RecordingView | None:
     """Return the first audio or video file of pairs of a URL and a content type."""
     kinds = ((url, content_type.partition("/")[0]) for url, content_type in files)
-    return next((Recording(url, kind) for url, kind in kinds if kind in _RECORDINGS), None)
+    return next((RecordingView(url, kind) for url, kind in kinds if kind in _RECORDINGS), None)

@@ -22,7 +22,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.predictions import data_views
-from sixfold.ui.predictions.data_views import Recording
+from sixfold.ui.predictions.data_views import RecordingView
 from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.web.services import WebServices
 
@@ -95,7 +95,7 @@ class OutputView:
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
         }
 
-    async def _recording(self, prediction: Prediction) -> Recording | None:
+    async def _recording(self, prediction: Prediction) -> RecordingView | None:
         """Return the first audio or video input that is still stored."""
         sources = await self._services.database.read(lineage.input_files(prediction))
         return data_views.recording(

@@ -30,20 +30,20 @@ class TranscriptLine(msgspec.Struct, frozen=True):
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-class Transcript(msgspec.Struct, frozen=True):
+class TranscriptView(msgspec.Struct, frozen=True):
     """The first lines of a transcript in the order of their times, and the number of all lines."""
 
     lines: Sequence[TranscriptLine]
     count: int
 
 
-def draw(_model: str, _inputs: Mapping[str, Any], data: Mapping[str, Any]) -> Transcript | None:
+def draw(_model: str, _inputs: Mapping[str, Any], data: Mapping[str, Any]) -> TranscriptView | None:
     """Return the transcript in `segments`, or else in `words`; None for a text without times."""
     lines = list(_lines(data.get("segments"), "text")) or list(_grouped(_lines(data.get("words"), "word")))
     if not lines:
         return None
     ordered = sorted(lines, key=lambda line: line.start)
-    return Transcript(ordered[:_MAX_LINES], len(ordered))
+    return TranscriptView(ordered[:_MAX_LINES], len(ordered))
 
 
 def _lines(rows: object, name: str) -> Iterator[TranscriptLine]:
