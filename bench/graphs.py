@@ -85,7 +85,7 @@ async def send_prompt_timed(graph: Graph, fixture: ExecutionFixture) -> float:
     """Return the seconds of one validation and run."""
     gc.collect()
     began = time.perf_counter()
-    await execute(validate(graph, CLASSES), fixture.place, lambda _event: None)
+    await execute(validate(graph, CLASSES), fixture.location, lambda _event: None)
     return time.perf_counter() - began
 
 

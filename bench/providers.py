@@ -40,9 +40,9 @@ def _serve(name: str, pipe: Connection) -> None:
     """Serve one fake provider until its process ends."""
 
     async def run() -> None:
-        ready = fault_server.picture(SIDE, SIDE)
+        ready = fault_server.image(SIDE, SIDE)
         if name == "fal":
-            running = fal.running(fal.Fal(looks_until_done=1, file=(ready, "image/png")))
+            running = fal.running(fal.Fal(polls_until_done=1, file=(ready, "image/png")))
         else:
             running = openai.running(openai.OpenAI(file=ready))
         async with running as fake:

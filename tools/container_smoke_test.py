@@ -429,16 +429,16 @@ async def _crash_parts(compose: Compose, key: str) -> None:
     """Run jobs, page edits and a session while both servers and a machine crash."""
     balance = ApiClient(compose.origin, key).json("/api/account")["balance_usd"]
     target = Cluster(cast("Database", None), [ProxyServer(compose, compose.port, key)], [])
-    work, over = Work(target, opened=Decimal(balance)), asyncio.Event()
+    work, over = Work(target, initial_balance=Decimal(balance)), asyncio.Event()
     session = asyncio.create_task(work.live(over))
     work_tasks = asyncio.gather(*map(work.job, RUNS), *map(work.page, range(PAGES)))
-    await work.until(lambda: work.done > 2 or work_tasks.done())
+    await work.until(lambda: work.request_count > 2 or work_tasks.done())
     for service in ("server-2", "machine", "server-1"):
         name = compose.container(service)
-        poses = len(work.heard)
+        poses = len(work.pose_numbers)
         await asyncio.to_thread(compose.podman, "kill", "-s", "KILL", name)
         await asyncio.to_thread(compose.podman, "start", name)
-        await work.until(lambda poses=poses: len(work.heard) > poses + 20)  # the session continues
+        await work.until(lambda poses=poses: len(work.pose_numbers) > poses + 20)  # the session continues
     await work_tasks
     over.set()
     await session
@@ -446,7 +446,7 @@ async def _crash_parts(compose: Compose, key: str) -> None:
         raise CheckFailed("\n".join(result))
     report(
         "killed: both servers, a machine",
-        f"{len(RUNS)} runs, {PAGES} pages, {len(work.heard)} poses without a gap",
+        f"{len(RUNS)} runs, {PAGES} pages, {len(work.pose_numbers)} poses without a gap",
     )
     report("ledger", f"{work.charged} USD charged", "verified, no lost data, no double charge")
 

@@ -122,10 +122,12 @@ class SoakTest:
             everything.chats += work.chats
             everything.pages += work.pages
         paid = sum((Decimal(work.session.get("cost", "0")) for work in self.rounds), Decimal())
-        everything.opened -= paid
+        everything.initial_balance -= paid
         result = await wrongs(everything)
         for work in self.rounds:
-            gaps = sum(later != one + 1 for one, later in zip(work.heard, work.heard[1:], strict=False))
+            gaps = sum(
+                later != one + 1 for one, later in zip(work.pose_numbers, work.pose_numbers[1:], strict=False)
+            )
             result += [f"{work.run}: {gaps} gaps in its session"] * bool(gaps)
         return result
 
@@ -191,7 +193,7 @@ def _print_report(
     runs = sum(len(work.predictions) for work in run.rounds)
     calls = sum(len(work.chats) for work in run.rounds)
     pages = sum(len(work.pages) for work in run.rounds)
-    poses = sum(len(work.heard) for work in run.rounds)
+    poses = sum(len(work.pose_numbers) for work in run.rounds)
     crashes = ", ".join(f"{count} × {name}" for name, count in sorted(run.crashes.items())) or "none"
     sessions = f"{len(run.rounds)} sessions of {poses} poses"
     print(f"{seconds:.0f} s: {runs} runs, {calls} calls, {pages} pages, {sessions}")

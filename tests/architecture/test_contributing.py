@@ -55,7 +55,7 @@ from tests.e2e.session_server import running_session_server
 
 async def main():
     async with running_session_server(Path("data"), probe=False) as opened:
-        session = await opened.begin("clock-model")
+        session = await opened.create("clock-model")
         async with opened.inside(session) as client:
             poses = [message["seconds"] for message in await client.several("pose", 3)]
         assert [round(b - a, 3) for a, b in zip(poses, poses[1:])] == [0.05, 0.05], poses
