@@ -302,14 +302,14 @@ class PartsMachine(LedgerMachine):
         self.parts[name] = []
         return name
 
-    @rule(whole=wholes)
+    @rule(parent=wholes)
     def order_part(self, parent: str) -> None:
         if parent in self.open:
             account_id, part = self.open[parent][0], f"part{next(self.names)}"
             self._succeed(part, account_id, self._accept(part, account_id, parent, 1))
             self.parts[parent].append(part)
 
-    @rule(whole=wholes, paid=st.booleans())
+    @rule(parent=wholes, paid=st.booleans())
     def end(self, parent: str, paid: bool) -> None:
         if parent not in self.open:
             return
