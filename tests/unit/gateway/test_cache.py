@@ -18,9 +18,12 @@ class Clock:
         return self.now
 
 
-def ask(body: bytes = b"{}", account: str = "a", wire: str = "chat") -> GatewayRequest:
-    caller = Principal(account, "", "")
-    return GatewayRequest(caller, "req_1", wire, wire, "m", body, lambda: ChatRequest(()))
+def ask(
+    body: bytes = b"{}", account: str = "a", wire: str = "chat", key_id: str = "k", beta: str = ""
+) -> GatewayRequest:
+    caller = Principal(account, "", "", key_id=key_id)
+    headers = {"anthropic-beta": beta}
+    return GatewayRequest(caller, "req_1", wire, wire, "m", body, lambda: ChatRequest(()), headers=headers)
 
 
 def test_cache_hits_need_equal_request_and_account() -> None:
@@ -28,6 +31,12 @@ def test_cache_hits_need_equal_request_and_account() -> None:
     cache.put(ask(), "kept", 10)
     assert cache.get(ask()) == "kept"
     assert [cache.get(other) for other in (ask(b"{ }"), ask(account="b"), ask(wire="messages"))] == [None] * 3
+
+
+def test_cache_hits_need_the_same_credential_and_headers() -> None:
+    cache: ResponseCache[str] = ResponseCache(1000, 60, Clock())
+    cache.put(ask(), "kept", 10)
+    assert [cache.get(other) for other in (ask(), ask(key_id="other"), ask(beta="x"))] == ["kept", None, None]
 
 
 def test_cached_response_expires() -> None:

@@ -55,7 +55,7 @@ class BillingBatcher:
         self._credit = CreditCache(database, self._deferred_amount) if defer_holds else None
         self._queue: list[_BillingEntry] = []
         self._worker: asyncio.Task[None] | None = None
-        # Calls whose hold is deferred, by call id; `_aged` contains the ids that the last timer has seen.
+        # Calls whose hold is deferred, by call id; `_seen_deferred` has those that the last timer saw.
         self._deferred: dict[str, tuple[CallRecord, Payer | None]] = {}
         self._seen_deferred: frozenset[str] = frozenset()
         # Holds that were queued after they had been deferred, by call id.

@@ -1,4 +1,4 @@
-"""An optional in-memory cache of responses to identical requests of the same account."""
+"""An optional in-memory cache of responses to identical requests of the same tenant."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class ResponseCache(Generic[T]):
 
 
 def _key(request: GatewayRequest) -> bytes:
-    prefix = "\0".join((request.account_id, request.wire, request.model)).encode()
+    # A body may name files, which only their credential can read, and headers select features of a server.
+    owner = (request.account_id, request.caller.credential_id)
+    prefix = repr((owner, request.wire, request.model, sorted(request.headers.items()))).encode()
     # Requests of internal callers have no body.
     content = request.body or repr(request.parse()).encode()
     return hashlib.sha256(prefix + b"\0" + content).digest()
