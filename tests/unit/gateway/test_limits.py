@@ -78,6 +78,16 @@ async def test_tokens_reported_later_delay_the_next_requests(rated: Rated) -> No
     await rates.spend("k", 60, 1)
 
 
+async def test_eviction_keeps_the_keys_with_the_largest_debts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_MAX_KEYS", 10)
+    rates = OwnRates(Clock(1000.0))
+    await rates.spend("busy", 60, 60)
+    for number in range(30):
+        await rates.spend(f"new {number}", 60)
+    with pytest.raises(errors.TooManyRequests):
+        await rates.spend("busy", 60)
+
+
 async def test_request_above_the_minute_quota_is_allowed_alone(rated: Rated) -> None:
     await rated.rates.spend("k", 60, 5000)
     with pytest.raises(errors.TooManyRequests):

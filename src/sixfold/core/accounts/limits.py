@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -276,9 +277,11 @@ class OwnRates:
         self._due[key] = due
 
     def _evict(self, moment: int) -> None:
-        """Drop keys without a debt, which count as new, and the older half if most have a debt."""
+        """Drop keys without a debt, which count as new, and the half with smaller debts if most have one."""
         owing = [(key, due) for key, due in self._due.items() if due > moment]
-        self._due = dict(owing if len(owing) < _MAX_KEYS // 2 else owing[len(owing) // 2 :])
+        if len(owing) >= _MAX_KEYS // 2:
+            owing = sorted(owing, key=itemgetter(1))[len(owing) // 2 :]
+        self._due = dict(owing)
 
 
 class SharedRates:
