@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from sixfold.app import catalog as app_catalog
+from sixfold.clients.nvml import GpuDevice
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.policy import RESIDENT
 from sixfold.core.workers.ports import (
@@ -28,6 +30,7 @@ from sixfold.core.workers.ports import (
     WorkerStartFailed,
 )
 from sixfold.drivers.forkserver import environment
+from sixfold.drivers.gpus import GpuSlots
 from sixfold.drivers.process import PRELOAD, ProcessDriver, ProcessTimeouts, ProcessWorker
 from sixfold.settings import Settings, worker_environment
 
@@ -254,6 +257,25 @@ def test_no_resident_engine_starts_a_thread_on_import() -> None:
     assert "sixfold.engines.image.scene.engine" in modules
     command = [sys.executable, "-c", IMPORTED, *PRELOAD, *sorted(modules)]
     subprocess.run(command, check=True, env=environment(worker_environment()))
+
+
+async def test_failed_start_releases_the_memory_of_its_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = GpuSlots(lambda: [GpuDevice("GPU-1", "Card", 8 * MIB, 8 * MIB)])
+    driver = ProcessDriver(preload=(), timeouts=ProcessTimeouts(60, 0.2, 1), cards=cards)
+    await driver.starter()
+
+    def fail(_flags: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    try:
+        monkeypatch.setattr(os, "pipe2", fail)
+        with pytest.raises(WorkerStartFailed, match="Too many open files"):
+            await driver.start(replace(spec("Dot", tmp_path), vram_bytes=MIB))
+        assert cards.promised() == {}
+    finally:
+        await driver.close()
 
 
 async def test_closing_leaves_no_process(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
@@ -453,8 +454,12 @@ class ProcessDriver:
     async def _start(self, spec: WorkerSpec) -> ProcessWorker:
         server = await self.starter()
         card, name = (0, "") if spec.vram_bytes is None else await self.cards.take(spec.vram_bytes)
-        ours, theirs = socket.socketpair()
-        reading, writing = os.pipe2(os.O_CLOEXEC)
+        with contextlib.ExitStack() as undo:
+            # Until the worker exists, its end cannot release these.
+            undo.callback(self.cards.release, card)
+            ours, theirs = map(undo.enter_context, socket.socketpair())
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            undo.pop_all()
         os.set_blocking(reading, False)
         worker = self.new_worker(spec, server, reading)
         worker.card = card
