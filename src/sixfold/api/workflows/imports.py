@@ -20,7 +20,7 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import now
 from sixfold.core.input_limits import json_limits
 from sixfold.core.provenance.formats import media_types
-from sixfold.core.workflows import diff, image_metadata, input_inference, model_files, workflows
+from sixfold.core.workflows import diff, image_metadata, input_inference, model_files, slices, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph
 from sixfold.core.workflows.limits import GraphLimits
@@ -104,7 +104,7 @@ class WorkflowImportRoutes:
         await self._enter(request)
         body = await self._parse(request)
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
-        difference = await self._workshop.slices.run(diff.compare_steps(a, b))
+        difference = await slices.run(diff.compare_steps(a, b))
         return responses.json(difference.record)
 
     async def _parse(self, request: Request) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class WorkflowImportRoutes:
         await self._workshop.refresh_remote(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
         validation = await self._workshop.validate(graph)
-        inputs = await self._workshop.slices.run(input_inference.infer_steps(graph, registry))
+        inputs = await slices.run(input_inference.infer_steps(graph, registry))
         await asyncio.sleep(0)
         models = model_files.find(graph, registry, converted.models)
         await asyncio.sleep(0)

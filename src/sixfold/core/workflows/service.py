@@ -32,7 +32,7 @@ from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, DocumentMemory, GraphLimits
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
-from sixfold.core.workflows.slices import Slices, Steps
+from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
 from sixfold.core.workflows.validate import ValidationResult, validation_steps
 from sixfold.core.workflows.workflows import Workflow
@@ -97,7 +97,6 @@ class GraphService:
         self._remote_classes: _RemoteClasses | None = None
         self._loaded = False
         self._loading = asyncio.Lock()
-        self.slices = Slices()
         self.document_memory = DocumentMemory()
         self.hub = WebSocketHub()
 
@@ -156,7 +155,7 @@ class GraphService:
         Raises `NotAWorkflow` or `GraphTooLarge`.
         """
         await self.load()
-        return await self.slices.run(conversion(document, self.classes, self.limits, any_nodes=any_nodes))
+        return await slices.run(conversion(document, self.classes, self.limits, any_nodes=any_nodes))
 
     def _has_function(self, class_type: str) -> bool:
         spec = self.registry.get(class_type)
@@ -181,7 +180,7 @@ class GraphService:
     ) -> ValidationResult:
         """Validate like `check`, in slices, so that a large graph does not block the event loop."""
         await self.load()
-        return await self.slices.run(
+        return await slices.run(
             self._validate_steps(graph, targets, strict_models=strict_models, all_nodes=all_nodes)
         )
 
@@ -254,7 +253,7 @@ class GraphService:
         self, validation: ValidationResult, account_id: str, *, charged: bool = True
     ) -> Estimate:
         """Estimate the cost in the same way as `estimate`, in slices."""
-        return await self.slices.run(self._estimate_steps(validation, account_id, charged=charged))
+        return await slices.run(self._estimate_steps(validation, account_id, charged=charged))
 
     def _estimate_steps(
         self,
@@ -394,7 +393,7 @@ class GraphService:
     async def _outcome(self, steps: Steps[Any]) -> Callable[[], Any]:
         """Run a computation; return a function that returns its result or raises its error."""
         try:
-            result = await self.slices.run(steps)
+            result = await slices.run(steps)
         except errors.SixfoldError as error:
             failure = error
 

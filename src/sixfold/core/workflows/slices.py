@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Generator
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -18,6 +19,8 @@ Steps = Generator[None, None, T]
 # Items between two points at which a computation may pause.
 ITEMS: Final = 32
 _SLICE_SECONDS = 0.004  # CPU time of the thread
+# The turn of the long computations of an event loop.
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 def complete(steps: Steps[T]) -> T:
@@ -29,22 +32,16 @@ def complete(steps: Steps[T]) -> T:
             return ended.value
 
 
-class Slices:
-    """Runs computations on an event loop."""
-
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-
-    async def run(self, steps: Steps[T]) -> T:
-        """Return the result of a computation; raises its errors."""
-        try:
-            _advance(steps)
-            async with self._turn:
-                while True:
-                    await asyncio.sleep(0)
-                    _advance(steps)
-        except _Ended as ended:
-            return ended.result
+async def run(steps: Steps[T]) -> T:
+    """Return the result of a computation of this event loop; raises its errors."""
+    try:
+        _advance(steps)
+        async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            while True:
+                await asyncio.sleep(0)
+                _advance(steps)
+    except _Ended as ended:
+        return ended.result
 
 
 class _Ended(Exception):

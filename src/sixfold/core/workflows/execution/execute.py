@@ -18,6 +18,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.catalog.engines import Canceled, EngineError
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.admission import GraphMemory
 from sixfold.core.workflows.execution.context import GraphHome, RunContextNodes
@@ -45,7 +46,6 @@ from sixfold.core.workflows.ports import (
     StoredOutput,
     ValuePacker,
 )
-from sixfold.core.workflows.slices import Slices
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
 # Inline nodes between two points at which the event loop can run other tasks.
@@ -185,7 +185,7 @@ class _GraphRun:
     async def _run(self) -> GraphEnded:
         self._send_event("execution_start", timestamp=_now_ms())
         await self._find_files()
-        self._keys = await Slices().run(cache_keys.key_steps(self._nodes))
+        self._keys = await slices.run(cache_keys.key_steps(self._nodes))
         cached = await self._plan_run()
         self._send_event("execution_cached", nodes=cached, timestamp=_now_ms())
         self._values.hits = self._plan.hits

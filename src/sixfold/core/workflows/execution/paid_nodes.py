@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from sixfold import errors
+from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.remote import Place
 from sixfold.core.workflows.ports import NodeCachePort, NodeFile, StoredOutput
-from sixfold.core.workflows.slices import Slices
 from sixfold.core.workflows.validate import GraphNode
 
 # Separates these records from outputs of nodes.
@@ -42,7 +42,7 @@ class PaidNodes:
         read = {
             node_id: msgspec.structs.replace(node, values=values[node_id]) for node_id, node in nodes.items()
         }
-        keys = await Slices().run(cache_keys.key_steps(read))
+        keys = await slices.run(cache_keys.key_steps(read))
         return cls({node_id: _PREFIX + key for node_id, key in keys.items()}, cache)
 
     async def among(self, node_ids: Collection[str]) -> frozenset[str]:
