@@ -26,7 +26,7 @@ from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
 async def test_kind_of_server_on_a_shared_port_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: LocalModels, kind: str
 ) -> None:
-    async with listening(dataclasses.replace(server, asked=[])) as there:
+    async with listening(dataclasses.replace(server, paths=[])) as there:
         look_at(monkeypatch, llamacpp=there.port, llamaswap=there.port)
         async with app_with(tmp_path) as app:
             ready = [

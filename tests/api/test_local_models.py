@@ -118,7 +118,7 @@ async def test_default_with_only_embedding_models_is_503_with_remedy(
 async def test_default_of_each_kind_of_server_is_a_chat_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, server: LocalModels, first: str
 ) -> None:
-    async with listening(dataclasses.replace(server, asked=[])) as there:
+    async with listening(dataclasses.replace(server, paths=[])) as there:
         look_at(monkeypatch, **{kind: there.port})
         async with app_with(tmp_path) as app:
             assert await serving_model(app) == first
@@ -288,7 +288,7 @@ async def test_vision_goes_to_the_model_that_accepts_images(
 async def test_vision_of_a_server_follows_its_statement_or_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, server: LocalModels, sees: bool
 ) -> None:
-    async with listening(dataclasses.replace(server, asked=[])) as there:
+    async with listening(dataclasses.replace(server, paths=[])) as there:
         look_at(monkeypatch, **{kind: there.port})
         async with app_with(tmp_path) as app:
             assert (await service(app, "vision"))["available"] is sees

@@ -186,7 +186,7 @@ async def test_alias_skips_targets_that_cannot_serve(tmp_path: Path) -> None:
 async def test_context_of_a_local_server_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, server: LocalModels, context: int | None
 ) -> None:
-    async with listening(dataclasses.replace(server, asked=[])) as there:
+    async with listening(dataclasses.replace(server, paths=[])) as there:
         look_at(monkeypatch, **{kind: there.port})
         async with app_with(tmp_path) as app:
             row = (await app.client.get(f"/v1/models/{kind}/m.gguf", headers=app.bearer)).json()

@@ -233,7 +233,7 @@ class Work:
         self.request_count += 1
 
     async def live(self, over: asyncio.Event) -> None:
-        """Follow a session across servers until `over`; its poses are added to `heard`."""
+        """Follow a session across servers until `over`; its poses are added to `pose_numbers`."""
         named = {"Idempotency_Key": f"{self.run}-session"}
         created = await self.insist("POST", "/api/containers/motion-model/sessions", {}, **named)
         self.session = created.json

@@ -32,7 +32,7 @@ COMPLETION, EMBEDDING = ("completion",), ("embedding",)
 class LocalModels:
     """A server of one kind. `answers` maps paths to documents, to bytes that are sent as is, or to a status.
 
-    `asked` are the paths that were requested, `bodies` the JSON bodies of POST requests. While `slow` is set,
+    `paths` are the paths that were requested, `bodies` the JSON bodies of POST requests. While `slow` is set,
     no request is answered.
     """
 

@@ -13,7 +13,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class FakeGpu:
-    """`held` maps (server, model) to bytes; `refused` and `unloaded` list what did not fit, and what went."""
+    """`allocations` maps (server, model) to bytes; `refusals` is what did not fit, `unloaded` what went."""
 
     def __init__(self, total: int = 24 * GIB, others: int = 0) -> None:
         self.total = total
