@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,18 @@ async def test_shared_run_shows_nothing_but_the_run(app: AppFixture) -> None:
     result = next(name for name in files_of(pages[1]) if "input-" in name)
     assert (await visitor.get(result)).content == upload.getvalue()
     assert (await visitor.get(result.replace(full["url"][-32:], plain["url"][-32:]))).status_code == 404
+
+
+@pytest.mark.parametrize(("line", "count"), [("harmless", 1), ("see /media/secret.png", 0)])
+async def test_shared_transcript_shows_no_path_of_a_file(app: AppFixture, line: str, count: int) -> None:
+    result = await run(app)
+    # The path is beyond the part of the data that the page shows as text.
+    segments = [{"text": line, "start": 0, "end": 1}]
+    output = json.dumps({"data": {"text": "x" * 50_000, "segments": segments}})
+    with sqlite3.connect(app.settings.data_dir / "sixfold.db") as database:
+        database.execute("UPDATE prediction SET output = ? WHERE id = ?", (output, result["id"]))
+    page = (await anonymous_visitor(app).get((await share(app, "run", result["id"]))["url"])).text
+    assert (page.count("data-transcript"), "secret.png" in page) == (count, False)
 
 
 async def test_share_requires_its_token(app: AppFixture) -> None:

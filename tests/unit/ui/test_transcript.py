@@ -36,6 +36,12 @@ def test_a_long_transcript_shows_its_first_lines() -> None:
     assert (len(drawn.lines), drawn.count, len(drawn.lines[0].text)) == (600, 2000, 1000)
 
 
+def test_words_of_many_hours_are_not_drawn() -> None:
+    words = [{"word": "a", "start": at, "end": at + 1} for at in range(30_001)]
+    assert len(lines(words=words[:-1])) == 600
+    assert lines(words=words) == []
+
+
 @pytest.mark.parametrize(
     "segments",
     [

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sixfold.ui.predictions import forecast_chart, transcript, vector_strips
+from sixfold.ui.predictions.transcript import TranscriptView
 
 
 class RecordingView(msgspec.Struct, frozen=True):
@@ -26,13 +27,19 @@ class DataView(msgspec.Struct, frozen=True):
     kind: str
     drawing: Any
 
+    @property
+    def text(self) -> str:
+        """The text that the drawing takes from the data; forecasts and vectors have none."""
+        return self.drawing.text if isinstance(self.drawing, TranscriptView) else ""
 
+
+TRANSCRIPT = "transcript"
 _RECORDINGS = ("audio", "video")
 # Each function returns None for data that it does not draw.
 _DRAW: Final[Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]]] = {
     "forecast": forecast_chart.chart,
     "vectors": vector_strips.draw,
-    "transcript": transcript.draw,
+    TRANSCRIPT: transcript.draw,
 }
 
 

@@ -22,7 +22,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.predictions import data_views
-from sixfold.ui.predictions.data_views import RecordingView
+from sixfold.ui.predictions.data_views import DataView, RecordingView
 from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.web.services import WebServices
 
@@ -83,7 +83,7 @@ class OutputView:
             },
             "succeeded": succeeded,
             "view": view,
-            "recording": await self._recording(prediction) if view is not None else None,
+            "recording": await self._recording(prediction, view),
             "next_models": self._next_models.for_kind(_input_kind(views, data)) if succeeded else (),
             # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
@@ -95,8 +95,10 @@ class OutputView:
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
         }
 
-    async def _recording(self, prediction: Prediction) -> RecordingView | None:
-        """Return the first audio or video input that is still stored."""
+    async def _recording(self, prediction: Prediction, view: DataView | None) -> RecordingView | None:
+        """Return the first audio or video input of a transcript, if it is still stored."""
+        if view is None or view.kind != data_views.TRANSCRIPT:
+            return None
         sources = await self._services.database.read(lineage.input_files(prediction))
         return data_views.recording(
             (f"{MEDIA_PATH}{source.name}", source.content_type) for source in sources if source.name

@@ -9,6 +9,8 @@ import msgspec
 
 # Lines that are shown, about an hour of speech.
 _MAX_LINES = 600
+# More rows, which are words of several hours, are not drawn: they would hold the event loop.
+_MAX_ROWS = 30_000
 _MAX_CHARS = 1000
 _MAX_SECONDS = 1_000_000
 # Words without segments are grouped until a pause, in seconds, the end of a sentence or a number of words.
@@ -24,7 +26,7 @@ class TranscriptLine(msgspec.Struct, frozen=True):
 
     @property
     def time(self) -> str:
-        """Return the start as minutes and seconds, with hours if there are any."""
+        """The start as minutes and seconds, with hours if there are any."""
         minutes, seconds = divmod(int(self.start), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
@@ -35,6 +37,11 @@ class TranscriptView(msgspec.Struct, frozen=True):
 
     lines: Sequence[TranscriptLine]
     count: int
+
+    @property
+    def text(self) -> str:
+        """The text of all lines that are shown."""
+        return "\n".join(line.text for line in self.lines)
 
 
 def draw(_model: str, _inputs: Mapping[str, Any], data: Mapping[str, Any]) -> TranscriptView | None:
@@ -49,7 +56,7 @@ def draw(_model: str, _inputs: Mapping[str, Any], data: Mapping[str, Any]) -> Tr
 def _lines(rows: object, name: str) -> Iterator[TranscriptLine]:
     """Yield the rows with a text and times."""
     items = cast("list[Any]", rows) if isinstance(rows, list) else []
-    for row in items:
+    for row in items if len(items) <= _MAX_ROWS else ():
         fields = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
         text = str(fields.get(name) or fields.get("text") or "").strip()
         start, end = _seconds(fields.get("start")), _seconds(fields.get("end"))

@@ -94,14 +94,15 @@ class SharedContents:
         content.image = pictures[0].url.rpartition("/")[2] if pictures else ""
         data = {} if output is None else output.first.data
         text = self._plain(output_view.data_text(data))
-        shown = text_inputs(prediction.task.inputs, model)
+        view = data_views.draw(prediction.model, text_inputs(prediction.task.inputs, model), data)
         input_files = self._input_files(content, stored, path)
         content.values = {
             "files": views,
             "model": model,
             "may_make": model is not None and model.name in self._services.catalog,
             "data": text,
-            "view": data_views.draw(prediction.model, shown, data) if text else None,
+            # The text of the data is shortened, so that the drawing may have more of it.
+            "view": view if text and view and self._plain(view.text) == view.text else None,
             "others": {} if output is None else self._others(output.named),
             "inputs": _text_inputs(prediction, model),
             "recording": data_views.recording((url, kind) for _, kind, url in input_files),
