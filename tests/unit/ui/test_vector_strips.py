@@ -44,7 +44,18 @@ def test_many_long_vectors_are_drawn_within_the_limits() -> None:
 
 @pytest.mark.parametrize(
     "vectors",
-    [[], [[]], [[1], [1, 2]], [["1"]], [[True]], [[float("nan")]], [[float("inf")]], [[10**400]], {"a": [1]}],
+    [
+        [],
+        [[]],
+        [[1], [1, 2]],
+        [["1"]],
+        [[True]],
+        [[float("nan")]],
+        [[float("inf")]],
+        [[10**400]],
+        [[0.1] * 8193],
+        {"a": [1]},
+    ],
 )
 def test_other_data_is_not_drawn(vectors: Any) -> None:
     assert strips(vectors) is None

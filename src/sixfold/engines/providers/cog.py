@@ -153,21 +153,21 @@ def _result(output: Any, joined: bool, folder: Path) -> Result:
     if isinstance(output, dict):
         named = {name: value for name, value in output.items() if _holds_files(value)}
         rest = {name: value for name, value in output.items() if name not in named}
-        uris = [(uri, {"name": str(name)}) for name, value in named.items() for uri in _listed(value)]
+        uris = [(uri, {"name": str(name)}) for name, value in named.items() for uri in _as_list(value)]
         return Result(_artifacts(uris, folder), rest, "full")
     if _holds_files(output):
-        return Result(_artifacts([(uri, {}) for uri in _listed(output)], folder), {}, "full")
+        return Result(_artifacts([(uri, {}) for uri in _as_list(output)], folder), {}, "full")
     if joined and isinstance(output, list):
         output = "".join(str(piece) for piece in output)
     return Result((), {"value": output}, "full")
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
 def _holds_files(value: Any) -> bool:
-    values = _listed(value)
+    values = _as_list(value)
     return bool(values) and all(isinstance(value, str) and is_data_uri(value) for value in values)
 
 

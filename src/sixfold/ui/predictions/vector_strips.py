@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import combinations_with_replacement, groupby
 from typing import Any, cast
 
 import msgspec
 
 # The vectors that are drawn, and the cells of a strip: one for each dimension, or for several neighbors.
 _MAX_VECTORS, _MAX_CELLS = 12, 512
+# Longer vectors are not drawn: the table of 12 vectors of this length takes up to 40 ms of the event loop.
+_MAX_DIMENSIONS = 8192
 # Opacities of a color.
 _LEVELS = 8
 _MAX_LABEL = 80
@@ -45,12 +47,12 @@ class VectorStrips(msgspec.Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Return the number of cells of a strip."""
+        """The number of cells of a strip."""
         return len(self.strips[0].cells)
 
     @property
     def nearest(self) -> list[int]:
-        """Return the index of the most similar other vector for each vector of several; -1 for only two."""
+        """The index of the most similar other vector for each vector of several; -1 for only two."""
         rows = self.similarities if len(self.strips) > _FEW else ()
         others = [
             [value if at != row else -math.inf for at, value in enumerate(values)]
@@ -79,17 +81,16 @@ def draw(_model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> Vec
         count=count,
         dimensions=len(vectors[0]),
         cell_dimensions=per_cell,
-        similarities=[
-            [_cosine(first, second, norm * other) for second, other in zip(vectors, norms, strict=True)]
-            for first, norm in zip(vectors, norms, strict=True)
-        ],
+        similarities=_similarities(vectors, norms),
     )
 
 
 def _vector(row: object) -> list[float]:
     """Return the numbers of a row, or an empty list if one of them cannot be drawn."""
     values = cast("list[Any]", row) if isinstance(row, list) else []
-    can_draw = all(type(value) in (int, float) and abs(value) <= _LARGEST for value in values)
+    can_draw = len(values) <= _MAX_DIMENSIONS and all(
+        type(value) in (int, float) and abs(value) <= _LARGEST for value in values
+    )
     return [float(value) for value in values] if can_draw else []
 
 
@@ -98,8 +99,8 @@ def _cells(vector: Sequence[float], per_cell: int) -> list[float]:
 
 
 def _labels(texts: object, count: int) -> list[str]:
-    given = cast("list[Any]", texts) if isinstance(texts, list) else []
-    lines = [" ".join(str(text).split()) for text in given[:count]]
+    items = cast("list[Any]", texts)[:count] if isinstance(texts, list) else []
+    lines = [" ".join(str(text).split()) for text in items]
     shortened = [line if len(line) <= _MAX_LABEL else f"{line[:_MAX_LABEL]}…" for line in lines]
     return shortened if len(shortened) == count else [""] * count
 
@@ -125,5 +126,11 @@ def _paths(cells: Sequence[float], largest: float) -> list[tuple[str, float, str
     ]
 
 
-def _cosine(first: Sequence[float], second: Sequence[float], norms: float) -> float:
-    return sum(map(operator.mul, first, second)) / norms if norms else 0.0
+def _similarities(vectors: Sequence[Sequence[float]], norms: Sequence[float]) -> list[list[float]]:
+    """Return the cosines of all pairs, each of which is calculated once."""
+    rows = [[0.0] * len(vectors) for _ in vectors]
+    for row, column in combinations_with_replacement(range(len(vectors)), 2):
+        product = norms[row] * norms[column]
+        cosine = sum(map(operator.mul, vectors[row], vectors[column])) / product if product else 0.0
+        rows[row][column] = rows[column][row] = cosine
+    return rows
