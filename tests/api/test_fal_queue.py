@@ -172,7 +172,7 @@ async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: 
         await wait_for_messages(
             app, result["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"])
         )
-    (request,) = faults.steps("told")
+    (request,) = faults.steps("webhook")
     response = json.loads(request.document)
     assert (response["request_id"], response["status"]) == (result["request_id"], status)
     assert ("images" in response["payload"], "error" in response) == (status == "OK", status == "ERROR")

@@ -201,7 +201,7 @@ async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture
             (owner, name), {"prompt": "a fox"}, wait=True, webhook=url, webhook_events_filter=["completed"]
         )
         await wait_for_messages(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
-    (request,) = faults.steps("told")
+    (request,) = faults.steps("webhook")
     response = json.loads(request.document)
     assert {name: response[name] for name in ("id", "status", "model", "output")} == {
         "id": result.id,

@@ -32,7 +32,7 @@ INSIDE: dict[str, Any] = {"fetch_allow": "127.0.0.0/8"}
 async def webhook_url(faults: Faults, port: int = 0) -> AsyncIterator[str]:
     async def hear(request: Request) -> Response:
         raw = await request.body()
-        return await faults.take("told", request, raw) or Response(status_code=204)
+        return await faults.take("webhook", request, raw) or Response(status_code=204)
 
     async with fault_server.serve([Route("/hook", hear, methods=["POST"])], port) as result:
         yield f"http://127.0.0.1:{result}/hook"
@@ -81,15 +81,15 @@ async def test_webhooks_of_start_and_end_are_ordered_and_signed(tmp_path: Path) 
         body = (await app.client.get("/api/account", headers=app.bearer)).json()
         secret = body["webhook_secret"]
         assert secret.startswith("whsec_")
-        documents = [json.loads(request.document) for request in faults.steps("told")]
+        documents = [json.loads(request.document) for request in faults.steps("webhook")]
         assert [message["type"] for message in documents] == ["prediction.started", "prediction.completed"]
         assert all(set(message) == {"type", "timestamp", "data"} for message in documents)
         assert documents[1]["data"] == run
-        for request in faults.steps("told"):
+        for request in faults.steps("webhook"):
             sent_at = int(request.headers["webhook-timestamp"])
             expected = signature(secret, request.headers["webhook-id"], sent_at, request.document)
             assert request.headers["webhook-signature"] == expected
-        assert len({request.headers["webhook-id"] for request in faults.steps("told")}) == 2
+        assert len({request.headers["webhook-id"] for request in faults.steps("webhook")}) == 2
 
 
 async def test_failure_sends_a_webhook_only_if_one_was_requested(tmp_path: Path) -> None:
@@ -101,33 +101,35 @@ async def test_failure_sends_a_webhook_only_if_one_was_requested(tmp_path: Path)
         del quiet["webhook"]
         silent = (await app.client.post(RUN, json=quiet, headers=app.bearer)).json()
         assert await stored_messages(app, silent["id"]) == []
-        last = json.loads(faults.steps("told")[-1].document)
+        last = json.loads(faults.steps("webhook")[-1].document)
         assert (last["type"], last["data"]["status"]) == ("prediction.completed", "failed")
 
 
 async def test_failed_webhook_delivery_is_retried_with_the_same_id(tmp_path: Path) -> None:
     faults = Faults()
     faults.add(
-        "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
+        "webhook",
+        fault_server.answer(500, {}),
+        fault_server.answer(302, {}, {"location": "http://127.0.0.1/"}),
     )
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         app.server.outbox.schedule = RetrySchedule(first_seconds=0.01)
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         rows = await wait_for_messages(app, run["id"], has_start_and_end)
         assert [row["error"] for row in rows] == [None, None]
-        assert sum(row["attempts"] for row in rows) == len(faults.steps("told")) == 4
-        assert len({request.headers["webhook-id"] for request in faults.steps("told")}) == 2
+        assert sum(row["attempts"] for row in rows) == len(faults.steps("webhook")) == 4
+        assert len({request.headers["webhook-id"] for request in faults.steps("webhook")}) == 2
 
 
 async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path) -> None:
     faults = Faults()
-    faults.add("told", *[fault_server.answer(500, {})] * 3)
+    faults.add("webhook", *[fault_server.answer(500, {})] * 3)
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         app.server.outbox.schedule = RetrySchedule(first_seconds=0.01)
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         await wait_for_messages(app, run["id"], has_start_and_end)
         bodies: dict[str, set[bytes]] = {}
-        for request in faults.steps("told"):
+        for request in faults.steps("webhook"):
             bodies.setdefault(request.headers["webhook-id"], set()).add(request.document)
         assert [len(same) for same in bodies.values()] == [1, 1], "one id, one body"
         documents = [json.loads(body) for (body,) in bodies.values()]
@@ -139,7 +141,7 @@ async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path
 
 async def test_receiver_that_responds_410_is_not_retried(tmp_path: Path) -> None:
     faults = Faults()
-    faults.add("told", fault_server.answer(410, {}), fault_server.answer(410, {}))
+    faults.add("webhook", fault_server.answer(410, {}), fault_server.answer(410, {}))
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         rows = await wait_for_messages(app, run["id"], has_start_and_end)
@@ -168,11 +170,12 @@ async def test_pending_webhook_is_delivered_after_a_restart(tmp_path: Path) -> N
         client(asgi.create_app(application)),
     ):
         async with asyncio.timeout(120):
-            while len(faults.steps("told")) < 2:
-                await faults.event("told").wait()
-                faults.event("told").clear()
+            while len(faults.steps("webhook")) < 2:
+                await faults.event("webhook").wait()
+                faults.event("webhook").clear()
     messages = {
-        json.loads(request.document)["type"]: json.loads(request.document) for request in faults.steps("told")
+        json.loads(request.document)["type"]: json.loads(request.document)
+        for request in faults.steps("webhook")
     }
     assert set(messages) == {"prediction.started", "prediction.completed"}
     assert messages["prediction.completed"]["data"]["output"] == run["output"]
@@ -186,7 +189,7 @@ async def test_webhook_urls_of_private_addresses_are_rejected(tmp_path: Path) ->
             assert response.status_code == 400
             assert [each["input"] for each in response.json()["errors"]] == ["webhook"]
             assert "may not be fetched" in response.text
-        assert faults.steps("told") == []
+        assert faults.steps("webhook") == []
 
 
 async def test_webhook_to_an_internal_address_is_refused_at_delivery(tmp_path: Path) -> None:

@@ -132,7 +132,9 @@ async def test_segments_of_a_transcript_seek_the_recording(
 ) -> None:
     app, url, chromium = browser_app
     result = await transcribed(app)
-    whole, without = [await shared_path(app, result, include_inputs=given) for given in (True, False)]
+    whole, without = [
+        await shared_path(app, result, include_inputs=has_inputs) for has_inputs in (True, False)
+    ]
     count = 0
     for path, signed_in in ((f"/predictions/{result}", True), (whole, False)):
         options = TabOptions(width=width, signed_in=signed_in)

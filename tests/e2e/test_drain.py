@@ -89,11 +89,11 @@ async def test_idempotent_request_resumes_after_restart_charged_once(tmp_path: P
         )
         body = {"source_image_url": sent.json["url"], "style_prompt": "ukiyo-e"}
 
-        async def wanted() -> Reply:
+        async def send_run() -> Reply:
             return await server.call("POST", "/api/style-transfer", body, Idempotency_Key="once", **own)
 
         balance, _ = await money(server)
-        pending_task = asyncio.create_task(wanted())
+        pending_task = asyncio.create_task(send_run())
         await until_it_runs(server)
         assert await server.terminate() == 0
         answer = await pending_task
@@ -101,6 +101,6 @@ async def test_idempotent_request_resumes_after_restart_charged_once(tmp_path: P
         for name in hanging:
             del server.environ[name]
         await server.restart()
-        assert ((await wanted()).status, await states(server)) == (200, ["succeeded"])
+        assert ((await send_run()).status, await states(server)) == (200, ["succeeded"])
         left, held = await money(server)
         assert (round(float(balance) - float(left), 3), float(held)) == (0.04, 0)

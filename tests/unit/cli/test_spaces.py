@@ -56,7 +56,7 @@ def test_gradio_folder_runs_in_a_container_with_files(
     added = program(folder, "space", "import", str(space), "--run", "container", "--json")
     assert added.status == 0, added.err
     assert (added.json["name"], added.json["inputs"]["picture"]["type"]) == ("local-painter", "image")
-    assert podman.output_of("ps", "-aq") == "", "it was started to be asked what it takes, and has ended"
+    assert podman.output_of("ps", "-aq") == "", "the container that described its inputs has ended"
     words = ("words=a fox", f"picture=@{picture}", "-o", str(tmp_path / "made.png"))
     ran = program(folder, "run", "local-painter", *words, "--json")
     assert ran.status == 0, ran.err

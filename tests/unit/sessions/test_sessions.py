@@ -186,7 +186,7 @@ async def test_another_server_continues_the_current_interval(fixture: SessionFix
     assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
     fixture.clock["now"] += 20 * SECOND
     final_session = await fixture.write(handover.close(session.id, other))
-    assert final_session.cost == 2 * SLICE + SLICE // 3, "140 seconds, whoever served them"
+    assert final_session.cost == 2 * SLICE + SLICE // 3, "140 seconds on both servers"
     assert await fixture.money() == (30_000 - final_session.cost, 0)
 
 
