@@ -8,6 +8,9 @@ import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord
+from sixfold.core.gateway.usage import TokenUsage
 from sixfold.ui.account import usage
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
@@ -157,3 +160,15 @@ async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixtu
     page = (await app.client.get("/account/billing")).text
     assert '<data value="3.765433" title="3.765433 USD">3.77</data>' in page
     assert "Ask its operator for credit" in page
+
+
+async def test_charge_of_a_chat_shows_its_request_id_and_its_duration(app: AppFixture) -> None:
+    call = CallRecord("req_chat", app.account.id, None, "chat", "m", "s/m", streamed=False, held=10)
+    call.total_us = 2_000_000
+    outcome = CallOutcome("succeeded", TokenUsage(3, 4), 7, counted_by="server")
+    await app.database.write(request_log.write_batch([], [], "boot_a", [(call, None, outcome)]))
+    await signed_in(app)
+    assert "req_chat" in (await app.client.get("/account/billing")).text
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/admin/requests", params={"q": "req_chat"})).text
+    assert '<span class="took">2.0 s</span>' in page

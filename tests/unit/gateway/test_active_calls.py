@@ -74,6 +74,18 @@ async def test_running_call_is_logged_and_its_end_is_written_once(
         assert (row["posted"], row["held"]) == (93, 0)
 
 
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_log_has_the_start_of_a_call_that_was_held_at_its_end(tmp_path: Path, backend: str) -> None:
+    async with databases.OPENERS[backend](tmp_path, None) as database:
+        account_id = (await database.write(accounts.create("a@example.com", credit=100))).id
+        call = _call(account_id)
+        call.total_us = 2_000_000
+        outcome = CallOutcome("succeeded", TokenUsage(3, 4), 7, counted_by="server")
+        await database.write(request_log.write_batch([], [], "boot_a", [(call, Payer("key_a"), outcome)]))
+        (row,) = await _list_calls(database, account_id)
+        assert row["ended_at"] - row["created_at"] == row["total_us"] == 2_000_000
+
+
 async def test_schema_downgrade_keeps_the_hold_and_start_frees_it(tmp_path: Path) -> None:
     path = tmp_path / "sixfold.db"
     database = sqlite.SqliteDatabase(path)

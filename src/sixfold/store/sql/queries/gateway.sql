@@ -5,7 +5,7 @@ INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, hold
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
     :request, :response, :words, :charge, :tag, :upstream_cost,
-    COALESCE(NULLIF(:held_at, 0), :now), :now);
+    COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now);
 
 -- name: gateway_call_finish | Insert a finished gateway call; return no row if a sweep has already ended it.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
@@ -14,7 +14,7 @@ INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, hold
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
     :request, :response, :words, :charge, :tag, :upstream_cost,
-    COALESCE(NULLIF(:held_at, 0), :now), :now)
+    COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
