@@ -18,9 +18,11 @@ from starlette.routing import Route
 
 from sixfold.app import bootstrap
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import NewKey
+from sixfold.core.accounts.operation import customers
+from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.alerts.sweep import period_of
 from sixfold.core.clock import DAY_US
@@ -237,3 +239,21 @@ async def test_alerts_belong_to_their_account_and_are_validated(gateway: Gateway
     await app.database.write(deletion.close(app.account, -1))
     await app.database.write(deletion.erase(app.account.id))
     assert not await app.database.read(many("alerts_of", account_id=app.account.id))
+
+
+async def test_the_alert_of_a_suspended_admin_waits(gateway: Gateway) -> None:
+    app, write = gateway.app, gateway.app.database.write
+    eve = await write(accounts.create("eve@example.com"))
+    admin = await write(members.add(app.account.id, eve.id, "admin", "operator"))
+    key = await write(keys.create(app.account.id, holder=keys.Holder(admin.id, None)))
+    async with receiver() as messages:
+        body = {"period": "day", "threshold_usd": "0.001", "url": messages.url}
+        created = await app.client.post(PATH, json=body, headers=bearer(key.api_key))
+        assert created.status_code == 201, created.text
+        await write(customers.suspend(app.operator.owner, eve.id, suspended=True))
+        await gateway.chat()
+        await sweep(gateway)
+        assert messages.requests == []
+        await write(customers.suspend(app.operator.owner, eve.id, suspended=False))
+        await sweep(gateway)
+        assert len(messages.requests) == 1

@@ -14,16 +14,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sixfold.api.gateway import chat_handler
 from sixfold.core import ids
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, idempotency, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.database import many, now
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
-from sixfold.core.gateway.guardrails import hooks
+from sixfold.core.gateway.guardrails import hooks, storage
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.gateway import PRICE, Gateway, running_gateway
 from tests.fakes import fault_server
@@ -415,6 +417,31 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
     caller = app.server.gateway_runtime.gateway
     await caller.complete_chat(result.principal, ids.new("req"), chat, "own/small")
     assert server.requests[-1]["messages"][0]["content"] == MASKED
+
+
+@pytest.mark.parametrize("of_key", [False, True])
+async def test_the_hook_of_a_suspended_admin_gets_no_calls(
+    any_gateway: Gateway, server: SayingServer, monkeypatch: pytest.MonkeyPatch, of_key: bool
+) -> None:
+    monkeypatch.setattr(chat_handler, "_KEY_SECONDS", 0)
+    app, write = any_gateway.app, any_gateway.app.database.write
+    eve = await write(accounts.create("eve@example.com"))
+    admin = await write(members.add(app.account.id, eve.id, "admin", "operator"))
+    key = await write(keys.create(app.account.id, holder=keys.Holder(admin.id, None)))
+    second = await write(keys.create(app.account.id))
+    async with hook(lambda _document: {"action": "allow"}) as (url, requests):
+        fields = {"mask": ["emails"], "hook": {"url": url}, **({"key": second.id} if of_key else {})}
+        put = await app.client.put(PATH, json=fields, headers=bearer(key.api_key))
+        assert put.status_code == 200, put.text
+        path, body = request_of("chat", "own/small", PROMPT, stream=False)
+        for suspended in (False, True, False):
+            requests.clear()
+            await write(customers.suspend(app.operator.owner, eve.id, suspended=suspended))
+            answer = await app.client.post(path, json=body, headers=bearer(second.api_key))
+            assert (answer.status_code, bool(requests)) == (200, not suspended), answer.text
+            assert "[EMAIL]" in server.requests[-1]["messages"][0]["content"]
+            stored = await app.database.read(storage.account_guardrail(app.account.id))
+            assert (url in stored) is (not suspended and not of_key)
 
 
 async def test_a_text_too_long_for_the_hook_is_blocked(

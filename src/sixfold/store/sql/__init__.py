@@ -59,10 +59,12 @@ class Migration(msgspec.Struct, frozen=True):
 
 @cache
 def queries(dialect: str) -> dict[str, SqlStatement]:
-    """Return all named queries; those in `queries/<dialect>/` replace portable ones of the same name."""
+    """Return all named queries; those in `queries/<dialect>/`, and its fragments, replace portable ones."""
     statements: dict[str, SqlStatement] = {}
     folder = _HERE / "queries"
     fragments = _fragments(folder / "fragments.sql")
+    if (own := folder / dialect / "fragments.sql").exists():
+        fragments |= _fragments(own)
     for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
         pieces = _NAME.split(path.read_text("utf-8"))[1:]
         for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):

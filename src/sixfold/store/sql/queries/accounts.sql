@@ -99,7 +99,7 @@ UPDATE api_key SET used_at = :now WHERE id IN (SELECT value FROM json_each(:ids)
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
 SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
-    (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
+    (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
@@ -116,7 +116,7 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
 
 -- name: key_by_id | Return a key and its account by the key's id, including revoked and expired keys.
 SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
-    (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
+    (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
@@ -200,7 +200,7 @@ SELECT a.*, s.id AS login_id, s.created_at AS signed_in_at, s.account_id AS pers
     CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh,
     m.id AS member_id, m.role, m.key_id AS member_key, m.team_id, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month,
-    (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (COALESCE(m.key_id, ''), '')
+    (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (COALESCE(m.key_id, ''), '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail
 FROM signin s JOIN account p ON p.id = s.account_id
 JOIN account a ON a.id = COALESCE(s.organization_id, s.account_id)

@@ -7,8 +7,8 @@ ON CONFLICT (account_id, key_id) DO UPDATE SET document = excluded.document, mem
 -- name: guardrail_delete | Delete the guardrail of an account or a key; return no row if there is none.
 DELETE FROM guardrail WHERE account_id = :account_id AND key_id = :key_id RETURNING key_id;
 
--- name: guardrail_get | Return the guardrail of an account or a key.
-SELECT document FROM guardrail WHERE account_id = :account_id AND key_id = :key_id;
+-- name: guardrail_get | Return the guardrail of an account or a key, without the hook of a suspended member.
+SELECT {active_guardrail g} AS document FROM guardrail g WHERE g.account_id = :account_id AND g.key_id = :key_id;
 
 -- name: guardrails_of | Return the guardrails of an account and of its keys.
 SELECT key_id, document, updated_at FROM guardrail WHERE account_id = :account_id ORDER BY key_id;
