@@ -176,7 +176,7 @@ async def violations(app: AppFixture, callers: list[PrincipalCase]) -> Iterator[
 
 # A sign-in that fails is a 401, a sign-out leads to one; a program's request is checked before the person is.
 FAILS_BY_ITSELF = frozenset(
-    {"/signin", "/signin/passkey", "/signin/passkey/ask", "/signout", "/oauth/authorize"}
+    {"/signin", "/signin/link", "/signin/passkey", "/signin/passkey/ask", "/signout", "/oauth/authorize"}
 )
 
 

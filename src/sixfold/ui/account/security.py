@@ -39,6 +39,7 @@ _DONE = {
 # Descriptions of the audit log's actions.
 _ACTIONS = {
     "signin": "Signed in",
+    "link.request": "Asked for a sign-in link, without signing in",
     "session.end": "Ended a session",
     "session.end_all": "Ended all other sessions",
     "account.create": "Created the account",

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, limits, rights
 from sixfold.core.accounts.keys import NewKey, Scope
-from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.accounts.operation import actions, customers, link_requests
 from sixfold.core.database import Transaction, one
 from sixfold.ui.account.keys_page import describe_limits
 from sixfold.ui.auth import PageAuth, PageUser
@@ -54,6 +54,7 @@ class PeoplePages:
             user.session,
             status=400 if problem else 200,
             page=page,
+            requests=await self._services.database.read(link_requests.recent()),
             text=text,
             problem=problem,
             email=email,
@@ -153,6 +154,11 @@ class PeopleForms:
         link = await self.write(customers.sign_in_link(user.principal, account_id))
         return await self.pages.render_one(user, account_id, token=link.token)
 
+    async def dismiss_link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
+        """End the request of the account's user for a link."""
+        await self.write(link_requests.dismiss(user.principal, account_id))
+        return RedirectResponse(PATH, 303)
+
     async def credit(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Add credit, or withdraw a negative amount."""
         text = form.get("amount_usd", "").strip()
@@ -197,6 +203,7 @@ def _back(account_id: str) -> Response:
 
 _WORK: Mapping[str, Work] = {
     "link": PeopleForms.link,
+    "link/dismiss": PeopleForms.dismiss_link,
     "credit": PeopleForms.credit,
     "suspend": PeopleForms.suspend,
     "resume": PeopleForms.resume,

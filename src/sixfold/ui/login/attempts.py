@@ -26,6 +26,8 @@ _FIVE_MINUTES, _HOUR = 300.0, 3600.0
 _PER_PAIR, _PER_BROWSER, _PER_PEER, _PER_ADDRESS = 5, 10, 30, 100
 # Challenges for passkeys and identity providers per peer in five minutes.
 _CHALLENGES = 30
+# Requests for a new link per peer in five minutes.
+_LINK_REQUESTS = 10
 # Maximum number of concurrent password checks.
 _CHECKS = 4
 _MAX_WAITING = 64
@@ -56,12 +58,17 @@ class SignInAttempts:
         self._by_peer = Attempts(_PER_PEER, _FIVE_MINUTES, time.monotonic)
         self._by_address = Attempts(_PER_ADDRESS, _HOUR, time.monotonic)
         self._challenges = Attempts(_CHALLENGES, _FIVE_MINUTES, time.monotonic)
+        self._link_requests = Attempts(_LINK_REQUESTS, _FIVE_MINUTES, time.monotonic)
         self._checks = {trusted: asyncio.Semaphore(1 if trusted else _CHECKS) for trusted in (False, True)}
         self._waiting = 0
 
     def count_challenge(self, request: Request) -> None:
         """Count a challenge that must be stored; raises `TooManyRequests`."""
         self._count(request, [(self._challenges, self._hosts.network(request))])
+
+    def count_link_request(self, request: Request) -> None:
+        """Count a request for a new sign-in link; raises `TooManyRequests`."""
+        self._count(request, [(self._link_requests, self._hosts.network(request))])
 
     def with_secret(self, request: Request) -> Attempt:
         """Start an attempt with a link or passkey, which cannot be guessed; raises `TooManyRequests`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -10,6 +11,7 @@ from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import FRESH_MINUTES
+from sixfold.core.accounts.operation import link_requests
 from sixfold.ui import forms
 from sixfold.ui.login import passkeys, passwords
 from sixfold.ui.login.sessions import LoginService
@@ -32,8 +34,11 @@ _NO_CREDENTIALS = (
 )
 _WRONG_CREDENTIALS = "Wrong email or password"
 _EXPIRED_LINK = (
-    "This link has expired or was already used. Sign in below, or ask the operator of this "
-    "server for another link."
+    "This link has expired or was already used. Ask for a new link, or sign in with your password or passkey."
+)
+_LINK_REQUESTED = (
+    "If this address has an account, the operator of this server sees your request. They can send you a "
+    "new link."
 )
 
 
@@ -61,7 +66,7 @@ class LoginPages:
             return self._pages.render("login/confirm_link.html", None, token=token[:_MAX_TOKEN])
         next_path = sessions.own_path(request.query_params.get("next", ""))
         session = await self._services.sessions.of(request)
-        notice = ""
+        notice = _LINK_REQUESTED if "requested" in request.query_params else ""
         if "again" in request.query_params:
             is_stuck = await passwords.is_first_needed(self._services, session)
             notice = _NO_CREDENTIALS if is_stuck else _RECENT_SIGN_IN
@@ -88,7 +93,19 @@ class LoginPages:
         try:
             return await self._login.sign_in_with_link(request, token)
         except errors.Unauthenticated:
-            return self._show("", problem=_EXPIRED_LINK)
+            return self._show("", problem=_EXPIRED_LINK, link_expired=True)
+
+    async def request_link(self, request: Request) -> Response:
+        """Record that the user of an address asks the operator for a link.
+
+        The response is the same for addresses without an account. The record is written after it is sent,
+        because writing takes longer for addresses with an account.
+        """
+        self._services.sessions.check_csrf(request, None, None)
+        self._login.attempts.count_link_request(request)
+        email = (await forms.read(request)).get("email", "").strip().lower()[:_MAX_EMAIL]
+        record = BackgroundTask(self._services.database.write, link_requests.submit(email))
+        return RedirectResponse("/signin?requested=1", 303, background=record)
 
     async def signout(self, request: Request) -> Response:
         """End the session of this browser."""
@@ -108,6 +125,8 @@ class LoginPages:
         problem: str = "",
         session: SessionCookie | None = None,
         notice: str = "",
+        *,
+        link_expired: bool = False,
     ) -> Response:
         return self._pages.render(
             "login/sign_in.html",
@@ -115,6 +134,7 @@ class LoginPages:
             status=401 if problem else 200,
             problem=problem,
             notice=notice,
+            link_expired=link_expired,
             email=email,
             next_path=next_path,
             relying_party=self._relying_party,
@@ -137,5 +157,6 @@ def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> 
             _FORM_BYTES,
             access=rights.PUBLIC,
         ),
+        RouteEntry("/signin/link", {"POST": login_pages.request_link}, _FORM_BYTES, access=rights.PUBLIC),
         RouteEntry("/signout", {"POST": login_pages.signout}, _FORM_BYTES, access=rights.PUBLIC),
     )

@@ -54,18 +54,26 @@ class InvitationPage:
             new_token = await self._services.database.write(accepted())
         except (errors.Forbidden, errors.Conflict, errors.BadRequest) as error:
             return await self._render(session, token, error.message)
+        except errors.NotFound:
+            return self._expired(session)
         response = RedirectResponse(f"{MEMBERS}?done=joined", 303)
         self._services.sessions.set(response, new_token)
         return response
 
     async def _render(self, session: SessionCookie, token: str, problem: str = "") -> Response:
         read = self._services.database.read
-        invitation = await read(invitations.find(token))
+        try:
+            invitation = await read(invitations.find(token))
+        except errors.NotFound:
+            return self._expired(session)
         person = await read(accounts.by_id(session.person_id))
         values = {"invitation": invitation, "person": person, "token": token, "problem": problem}
         return self._pages.render(
             "account/invitation.html", session, status=400 if problem else 200, **values
         )
+
+    def _expired(self, session: SessionCookie) -> Response:
+        return self._pages.render("account/invitation_expired.html", session, status=404)
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:

@@ -64,6 +64,7 @@ def take_link(token: str, now: int, login: LoginSession = _BY_LINK) -> Transacti
 def new_session(account_id: str, now: int, login: LoginSession) -> Transaction[str]:
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, login)
+    yield Query("link_request_end", {"id": account_id})
     yield from audit_log.note(account_id, "signin", f"{login.way}, {login.agent}".strip(", "))
     return token
 

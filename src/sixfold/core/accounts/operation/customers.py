@@ -67,6 +67,7 @@ def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccoun
 
 
 def _link(account: Account) -> Transaction[str]:
+    yield Query("link_request_end", {"id": account.id})
     return (yield from login_sessions.new_link(account.id, (yield from now()), INVITATION_DAYS * DAY_US))
 
 

@@ -21,3 +21,15 @@ UPDATE account SET operator_day = :operator_day, operator_month = :operator_mont
 -- name: account_suspend | Suspend an account, or end its suspension; return no row if nothing changes.
 UPDATE account SET suspended_at = CASE WHEN :suspended = 1 THEN :now END
 WHERE id = :id AND (suspended_at IS NULL) = (:suspended = 1) RETURNING id;
+
+-- name: link_request_begin | Record that the user of an email address asks for a sign-in link; return no row without such an account, or after a recent request.
+UPDATE account SET link_requested_at = :now
+WHERE email = :email AND email LIKE '%@%' AND kind <> 'system' AND COALESCE(link_requested_at, 0) <= :now - :again_us
+RETURNING id;
+
+-- name: link_requests | Return the accounts whose users asked for a sign-in link, newest first.
+SELECT id, email, link_requested_at FROM account
+WHERE link_requested_at > :now - :life_us AND email LIKE '%@%' ORDER BY link_requested_at DESC LIMIT :limit;
+
+-- name: link_request_end | End the request of an account's user for a sign-in link.
+UPDATE account SET link_requested_at = NULL WHERE id = :id AND link_requested_at IS NOT NULL;
