@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database, Transaction, one
 from tests.harness import databases
 
@@ -54,3 +57,18 @@ async def test_batched_holds_across_midnight_refund_their_day(database: Database
     # A release reads the time of the hold.
     await database.write(ledger.release("h2"))
     assert await database.read(_read_spent()) == [5, 5, 0, 0]
+
+
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+@pytest.mark.parametrize("date", ["2026-01-29", "2026-01-31", "2026-02-28", "2026-11-30", "2026-12-31"])
+async def test_a_used_up_month_ends_at_the_first_day_of_the_next(
+    backend: str, date: str, tmp_path: Path
+) -> None:
+    day = datetime.fromisoformat(date).replace(tzinfo=UTC)
+    following = datetime(day.year + day.month // 12, day.month % 12 + 1, 1, tzinfo=UTC)
+    moment = int(day.timestamp()) * SECOND_US
+    async with databases.running_database(backend, tmp_path, lambda: moment) as database:
+        account = await database.write(accounts.create("a@example.com", credit=1000))
+        with pytest.raises(errors.BudgetExceeded) as caught:
+            await database.write(ledger.hold(account.id, "h", 101, Payer("key_1", budget_month=100)))
+    assert caught.value.retry_after == (following - day).total_seconds()

@@ -215,8 +215,10 @@ def _until_next(epoch_us: int, unit: str) -> int:
     """Return the seconds until the next day or month."""
     moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    later = midnight + timedelta(days=1 if unit == "day" else 32)
-    following = later if unit == "day" else later.replace(day=1)
+    following = midnight + timedelta(days=1)
+    if unit == "month":
+        # From the first day on, 32 days always end in the next month.
+        following = (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
     return max(1, math.ceil((following - moment).total_seconds()))
 
 
