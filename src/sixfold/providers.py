@@ -23,7 +23,7 @@ class ProviderSpec(msgspec.Struct, frozen=True):
     `key` is the setting of the key. `base_url` may contain further settings in braces; `parameters` has their
     defaults, and the provider is not used while one of them is empty. `dialect` names the API of its chats;
     if it is empty, the provider does not offer chats. `check` is a path that only a valid key may GET, at
-    `check_url` if it is set.
+    `check_url` if it is set, or empty if the provider has none.
     `refusal` is the function that reads an error response, as `clients.openai.refusal` does.
     """
 

@@ -16,6 +16,8 @@ _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
 
 async def check(spec: ProviderSpec, key: str, base_url: str, limits: ProviderLimits = _LIMITS) -> None:
     """Return if the provider accepts the key; raises `EngineError` otherwise."""
+    if not spec.check:
+        raise EngineError(f"{spec.title} has no request that checks a key: use it for a run instead")
     endpoint = ProviderEndpoint(spec)
     transport = SchemeTransport(limits.connect_seconds, limits.call_seconds)
     credentials, headers = credentials_of(spec, transport), None

@@ -8,11 +8,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sixfold.clients import provider_check
+from sixfold.core.catalog.engines import EngineError
+from sixfold.providers import PROVIDERS
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 from tests.fakes import fault_server
@@ -96,6 +100,12 @@ def test_list_and_check_create_no_data_folder(sixfold: Commands, tmp_path: Path)
 def test_check_names_the_missing_url(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "azure")
     assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.error_of("provider", "check", "azure")
+
+
+async def test_check_of_a_provider_without_one_says_so() -> None:
+    spec = msgspec.structs.replace(PROVIDERS["fal"], check="")
+    with pytest.raises(EngineError, match="fal has no request that checks a key"):
+        await provider_check.check(spec, KEY, "http://127.0.0.1:9")
 
 
 @asynccontextmanager
