@@ -38,7 +38,7 @@ def test_breaches_of_a_package_equal_the_listed_number(law: str) -> None:
     faults = [
         f"{package}: {result[package]} breaches of `{law}`, {allowed_counts.get(package, 0)} listed: "
         + (
-            "rename the new ones"
+            vocabulary.REMEDIES.get(law, "rename the new ones")
             if result[package] > allowed_counts.get(package, 0)
             else "lower the number in vocabulary.toml"
         )

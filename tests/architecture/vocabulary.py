@@ -117,6 +117,11 @@ LAWS: dict[str, Callable[[], Counter[str]]] = {
     "small-modules": small_modules,
     "long-test-names": long_test_names,
 }
+# What to do about a new breach; all others are names to change.
+REMEDIES = {
+    "folders": "move modules into a package",
+    "small-modules": "move the code into a larger module",
+}
 
 
 def counted() -> Counts:

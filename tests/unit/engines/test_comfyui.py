@@ -19,15 +19,11 @@ from PIL import Image
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
 from sixfold.engines.host_services import HostServices
-from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
-from sixfold.engines.providers.comfyui import image_io
 from sixfold.engines.providers.comfyui.engine import ComfyEngine, probe
-from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 from tests.fakes.comfyui_nodes import InstalledFiles
-from tests.harness import image_files
 
 EMPTY = InstalledFiles(checkpoints=(), upscale_models=())
 SPLIT = InstalledFiles(
@@ -459,37 +455,3 @@ async def test_models_of_a_restarted_server_are_read_again(setup: ComfySetup) ->
     setup.comfy.installed = InstalledFiles(checkpoints=("sd_turbo.safetensors",))
     result = await setup.run(prompt="a lake", width=256, height=256, seed=1)
     assert result.data["checkpoint"] == "sd_turbo.safetensors"
-
-
-# -- PNG files -----------------------------------------------------------------------------------
-
-
-def png(image: Image.Image, **options: Any) -> bytes:
-    return image_files.encode(image, **options)
-
-
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
-def test_valid_png_keeps_its_pixels_without_text_chunks(mode: str) -> None:
-    image = halves((50, 30)).convert(mode)
-    bare = png_cleaning.strip_metadata(png(image, dpi=(72, 72)))
-    assert bare is not None
-    assert Image.open(io.BytesIO(bare)).convert("RGBA").tobytes() == image.convert("RGBA").tobytes()
-    assert b"pHYs" not in bare
-
-
-@pytest.mark.parametrize("cut", [1, 12, 20, 60])
-def test_truncated_png_is_refused(cut: int) -> None:
-    assert png_cleaning.strip_metadata(png(halves((50, 30)))[:-cut]) is None
-
-
-def test_png_with_a_changed_byte_is_refused() -> None:
-    content = bytearray(png(halves((50, 30))))
-    content[content.index(b"IDAT") + 10] ^= 1
-    assert png_cleaning.strip_metadata(bytes(content)) is None
-    with pytest.raises(EngineError, match="cannot be read"):
-        image_io.encode_output(bytes(content), ImageFinish(50, 30))
-
-
-def test_unknown_format_is_refused() -> None:
-    with pytest.raises(EngineError, match="The format must be one of"):
-        ImageFinish(10, 10, "bmp")
