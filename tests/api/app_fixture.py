@@ -20,7 +20,7 @@ from sixfold.app.bootstrap import Application
 from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Database
 from sixfold.core.predictions.service import PredictionService
@@ -113,7 +113,7 @@ class AppFixture:
         result = keys.create(self.operator.id, granted=rights.ALL)
         return (await self.database.write(result)).api_key
 
-    async def limited_key(self, scope: Scope, granted: Rights | None = None) -> str:
+    async def limited_key(self, scope: KeyLimits, granted: Rights | None = None) -> str:
         """Return another key of the first account."""
         created = keys.create(self.account.id, scope, granted=granted)
         return (await self.database.write(created)).api_key

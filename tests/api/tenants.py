@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from sixfold.app import asgi, bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.authentication import login_sessions, oauth, passkeys
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, now
@@ -217,7 +217,7 @@ async def _credentials(app: AppFixture) -> dict[str, str]:
 
 def _new_session(account_id: str) -> Transaction[str]:
     moment = yield from now()
-    return (yield from login_sessions.new_session(account_id, moment, LoginSession("link")))
+    return (yield from login_sessions.new_session(account_id, moment, LoginDetails("link")))
 
 
 def _new_grant(account_id: str) -> Transaction[str]:

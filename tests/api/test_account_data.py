@@ -17,7 +17,7 @@ from PIL import Image
 
 from sixfold.core.account_data import export
 from sixfold.core.accounts import accounts, audit_log, keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.database import Query, Transaction
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
@@ -105,7 +105,7 @@ async def test_export_has_all_data_of_its_account_only(any_database_app: AppFixt
 
 async def test_export_and_erasure_need_a_full_key_or_a_login_session(app: AppFixture) -> None:
     assert (await app.client.get(EXPORT)).status_code == 401
-    for scope in (Scope(read_only=True), Scope(services=("ra1",)), Scope(memory=True)):
+    for scope in (KeyLimits(read_only=True), KeyLimits(services=("ra1",)), KeyLimits(memory=True)):
         key = await app.limited_key(scope)
         assert (await app.client.get(EXPORT, headers=bearer(key))).status_code == 403
         assert (await app.client.request("DELETE", ACCOUNT, headers=bearer(key))).status_code == 403

@@ -13,7 +13,7 @@ import pytest
 from sixfold.app import asgi
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.database import now
 from sixfold.ui import routes as ui
 from sixfold.ui.account import keys_page as account
@@ -161,7 +161,7 @@ async def test_login_redirects_to_paths_of_this_server_only(app: AppFixture) -> 
 async def test_sign_in_ends_the_previous_session(app: AppFixture) -> None:
     moment = await app.database.read(now())
     ben = await app.database.read(accounts.by_email("ben@example.com"))
-    planted = await app.database.write(login_sessions.new_session(ben.id, moment, LoginSession("password")))
+    planted = await app.database.write(login_sessions.new_session(ben.id, moment, LoginDetails("password")))
     fixed = {"Cookie": f"sixfold_session={planted}"}
     entered = await app.visitor().get("/signin", params={"token": await link(app)}, headers=fixed)
     assert entered.status_code == 303
@@ -191,7 +191,7 @@ async def test_login_link_opened_from_another_site_does_not_sign_in(app: AppFixt
 async def test_ending_sessions_and_keys_of_another_account_is_404(app: AppFixture) -> None:
     moment = await app.database.read(now())
     ben = await app.database.read(accounts.by_email("ben@example.com"))
-    token = await app.database.write(login_sessions.new_session(ben.id, moment, LoginSession("password")))
+    token = await app.database.write(login_sessions.new_session(ben.id, moment, LoginDetails("password")))
     (session,) = await app.database.read(login_sessions.of_account(ben.id, token))
     key = await app.database.write(keys.create(ben.id))
     form = {"csrf": await signed_in(app)}
@@ -207,7 +207,7 @@ async def test_signing_out_everywhere_ends_the_other_sessions(app: AppFixture) -
     moment = await app.database.read(now())
     others = [
         await app.database.write(
-            login_sessions.new_session(app.account.id, moment, LoginSession("password", "Firefox"))
+            login_sessions.new_session(app.account.id, moment, LoginDetails("password", "Firefox"))
         )
         for _ in range(2)
     ]
@@ -283,13 +283,13 @@ async def test_account_page_shows_the_limits_of_a_key(app: AppFixture) -> None:
 @pytest.mark.parametrize(
     ("scope", "words"),
     [
-        (keys.Scope(), "none"),
-        (keys.Scope(collections=("a", "b")), "only the collections a, b"),
+        (keys.KeyLimits(), "none"),
+        (keys.KeyLimits(collections=("a", "b")), "only the collections a, b"),
         (
-            keys.Scope(rpm=60, tpm=1000, budget_day=0),
+            keys.KeyLimits(rpm=60, tpm=1000, budget_day=0),
             "0.00 USD per day; 60 requests per minute; 1000 tokens per minute",
         ),
     ],
 )
-def test_limits_of_a_key_as_text(scope: keys.Scope, words: str) -> None:
+def test_limits_of_a_key_as_text(scope: keys.KeyLimits, words: str) -> None:
     assert account.describe_limits(scope) == words

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.gateway.usage import TokenUsage
@@ -127,7 +127,7 @@ async def test_a_key_of_another_account_is_unknown(app: AppFixture, action: str)
 
 async def test_key_of_a_member_is_rolled_by_the_member_only(app: AppFixture) -> None:
     holder = keys.Holder("member_1")
-    key = await app.database.write(keys.create(app.account.id, Scope(), holder=holder))
+    key = await app.database.write(keys.create(app.account.id, KeyLimits(), holder=holder))
     csrf = await signed_in(app)
     answer = await app.client.post(f"/account/keys/{key.id}/roll", data={"csrf": csrf})
     assert answer.status_code == 404

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
@@ -28,7 +28,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
     """A server with some spending, its address, a browser."""
     async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await run(app)
-        scope = Scope(services=("ra1",), budget_day=1_500_000)
+        scope = KeyLimits(services=("ra1",), budget_day=1_500_000)
         limited = keys.create(app.account.id, scope, holder=keys.Holder(name="laptop"))
         await run(app, (await app.database.write(limited)).api_key)
         yield app, url, chromium

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.app import bootstrap
-from sixfold.clients.chat import bootstrap as chat_bootstrap
+from sixfold.app.gateway import runtime as app_gateway
 from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.ledger import LedgerError
@@ -45,7 +45,7 @@ async def test_steps_of_sweeps_run_after_a_failed_one(
     # The start of the server sweeps once.
     gateway = ThirdCall(OSError("no such device"), passes=1)
     deletions, responses, restarted = ThirdCall(), ThirdCall(), ThirdCall(RuntimeError("a bug"))
-    for module in (bootstrap, chat_bootstrap):
+    for module in (bootstrap, app_gateway):
         monkeypatch.setattr(module, "_SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(MediaService, "sweep", lambda *_: failing())
     monkeypatch.setattr(AccountDeletion, "sweep", lambda *_: deletions())
@@ -67,7 +67,7 @@ async def test_scheduler_continues_after_an_error(tmp_path: Path, monkeypatch: p
         raise LedgerError("the hold is missing")
 
     monkeypatch.setattr(scheduler, "_SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr(predictions, "count_expirable", expire)
+    monkeypatch.setattr(predictions, "has_expirable", expire)
     monkeypatch.setattr(scheduler.Scheduler, "_dispatch", lambda *_: dispatches())
     monkeypatch.setattr(scheduler.Scheduler, "_look_for_work", lambda *_: looks())
     async with running_app(tmp_path) as app, asyncio.timeout(30):

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core import money
 from sixfold.core.accounts import idempotency, keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import BatchOutcome
@@ -77,7 +77,7 @@ async def test_charged_line_has_its_result_in_every_end_state(
 async def test_a_limited_key_gets_the_result_of_its_charged_line(
     stopping_gateway: Gateway, limits: str
 ) -> None:
-    scope = Scope(services=("acme/small",)) if "models" in limits else Scope()
+    scope = KeyLimits(services=("acme/small",)) if "models" in limits else KeyLimits()
     granted = Rights.RUN if "run" in limits else None
     result = keys.create(stopping_gateway.app.account.id, scope, granted=granted)
     key = await stopping_gateway.app.database.write(result)

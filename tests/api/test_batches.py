@@ -16,7 +16,7 @@ from openai.types import Batch
 
 from sixfold.core import money
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines as line_ids
 from sixfold.core.batches import service
@@ -234,7 +234,7 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
 
 
 async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -> None:
-    key = await gateway.app.limited_key(Scope(services=("acme/small",)))
+    key = await gateway.app.limited_key(KeyLimits(services=("acme/small",)))
     lines = [chat_line("allowed"), chat_line("other", model="anth/small")]
     batch = await finished_batch(gateway, await create_batch(gateway, lines, key=key), key)
     assert [line["custom_id"] for line in await content(gateway, batch.output_file_id, key)] == ["allowed"]
@@ -268,7 +268,7 @@ async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> 
 async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
     batch = await create_batch(gateway, [chat_line("a")])
     await finished_batch(gateway, batch)
-    result = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
+    result = keys.create(gateway.app.account.id, KeyLimits(), granted=Rights.RUN)
     run_only = (await gateway.app.database.write(result)).api_key
     for key in (run_only, gateway.app.other):
         client = gateway.openai(key)
@@ -337,7 +337,7 @@ async def test_lines_wait_for_funds_held_by_other_lines(any_database_gateway: Ga
 
 
 async def test_batch_waits_for_the_rate_limit_of_its_key(gateway: Gateway) -> None:
-    key = await gateway.app.limited_key(Scope(rpm=60))
+    key = await gateway.app.limited_key(KeyLimits(rpm=60))
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(62)], key=key)
     final_batch = await finished_batch(gateway, batch)
     assert final_batch.status == "completed"

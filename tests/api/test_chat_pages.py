@@ -307,7 +307,7 @@ async def test_stopping_server_stores_the_partial_answer(gateway: Gateway) -> No
             await asyncio.sleep(0.01)
     response = await person.ask("And now?", where)
     assert "A response in this conversation is still being generated" in response.json()["error"]
-    await gateway.app.server.gateway_runtime.answers.close()
+    await gateway.app.server.gateway_runtime.response_tasks.close()
     page = await person.page(where)
     assert ("word" in page, "Stopped." in page) == (True, True)
     assert (await gateway.settled())[0]["status"] == "left"

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sixfold.core import money
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.gateway.conversations.responses import SUMMARY_PREFIX
 from tests.api.app_fixture import bearer
@@ -186,8 +186,8 @@ async def test_invalid_requests_name_the_reason(
 async def test_rights_credit_and_repetition_are_as_for_responses(gateway: Gateway) -> None:
     app, body = gateway.app, {"model": "acme/small", "input": "say 2 words"}
     path = "/v1/responses/compact"
-    reader = await app.limited_key(Scope(), Rights.ACCOUNT_READ)
-    limited = await app.limited_key(Scope(services=("tts",)))
+    reader = await app.limited_key(KeyLimits(), Rights.ACCOUNT_READ)
+    limited = await app.limited_key(KeyLimits(services=("tts",)))
     for key, status in ((reader, 403), (limited, 403), (app.poor, 402)):
         answer = await app.client.post(path, json=body, headers=bearer(key))
         assert answer.status_code == status, answer.text
@@ -219,7 +219,7 @@ async def test_guardrails_read_the_summary_and_the_conversation(gateway: Gateway
     assert (await app.client.put(path, json=guard, headers=headers)).status_code == 200
     try:
         # A guardrail is cached with its key for a moment, but not with a new key.
-        client = gateway.openai(await app.limited_key(Scope()))
+        client = gateway.openai(await app.limited_key(KeyLimits()))
         await client.responses.create(model="acme/small", input=as_input(compacted.output))
         sent = json.dumps(gateway.acme.requests[-1].document)
         assert ("[EMAIL]" in sent, "ann@example.com" in sent) == (True, False)
@@ -228,6 +228,6 @@ async def test_guardrails_read_the_summary_and_the_conversation(gateway: Gateway
     finally:
         gateway.acme.answer = ""
         assert (await app.client.put(path, json={"mask": []}, headers=headers)).status_code == 200
-    client = gateway.openai(await app.limited_key(Scope()))
+    client = gateway.openai(await app.limited_key(KeyLimits()))
     await client.responses.create(model="acme/small", input=as_input(masked.output[-1:]))
     assert "Ann is [EMAIL]" in json.dumps(gateway.acme.requests[-1].document)

@@ -140,7 +140,7 @@ async def test_key_has_its_own_alert(gateway: Gateway) -> None:
 
 async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) -> None:
     app = gateway.app
-    scope = keys.Scope(budget_day=13_000)
+    scope = keys.KeyLimits(budget_day=13_000)
     old = await app.database.write(keys.create(app.account.id, scope))
     new = await app.database.write(key_changes.roll(app.account.id, old.id, keep_us=DAY_US))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], "max_tokens": 9}

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.authentication import key_changes, login_sessions
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.accounts.rights import Rights
@@ -50,7 +50,7 @@ async def suspend(app: AppFixture, email: str, *, suspended: bool = True) -> Non
 
 async def test_keys_end_with_the_key_that_created_them(any_database_app: AppFixture) -> None:
     app = any_database_app
-    parent = await app.limited_key(Scope())
+    parent = await app.limited_key(KeyLimits())
     child = await created_with(app, parent)
     grandchild = await created_with(app, child, rights=["run"])
     team = await app.database.write(teams.create(app.account.id, "Vision"))
@@ -72,7 +72,7 @@ async def test_keys_expire_with_the_key_that_created_them(any_database_app: AppF
     parent = (await write(keys.create(app.account.id, expires_at=expires_at))).api_key
     child = await created_with(app, parent)
     assert await expiry(app, child) == expires_at
-    lasting = await app.limited_key(Scope())
+    lasting = await app.limited_key(KeyLimits())
     child = await created_with(app, lasting)
     grandchild = await created_with(app, child)
     assert await expiry(app, grandchild) is None
@@ -88,13 +88,13 @@ async def test_keys_expire_with_the_key_that_created_them(any_database_app: AppF
 
 async def test_keys_count_against_the_rates_of_their_creator(any_database_app: AppFixture) -> None:
     app = any_database_app
-    parent = await app.limited_key(Scope(rpm=4))
+    parent = await app.limited_key(KeyLimits(rpm=4))
     children = [await created_with(app, parent) for _ in range(2)]
     for fields in ({"rpm": 1000}, {"rpm": 4, "tpm": 9}):
         answer = await app.client.post(KEYS, json=fields, headers=app.bearer)
         assert answer.status_code == 201, "a key without rates may set them"
     assert [await status(app, key) for key in (*children, children[0], parent)] == [200, 200, 429, 429]
-    limited = await app.limited_key(Scope(rpm=4))
+    limited = await app.limited_key(KeyLimits(rpm=4))
     for fields, name in (({"rpm": 1000}, "rpm must be 4"), ({"tpm": 9}, "tpm must be omitted")):
         answer = await app.client.post(KEYS, json=fields, headers=bearer(limited))
         assert (answer.status_code, name in answer.text) == (400, True), answer.text
@@ -102,7 +102,7 @@ async def test_keys_count_against_the_rates_of_their_creator(any_database_app: A
 
 async def test_a_key_gives_no_role_with_rights_that_it_lacks(app: AppFixture) -> None:
     ben = await member(app, "ben@example.com")
-    narrow = await app.limited_key(Scope(), Rights.ACCOUNT_MANAGE | Rights.ACCOUNT_READ)
+    narrow = await app.limited_key(KeyLimits(), Rights.ACCOUNT_MANAGE | Rights.ACCOUNT_READ)
     requests: list[tuple[str, str, dict[str, Any]]] = [
         ("POST", f"{ORGANIZATION}/invitations", {"role": "admin"}),
         ("POST", f"{ORGANIZATION}/invitations", {"role": "member"}),
@@ -124,7 +124,7 @@ async def test_an_invitation_ends_with_its_key_and_its_sender(any_database_app: 
         answer = await app.client.post(f"{ORGANIZATION}/invitations", json={}, headers=bearer(key))
         return str(answer.json()["token"])
 
-    parent = await app.limited_key(Scope())
+    parent = await app.limited_key(KeyLimits())
     token, lasting = await invited(parent), await invite(app)
     await write(keys.revoke(await key_id(app, parent)))
     assert await accepted(app, token, bearer(app.other)) == 404

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sixfold.core import documents
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.memory.import_export import documents as imports
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_memory import get, zip_of
@@ -205,7 +205,7 @@ async def test_limits_of_files_and_folders(app: AppFixture, tmp_path: Path) -> N
 
 
 async def test_keys_see_and_write_only_their_collections(app: AppFixture) -> None:
-    team = bearer(await app.limited_key(Scope(collections=("team",))))
+    team = bearer(await app.limited_key(KeyLimits(collections=("team",))))
     await import_file(app, "own.pdf", fakes.pdf(REPORT))
     for name, status in (("team.pdf", 200), ("own.pdf", 400)):
         answer = await app.client.post(
@@ -213,7 +213,7 @@ async def test_keys_see_and_write_only_their_collections(app: AppFixture) -> Non
         )
         assert answer.status_code == status, answer.text
     assert (await get(app, "/api/pages/team.pdf"))["collections"] == ["team"]
-    reader = bearer(await app.limited_key(Scope(collections=("team",), read_only=True)))
+    reader = bearer(await app.limited_key(KeyLimits(collections=("team",), read_only=True)))
     answer = await app.client.post(
         "/api/documents", params={"name": "x.pdf"}, content=fakes.pdf(REPORT), headers=reader
     )

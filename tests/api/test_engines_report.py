@@ -17,7 +17,7 @@ from sixfold.cli import server_lock
 from sixfold.cli.client import KEY_FILE, write_key
 from sixfold.cli.doctor import report
 from sixfold.core.accounts import keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.mcp.loopback import serve
@@ -40,7 +40,7 @@ async def app_with_comfyui(tmp_path: Path, comfy: Comfy) -> AsyncIterator[AppFix
         yield app
 
 
-async def operator_key(app: AppFixture, scope: Scope | None = None) -> str:
+async def operator_key(app: AppFixture, scope: KeyLimits | None = None) -> str:
     return (
         await app.database.write(keys.create(app.operator.id, scope, granted=None if scope else rights.ALL))
     ).api_key
@@ -81,7 +81,7 @@ async def test_report_lists_discovered_servers_and_ready_engines(
 
 
 async def test_report_requires_an_unrestricted_operator_key(app_with_comfyui: AppFixture) -> None:
-    limited = [Scope(read_only=True), Scope(services=("ra1",))]
+    limited = [KeyLimits(read_only=True), KeyLimits(services=("ra1",))]
     refused_keys = [app_with_comfyui.key, *[await operator_key(app_with_comfyui, scope) for scope in limited]]
     for key in refused_keys:
         answer = await app_with_comfyui.client.get(PATH, headers=bearer(key))

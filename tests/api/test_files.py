@@ -16,7 +16,7 @@ import pytest
 
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Query, Transaction, many
 from tests.api.app_fixture import bearer
@@ -218,7 +218,7 @@ async def test_a_cancelled_upload_takes_no_parts(gateway: Gateway) -> None:
 async def test_file_of_another_account_is_not_found(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     result = await gateway.openai().files.create(file=("a", b"secret"), purpose="batch")
-    runner = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
+    runner = keys.create(gateway.app.account.id, KeyLimits(), granted=Rights.RUN)
     run_only = (await gateway.app.database.write(runner)).api_key
     for key in (gateway.app.other, run_only):
         client = gateway.openai(key)

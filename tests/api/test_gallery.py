@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core import gallery
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture
 from tests.fakes import fault_server
 from tests.harness import image_files
@@ -238,8 +238,8 @@ async def test_error_message_begins_with_the_parameter(app: AppFixture) -> None:
 
 
 async def test_key_is_checked_first_and_limited_keys_are_403(app: AppFixture) -> None:
-    reader = await app.limited_key(Scope(read_only=True))
-    painter = await app.limited_key(Scope(services=("ra1",)))
+    reader = await app.limited_key(KeyLimits(read_only=True))
+    painter = await app.limited_key(KeyLimits(services=("ra1",)))
     for key, status in ((None, 401), ("sf_no", 401), (5, 401), (reader, 403), (painter, 403)):
         for path in ("/api/create-ai", "/api/create-post"):
             answer = await app.client.post(path, json={"api_key": key})

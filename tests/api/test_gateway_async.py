@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import bearer, running_app
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
@@ -143,13 +143,13 @@ async def test_unserved_requests_are_rejected_before_they_are_queued(
 async def test_balance_budgets_and_tpm_apply_to_queued_chats(gateway: Gateway) -> None:
     app = gateway.app
     assert (await ask(gateway, app.poor, prompt="x")).status_code == 402
-    scopes = {"budget_exceeded": Scope(budget_day=1), "rate_limited": Scope(tpm=25)}
+    scopes = {"budget_exceeded": KeyLimits(budget_day=1), "rate_limited": KeyLimits(tpm=25)}
     for code, scope in scopes.items():
         key = await app.limited_key(scope)
         answers = [await ask(gateway, key, prompt="say 3 words") for _ in range(2)]
         assert (answers[-1].status_code, answers[-1].json()["code"]) == (429, code)
         assert int(answers[-1].headers["Retry-After"]) > 0
-    elsewhere = await app.limited_key(Scope(services=("tts",)))
+    elsewhere = await app.limited_key(KeyLimits(services=("tts",)))
     assert (await ask(gateway, elsewhere, prompt="x")).status_code == 403
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.authentication import key_changes
-from sixfold.core.accounts.keys import Principal, Scope
+from sixfold.core.accounts.keys import KeyLimits, Principal
 from sixfold.core.clock import DAY_US
 from sixfold.core.gateway import billing, request_log, response_stream
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, TextDelta, TextPart
@@ -305,7 +305,7 @@ async def test_concurrent_chats_beyond_the_balance_are_402(tmp_path: Path) -> No
 
 async def test_budget_applies_to_every_protocol(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        key = bearer(await gateway.app.limited_key(Scope(budget_day=60_000)))
+        key = bearer(await gateway.app.limited_key(KeyLimits(budget_day=60_000)))
         body: Any = {
             "model": "acme/small",
             "messages": [{"role": "user", "content": "Hello"}],
@@ -333,13 +333,13 @@ async def test_budget_applies_to_every_protocol(tmp_path: Path) -> None:
 
 async def test_keys_have_request_and_token_rate_limits(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        key = bearer(await gateway.app.limited_key(Scope(rpm=2)))
+        key = bearer(await gateway.app.limited_key(KeyLimits(rpm=2)))
         codes = [(await gateway.app.client.get("/v1/models", headers=key)).status_code for _ in range(3)]
         assert codes == [200, 200, 429]
         other_face = await gateway.app.client.get("/api/account", headers=key)
         assert other_face.status_code == 429
         assert other_face.headers["retry-after"]
-        key = bearer(await gateway.app.limited_key(Scope(tpm=60)))
+        key = bearer(await gateway.app.limited_key(KeyLimits(tpm=60)))
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 50 words"}]}
         first = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
         second = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
@@ -353,18 +353,18 @@ async def test_rolled_keys_share_the_rates_of_the_first(tmp_path: Path) -> None:
         app = gateway.app
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 50 words"}]}
 
-        async def roll(scope: Scope) -> list[dict[str, str]]:
+        async def roll(scope: KeyLimits) -> list[dict[str, str]]:
             """Return the headers of a key that was rolled twice."""
             first = await app.database.write(keys.create(app.account.id, scope))
             second = await app.database.write(key_changes.roll(app.account.id, first.id, keep_us=DAY_US))
             third = await app.database.write(key_changes.roll(app.account.id, second.id, keep_us=DAY_US))
             return [bearer(key.api_key) for key in (first, second, third)]
 
-        requests = [await app.client.get("/v1/models", headers=key) for key in await roll(Scope(rpm=2))]
+        requests = [await app.client.get("/v1/models", headers=key) for key in await roll(KeyLimits(rpm=2))]
         assert [response.status_code for response in requests] == [200, 200, 429]
         chats = [
             await app.client.post("/v1/chat/completions", json=body, headers=key)
-            for key in await roll(Scope(tpm=60))
+            for key in await roll(KeyLimits(tpm=60))
         ]
         assert [response.status_code for response in chats] == [200, 429, 429]
 
@@ -373,17 +373,17 @@ async def test_limited_key_uses_its_services_only(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         for services, status in ((("ra1",), 403), (("chat",), 200), (("acme/small",), 200)):
-            key = bearer(await gateway.app.limited_key(Scope(services=services)))
+            key = bearer(await gateway.app.limited_key(KeyLimits(services=services)))
             answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert answer.status_code == status
-        key = bearer(await gateway.app.limited_key(Scope(read_only=True)))
+        key = bearer(await gateway.app.limited_key(KeyLimits(read_only=True)))
         assert (await gateway.app.client.get("/v1/models", headers=key)).status_code == 403
 
 
 async def test_key_sees_only_the_models_it_may_use(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
 
-        async def seen(scope: Scope) -> set[str]:
+        async def seen(scope: KeyLimits) -> set[str]:
             key = bearer(await gateway.app.limited_key(scope))
             items = (await gateway.app.client.get("/v1/models", headers=key)).json()["data"]
             for name in ("acme/small", "ra2"):
@@ -391,14 +391,14 @@ async def test_key_sees_only_the_models_it_may_use(tmp_path: Path) -> None:
                 assert (model.status_code == 200) is (name in {row["id"] for row in items})
             return {row["id"] for row in items}
 
-        everything, passed_on = await seen(Scope()), await seen(Scope(services=("chat",)))
+        everything, passed_on = await seen(KeyLimits()), await seen(KeyLimits(services=("chat",)))
         assert {"acme/small", "embeddings", "ra2", "tts", "stt", "anime", "dall-e-3"} <= everything
         speech = {"tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"}
         general = {"default", "chat", "auto", "text-llm", "vision"}
         assert passed_on == {"acme/large", "acme/small", "anth/small", "both", "large", "small"} | general
-        assert await seen(Scope(services=("tts",))) == passed_on | speech
-        assert await seen(Scope(services=("anime",))) == {"anime"}
-        assert await seen(Scope(services=("acme/small", "upscaler"))) == {"acme/small"}
+        assert await seen(KeyLimits(services=("tts",))) == passed_on | speech
+        assert await seen(KeyLimits(services=("anime",))) == {"anime"}
+        assert await seen(KeyLimits(services=("acme/small", "upscaler"))) == {"acme/small"}
 
 
 async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:

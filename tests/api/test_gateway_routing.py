@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import bearer
 from tests.api.gateway import running_gateway
 from tests.fakes.chat_servers import model_server
@@ -174,7 +174,7 @@ async def test_fields_that_select_other_models_are_not_forwarded(tmp_path: Path,
         row = {"kind": "anthropic" if path.endswith("messages") else "openai", "base_url": server.url}
         row |= {"local": True} | ({"responses": True} if path.endswith("responses") else {})
         async with running_gateway(tmp_path, upstreams={"one": row}, aliases={}) as gateway:
-            key = bearer(await gateway.app.limited_key(Scope(services=("one/small",))))
+            key = bearer(await gateway.app.limited_key(KeyLimits(services=("one/small",))))
             body = {"model": "one/small", "messages": messages, "input": "hi", "max_tokens": 5, **chosen}
             answer = await gateway.app.client.post(path, json=body, headers=key)
             assert answer.status_code == 200, answer.text

@@ -19,7 +19,7 @@ from sixfold.core import ids
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, idempotency, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.webhook_secrets import signature
@@ -408,7 +408,7 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
     await guard(app, mask=["secrets", "emails"])
     eve = await write(accounts.create("eve@example.com"))
     await write(members.add(app.account.id, eve.id, "member", "operator"))
-    session = LoginSession("link")
+    session = LoginDetails("link")
     token = await write(login_sessions.new_session(eve.id, await read(now()), session))
     token = await write(login_sessions.act_for(token, app.account.id))
     result = await read(login_sessions.session(token))

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web.logs import JsonFormatter
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import running_gateway
@@ -230,7 +230,7 @@ async def test_nul_in_a_list_of_ids_matches_no_object(either: Path) -> None:
     async with running_gateway(either) as gateway:
         client, headers = gateway.app.client, gateway.headers
         reference = {"model": "acme/small", "input": [{"type": "item_reference", "id": "a\0b"}]}
-        limited = bearer(await gateway.app.limited_key(Scope(collections=("a\0b",))))
+        limited = bearer(await gateway.app.limited_key(KeyLimits(collections=("a\0b",))))
         answers = [
             await client.post("/v1/responses", json=reference, headers=headers),
             await client.post("/history", json={"delete": ["a\0b"]}, headers=headers),

@@ -16,7 +16,7 @@ from replicate.exceptions import ModelError, ReplicateError
 
 from sixfold.api.hosting.replicate import files
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.gateway import running_gateway
 from tests.api.test_hosting_runs import models
@@ -253,7 +253,7 @@ async def test_webhook_secret_is_returned_and_needs_a_right(app: AppFixture) -> 
     secret = await client(app).webhooks.default.async_secret()
     account = (await app.client.get("/api/account", headers=app.bearer)).json()
     assert secret.key == account["webhook_secret"]
-    limited = await app.limited_key(Scope(services=("ra2",)))
+    limited = await app.limited_key(KeyLimits(services=("ra2",)))
     with pytest.raises(ReplicateError) as excinfo:
         await client(app, limited).webhooks.default.async_secret()
     assert excinfo.value.status == 403

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from sixfold.core import money
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.sessions import repository as sessions
@@ -238,7 +238,7 @@ async def test_import_replaces_only_models_visible_to_its_key(tmp_path: Path) ->
     async with app_with_space(tmp_path, "5") as (app, _):
         for _ in range(2):
             assert (await post(app, IMPORT, {"space": "acme/paint-box"})).status_code == 201
-        narrow = bearer(await app.limited_key(Scope(), Rights.RUN))
+        narrow = bearer(await app.limited_key(KeyLimits(), Rights.RUN))
         # Both names become acme-paint-box.
         for space in ("acme/paint-box", "acme-paint/box"):
             answer = await app.client.post(IMPORT, json={"space": space}, headers=narrow)
@@ -252,7 +252,7 @@ async def test_import_replaces_only_models_visible_to_its_key(tmp_path: Path) ->
 
 async def test_training_replaces_only_models_trained_by_its_key(app: AppFixture) -> None:
     narrow, other = [
-        await app.database.read(keys.authenticate(await app.limited_key(Scope(), Rights.RUN)))
+        await app.database.read(keys.authenticate(await app.limited_key(KeyLimits(), Rights.RUN)))
         for _ in range(2)
     ]
     run = PredictionRequest(narrow, "ra1", {"prompt": "x"}, "media", "req_training")

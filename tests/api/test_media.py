@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.media_samples import finished_job
 
@@ -315,8 +315,8 @@ async def test_preview_engine_does_not_serve_publicly_by_default(tmp_path: Path)
 
 
 async def test_limited_keys_use_only_their_services(app: AppFixture) -> None:
-    reader = await app.limited_key(Scope(read_only=True))
-    painter = await app.limited_key(Scope(services=("anime",)))
+    reader = await app.limited_key(KeyLimits(read_only=True))
+    painter = await app.limited_key(KeyLimits(services=("anime",)))
     for key, path, status in (
         (reader, "/api/ra1", 403),
         (painter, "/api/ra1", 403),

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import CREATES, ROUTES, WRITES
@@ -311,10 +311,10 @@ async def test_lists_search_and_export_exclude_other_accounts(app: AppFixture) -
 async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFixture) -> None:
     await put(app, "open", "zeppelin [[closed]]", collections=["a"], tags=["x"])
     await put(app, "closed", "zeppelin [[open]]", collections=["b"], tags=["y"])
-    scoped_key = await app.limited_key(Scope(collections=("a",)))
-    reads = await app.limited_key(Scope(collections=("a",), read_only=True))
-    reader = await app.limited_key(Scope(read_only=True))
-    service = await app.limited_key(Scope(services=("ra1",)), Rights.RUN)
+    scoped_key = await app.limited_key(KeyLimits(collections=("a",)))
+    reads = await app.limited_key(KeyLimits(collections=("a",), read_only=True))
+    reader = await app.limited_key(KeyLimits(read_only=True))
+    service = await app.limited_key(KeyLimits(services=("ra1",)), Rights.RUN)
     for route in ROUTES:
         inside, outside = [await send_route(app, route, slug, reads) for slug in ("open", "closed")]
         if route in WRITES:

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 from PIL import Image
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_memory_pages import open_page
 from tests.api.test_pages import signed_in
@@ -115,7 +115,7 @@ async def test_a_limited_key_sees_no_file_of_other_pages(app: AppFixture) -> Non
     await import_files(app, vault())
     note = {"body": "![[lamp.png]]", "collections": ["c"]}
     await app.client.put("/api/pages/c/note", json=note, headers=app.bearer)
-    key = await app.limited_key(Scope(collections=("c",)))
+    key = await app.limited_key(KeyLimits(collections=("c",)))
     assert (await open_page(app, "/memory/files/lamp.png/~file", key)).status_code == 404
     assert "~file" not in (await open_page(app, "/memory/c/note", key)).text
     assert "~file" in (await open_page(app, "/memory/c/note")).text

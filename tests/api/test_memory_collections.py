@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import CREATES, ROUTES, WRITES
 from tests.api.test_memory import get, put, send_route, zip_of
@@ -32,7 +32,7 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def key_of(app: AppFixture, *collections: str, read_only: bool = False) -> str:
-    return await app.limited_key(Scope(collections=collections, read_only=read_only))
+    return await app.limited_key(KeyLimits(collections=collections, read_only=read_only))
 
 
 async def memory_rows(app: AppFixture) -> Mapping[str, Any]:

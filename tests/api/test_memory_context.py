@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts import keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.memory.search.context import tokens_of
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
@@ -55,10 +55,10 @@ async def test_a_context_has_its_pages_within_the_budget(gateway: Gateway) -> No
 async def test_a_limited_key_gets_the_context_of_its_collections(gateway: Gateway) -> None:
     app = gateway.app
     for scope, slugs in (
-        (Scope(collections=("open",)), {"notes/rotor"}),
-        (Scope(collections=("shut", "none")), {"notes/keel"}),
-        (Scope(collections=("none",)), set[str]()),
-        (Scope(read_only=True), {"notes/rotor", "notes/keel"}),
+        (KeyLimits(collections=("open",)), {"notes/rotor"}),
+        (KeyLimits(collections=("shut", "none")), {"notes/keel"}),
+        (KeyLimits(collections=("none",)), set[str]()),
+        (KeyLimits(read_only=True), {"notes/rotor", "notes/keel"}),
     ):
         headers = bearer(await app.limited_key(scope))
         for more in ({}, {"collections": ["open", "shut"]}):

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web import sessions
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
@@ -94,7 +94,7 @@ async def test_sign_in_redirects_to_this_host_only(app: AppFixture, path: str) -
 async def test_read_only_key_reads_and_sees_no_edit_controls(app: AppFixture) -> None:
     await put(app, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
     await put(app, "b", "# Hidden title\n", collections=["closed"])
-    key = await app.limited_key(Scope(collections=("open",), read_only=True))
+    key = await app.limited_key(KeyLimits(collections=("open",), read_only=True))
     page = (await open_page(app, "/memory/a", key)).text
     assert "~edit" not in page
     assert "Hidden title" not in page
@@ -102,7 +102,7 @@ async def test_read_only_key_reads_and_sees_no_edit_controls(app: AppFixture) ->
     assert (await open_page(app, "/memory/~new", key)).status_code == 403
     answer = await app.client.post("/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key))
     assert answer.status_code == 403
-    services = await app.limited_key(Scope(services=("media",)))
+    services = await app.limited_key(KeyLimits(services=("media",)))
     assert (await open_page(app, "/memory", services)).status_code == 200
 
 
@@ -282,7 +282,7 @@ async def test_a_graph_shows_only_visible_pages(any_database_app: AppFixture) ->
     graph = page[page.index('id="graph"') :]
     assert graph.count('href="/memory/hidden"') == graph.count('href="/memory/other"') == 2
     assert "part of" in graph
-    key = await app.limited_key(Scope(collections=("c",)))
+    key = await app.limited_key(KeyLimits(collections=("c",)))
     page = (await open_page(app, "/memory/open", key)).text
     assert "/memory/hidden" not in page
     assert 'id="graph"' not in (await open_page(app, "/memory/open?version=1")).text

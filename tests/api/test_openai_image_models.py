@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.api.gateway.openai.images import sizes
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.catalog import models as catalog
 from sixfold.settings import Settings
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
@@ -153,7 +153,7 @@ async def test_model_that_is_not_text_to_image_is_404(app: AppFixture) -> None:
 
 
 async def test_key_for_one_model_sees_and_uses_that_one(app: AppFixture) -> None:
-    key = await app.limited_key(Scope(services=("anime",)))
+    key = await app.limited_key(KeyLimits(services=("anime",)))
     assert [model.id async for model in client(app, key).models.list()] == ["anime"]
     assert (await client(app, key).images.generate(model="anime", prompt="a lake")).data
     with pytest.raises(openai.PermissionDeniedError):

@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.service import PredictionService
 from sixfold.errors import EngineFailed
@@ -274,7 +274,7 @@ async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppF
 
 async def test_transparent_background_needs_the_right_to_cut_out(real: AppFixture) -> None:
     before = float((await real.balance())[0])
-    limited = await real.limited_key(Scope(services=("ra2",)))
+    limited = await real.limited_key(KeyLimits(services=("ra2",)))
     with pytest.raises(openai.PermissionDeniedError, match="remove-background"):
         await client(real, limited).images.generate(prompt="x", background="transparent")
     assert await paid(real, before) == 0
@@ -316,7 +316,7 @@ async def test_image_readable_before_its_cut_out_is_charged(real: AppFixture) ->
     assert (await real.client.get(image["output"]["url"])).status_code == 200
     assert await paid(real, before) == float(image["cost"]) > 0
 
-    key = await real.limited_key(Scope(budget_day=50_000))
+    key = await real.limited_key(KeyLimits(budget_day=50_000))
     before = float((await real.balance())[0])
     with pytest.raises(openai.RateLimitError, match="budget"):
         await client(real, key).images.generate(prompt="a fox", size="256x256", background="transparent")
@@ -465,7 +465,7 @@ async def test_openai_client_gets_its_errors_for_key_funds_and_scope(real: AppFi
     with pytest.raises(openai.APIStatusError) as excinfo:
         await client(real, real.poor).images.generate(prompt="x")
     assert (excinfo.value.status_code, excinfo.value.code) == (402, "insufficient_credits")
-    limited = await real.limited_key(Scope(services=("embeddings",)))
+    limited = await real.limited_key(KeyLimits(services=("embeddings",)))
     assert await client(real, limited).embeddings.create(model="embeddings", input="a")
     with pytest.raises(openai.PermissionDeniedError):
         await client(real, limited).images.generate(prompt="x")

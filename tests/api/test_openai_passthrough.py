@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sixfold.api.gateway.openai import passthrough
 from sixfold.api.gateway.openai.audio import routes
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web.bodies import BodyFields, FormPart
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, listening, running_gateway
@@ -133,16 +133,16 @@ async def test_unpriced_model_is_refused_and_own_names_are_kept(gateway: Gateway
 
 
 async def test_limited_key_may_use_its_services(gateway: Gateway) -> None:
-    speaker = await gateway.app.limited_key(Scope(services=("tts",)))
+    speaker = await gateway.app.limited_key(KeyLimits(services=("tts",)))
     assert (await gateway.openai(speaker).audio.speech.create(model="acme/say", input="a", voice="x")).content
     with pytest.raises(openai.PermissionDeniedError):
         await gateway.openai(speaker).embeddings.create(model="acme/vec", input="a")
-    named = await gateway.app.limited_key(Scope(services=("acme/vec",)))
+    named = await gateway.app.limited_key(KeyLimits(services=("acme/vec",)))
     assert await gateway.openai(named).embeddings.create(model="acme/vec", input="a", encoding_format="float")
 
 
 async def test_vectors_count_against_the_tokens_per_minute_of_a_key(gateway: Gateway) -> None:
-    key = await gateway.app.limited_key(Scope(tpm=1000))
+    key = await gateway.app.limited_key(KeyLimits(tpm=1000))
     body = {"model": "acme/vec", "input": "word " * 700}
     statuses = [
         (await gateway.app.client.post("/v1/embeddings", json=body, headers=bearer(key))).status_code

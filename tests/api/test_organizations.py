@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members, organizations
 from sixfold.core.database import Query, Transaction, now
@@ -56,7 +56,7 @@ async def browser(app: AppFixture, email: str) -> Browser:
     """A browser in which the person of an account has just signed in."""
     write, read = app.database.write, app.database.read
     account, moment = await read(accounts.by_email(email)), await read(now())
-    token = await write(login_sessions.new_session(account.id, moment, LoginSession("link")))
+    token = await write(login_sessions.new_session(account.id, moment, LoginDetails("link")))
     visitor = app.visitor()
     visitor.cookies.set(COOKIE, token, domain="127.0.0.1")
     return Browser(visitor, app)

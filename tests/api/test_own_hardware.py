@@ -10,7 +10,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.settings import InvalidSetting, Settings
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
@@ -118,7 +118,7 @@ async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
 
 async def test_free_run_is_allowed_with_an_exhausted_budget(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
-        key = await app.limited_key(Scope(budget_day=0))
+        key = await app.limited_key(KeyLimits(budget_day=0))
         answer = await app.client.post("/api/ra1", json={"api_key": key, **IMAGE_INPUTS})
         assert (answer.status_code, answer.json()["cost"]) == (200, "0.00")
 

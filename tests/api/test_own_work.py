@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import running_gateway
@@ -253,19 +253,19 @@ async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
 async def test_replays_are_separate_for_each_key(any_database_app: AppFixture) -> None:
     app, once = any_database_app, {"Idempotency-Key": "k"}
     first, second = await running(app), await running(app)
-    limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
+    limited = keys.create(app.account.id, KeyLimits(services=("ra1",)), granted=rights.LIMITED)
     reading = (await app.database.write(limited)).api_key
     results = [await run_model(app, key, **once) for key in (first, second, reading, app.key)]
     assert len(set(results)) == 4
     assert await run_model(app, first, **once) == results[0]
-    elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
+    elsewhere = keys.create(app.account.id, KeyLimits(services=("anime",)), granted=rights.LIMITED)
     headers = bearer((await app.database.write(elsewhere)).api_key)
     response = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
     assert response.status_code == 403
 
 
-@pytest.mark.parametrize("scope", [Scope(budget_day=5_000_000), Scope(rpm=1000)])
-async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", [KeyLimits(budget_day=5_000_000), KeyLimits(rpm=1000)])
+async def test_a_key_with_a_budget_still_sees_all_work(app: AppFixture, scope: KeyLimits) -> None:
     result = await run_model(app, app.key)
     assert await list_ids(app, LISTS[0], await app.limited_key(scope)) == [result]
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web import refusals
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.mcp.loopback import serve
@@ -306,6 +306,6 @@ async def test_missing_payment_settings_are_503_and_named(
 async def test_deposits_without_chain_and_with_limited_key_are_refused(app: AppFixture) -> None:
     answer = await app.client.post("/api/account/deposits", headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
-    reader = await app.limited_key(Scope(read_only=True))
+    reader = await app.limited_key(KeyLimits(read_only=True))
     response = await app.client.post("/api/account/deposits", headers=bearer(reader))
     assert response.status_code == 403

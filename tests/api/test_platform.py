@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
@@ -117,7 +117,7 @@ async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
 
 
 async def test_limited_keys_upload_nothing_and_see_no_secrets(app: AppFixture) -> None:
-    key = await app.limited_key(Scope(collections=("work",)))
+    key = await app.limited_key(KeyLimits(collections=("work",)))
     headers = {"Authorization": f"Bearer {key}"}
     assert (await app.client.post("/api/uploads", content=b"x", headers=headers)).status_code == 403
     for path in ("/api/account", "/api/account/ledger", "/api/containers/predictions"):

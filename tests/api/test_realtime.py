@@ -16,7 +16,7 @@ import websockets
 
 from sixfold.api.gateway.openai.realtime import connection as realtime_connection
 from sixfold.core.accounts import keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway.realtime.items import MessageItem, TextContent
 from tests.api.realtime import (
     PATIENCE_SECONDS,
@@ -382,12 +382,12 @@ async def test_credentials_of_the_handshake(server: RealtimeServer) -> None:
 
 
 async def test_limited_key_gets_an_error_for_other_models(server: RealtimeServer) -> None:
-    key = await server.gateway.app.limited_key(Scope(services=("tts",)))
+    key = await server.gateway.app.limited_key(KeyLimits(services=("tts",)))
     async with server.connect(TEXT, key=key) as connection:
         events = await say(connection, "say 1 words")
         (error,) = [each.error for each in events if each.type == "error"]
         assert (error.type, error.code) == ("permission_error", "forbidden")
-    chats = await server.gateway.app.limited_key(Scope(services=("chat",)))
+    chats = await server.gateway.app.limited_key(KeyLimits(services=("chat",)))
     async with server.connect(TEXT, key=chats) as connection:
         assert (await say(connection, "say 1 words"))[-1].response.status == "completed"
 

@@ -14,7 +14,7 @@ import websockets
 
 from sixfold.app import storage
 from sixfold.core.accounts import keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway.realtime.client_secrets import ClientSecretSeal
 from tests.api.realtime import PATIENCE_SECONDS, TEXT, RealtimeServer, event, running_realtime, say
 from tests.harness import backends
@@ -140,7 +140,7 @@ async def test_client_secret_has_the_rights_and_end_of_its_key(ground: str, tmp_
         reader = (await app.database.write(reading)).api_key
         response = await app.client.post(PATH, json={}, headers={"Authorization": f"Bearer {reader}"})
         assert response.status_code == 403
-        limited = await app.database.write(keys.create(app.account.id, Scope(services=("tts",))))
+        limited = await app.database.write(keys.create(app.account.id, KeyLimits(services=("tts",))))
         created = await secret_of(server, TEXT, limited.api_key)
         async with server.connect(TEXT, key=created.value) as connection:
             events = await say(connection, "say 1 words")

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway.realtime import audio
 from sixfold.core.predictions.service import PredictionService
 from sixfold.errors import EngineUnavailable
@@ -144,7 +144,7 @@ async def test_without_an_engine_nothing_is_charged(
 
 
 async def test_key_without_speech_is_not_charged_for_the_chat(server: RealtimeServer) -> None:
-    key = await server.gateway.app.limited_key(Scope(services=("chat",)))
+    key = await server.gateway.app.limited_key(KeyLimits(services=("chat",)))
     async with server.connect(AUDIO, key=key) as connection:
         events = await say(connection, "Hi")
     (error,) = [each.error for each in events if each.type == "error"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.realtime import TEXT, RealtimeServer, running_realtime, say, until, user_message
 from tests.api.test_chat_tools import weather
 from tests.api.test_oauth import OAuthClient
@@ -133,7 +133,7 @@ async def test_limited_keys_and_oauth_clients_call_no_tools(tmp_path: Path) -> N
         app = server.gateway.app
         program = await OAuthClient.registered(app)
         refused_keys = {
-            await app.limited_key(Scope(services=("acme/small", "chat"))): "This key may not use tools",
+            await app.limited_key(KeyLimits(services=("acme/small", "chat"))): "This key may not use tools",
             (await program.tokens(scope="models"))["access_token"]: "OAuth clients may not use the tools",
         }
         response: Any = {"tools": [WEATHER], "output_modalities": ["text"]}
@@ -145,7 +145,7 @@ async def test_limited_keys_and_oauth_clients_call_no_tools(tmp_path: Path) -> N
                 failed = (await until(connection, "response.done"))[-1].response
                 assert reason in failed.status_details.error.message
         assert (cities, server.gateway.acme.requests) == ([], [])
-        allowed = await app.limited_key(Scope(services=("chat", "tools")))
+        allowed = await app.limited_key(KeyLimits(services=("chat", "tools")))
         async with server.connect({**TEXT, "tools": [WEATHER]}, key=allowed) as connection:
             await say(connection, "Will it snow?")
         assert cities == ["Oslo"]

@@ -17,7 +17,7 @@ from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from tests.api import realtime
 from tests.api.realtime import (
@@ -153,7 +153,7 @@ async def test_a_response_states_what_is_left_of_limits(ground: str, tmp_path: P
     backends.database_url(tmp_path, ground)
     async with running_realtime(tmp_path) as server:
         app = server.gateway.app
-        limited = await app.database.write(keys.create(app.account.id, Scope(rpm=100, tpm=60_000)))
+        limited = await app.database.write(keys.create(app.account.id, KeyLimits(rpm=100, tpm=60_000)))
         async with server.connect(TEXT, key=limited.api_key) as connection:
             events = await say(connection, "say 2 words")
             (stated,) = [each.rate_limits for each in events if each.type == "rate_limits.updated"]

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes.fact_model import FactModel, fact, fact_model
@@ -396,7 +396,7 @@ async def test_both_are_off_by_default_and_need_two_rights(
         result = await write(keys.create(limited_remembering.app.account.id, granted=right))
         assert (await limited_remembering.post("remember", key=result.api_key, text=TALK)).status_code == 403
         assert (await limited_remembering.post("answer", key=result.api_key, question="x")).status_code == 403
-    limited = await limited_remembering.app.limited_key(Scope(collections=("team",)))
+    limited = await limited_remembering.app.limited_key(KeyLimits(collections=("team",)))
     assert (await limited_remembering.post("remember", key=limited, text=TALK)).status_code == 403
     assert (await limited_remembering.post("remember/undo", key=limited, batch="batch_x")).status_code == 404
 

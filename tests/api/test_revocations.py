@@ -271,7 +271,7 @@ async def test_password_change_can_end_sessions_and_keys(app: AppFixture) -> Non
     assert re.search(r'name="end_keys" value="1" aria-describedby="what-ends">', page)
     other = app.visitor()
     token = await app.database.write(
-        login_sessions.new_session(app.account.id, 2**60, login_sessions.LoginSession("x"))
+        login_sessions.new_session(app.account.id, 2**60, login_sessions.LoginDetails("x"))
     )
     other.cookies.set("sixfold_session", token)
     form = {"csrf": csrf, "password": "a long password"}

@@ -18,8 +18,8 @@ import pytest
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Access, Rights
 from sixfold.core.database import now
 from sixfold.mcp import app as tools
@@ -34,11 +34,11 @@ FOREIGN = "203.0.113.9"
 PAGES = frozenset({"ui"})  # by a session
 BOTH = frozenset({"memory-pages"})  # by a session or a key
 LIMITED = {
-    "read only": (Scope(read_only=True), Rights.MEMORY_READ),
-    "collections": (Scope(collections=("a",)), rights.MEMORY),
-    "services": (Scope(services=("ra1",)), rights.LIMITED),
-    "budget": (Scope(budget_day=10_000_000), rights.LIMITED),
-    "rate": (Scope(rpm=1_000_000), rights.STANDARD),
+    "read only": (KeyLimits(read_only=True), Rights.MEMORY_READ),
+    "collections": (KeyLimits(collections=("a",)), rights.MEMORY),
+    "services": (KeyLimits(services=("ra1",)), rights.LIMITED),
+    "budget": (KeyLimits(budget_day=10_000_000), rights.LIMITED),
+    "rate": (KeyLimits(rpm=1_000_000), rights.STANDARD),
 }
 
 
@@ -77,7 +77,9 @@ def table(app: AppFixture) -> Router:
     return cast("WebApp", app.asgi).table
 
 
-async def with_key(app: AppFixture, name: str, granted: Rights, scope: Scope | None = None) -> PrincipalCase:
+async def with_key(
+    app: AppFixture, name: str, granted: Rights, scope: KeyLimits | None = None
+) -> PrincipalCase:
     result = keys.create(app.operator.id, scope, granted=None if scope else granted)
     return PrincipalCase(name, granted, bearer((await app.database.write(result)).api_key))
 
@@ -90,7 +92,7 @@ async def program(app: AppFixture, scope: str) -> PrincipalCase:
 
 async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> PrincipalCase:
     moment = await app.database.read(now())
-    transaction = login_sessions.new_session(account.id, moment, LoginSession("link"))
+    transaction = login_sessions.new_session(account.id, moment, LoginDetails("link"))
     token = await app.database.write(transaction)
     granted = rights.ALL if account.is_operator else rights.STANDARD
     return PrincipalCase(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.database import one
 from sixfold.core.predictions import requests
 from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
@@ -24,7 +24,7 @@ from tests.api.test_pages import link, signed_in
 
 
 async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
-    headers = bearer(await app.limited_key(Scope(services=("ra1",))))
+    headers = bearer(await app.limited_key(KeyLimits(services=("ra1",))))
     blank = {"width": 16, "height": 16, "batch_size": 1, "color": 0}
     inputs = {"images": ["1", 0], "filename_prefix": "x"}
     graph = {
@@ -63,7 +63,7 @@ async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
 
 
 async def test_child_prediction_is_limited_to_the_models_of_its_key(app: AppFixture) -> None:
-    key = await app.limited_key(Scope(services=("ra1",)))
+    key = await app.limited_key(KeyLimits(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
     answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
     pipeline = app.predictions
@@ -174,7 +174,7 @@ async def test_page_creates_a_key_with_the_selected_rights(app: AppFixture) -> N
 
 async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixture) -> None:
     full_body = (await app.client.get("/api/account", headers=app.bearer)).json()
-    reading = bearer(await app.limited_key(Scope(budget_day=5)))
+    reading = bearer(await app.limited_key(KeyLimits(budget_day=5)))
     body = (await app.client.get("/api/account", headers=reading)).json()
     assert body == {**full_body, "webhook_secret": None}
     assert full_body["webhook_secret"].startswith("whsec_")
@@ -184,7 +184,7 @@ async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixtur
 
 
 async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixture) -> None:
-    headers = bearer(await app.limited_key(Scope(services=("space:mine",))))
+    headers = bearer(await app.limited_key(KeyLimits(services=("space:mine",))))
     graph = {"workflow": {"1": {"class_type": "EmptyImage", "inputs": {}}}, "name": "mine"}
     answers = [
         await app.client.post("/api/graph/spaces", json=graph, headers=headers),

@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.accounts.rights import Rights
@@ -37,8 +37,8 @@ async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: Ap
     files = [file["id"] for file in items]
     assert len(files) == 2
     reading = Rights.RUN | Rights.ACCOUNT_READ | Rights.MEMORY_READ
-    without = bearer(await app.limited_key(Scope(), reading & ~Rights.MEMORY_READ))
-    reader = bearer(await app.limited_key(Scope(), reading))
+    without = bearer(await app.limited_key(KeyLimits(), reading & ~Rights.MEMORY_READ))
+    reader = bearer(await app.limited_key(KeyLimits(), reading))
     for api in ({}, ANTHROPIC):
         for headers, count in ((without, 0), (reader, 2)):
             rows = (await app.client.get("/v1/files", headers=headers | api)).json()["data"]
@@ -65,8 +65,8 @@ async def test_replay_is_refused_to_a_key_without_the_right(any_database_app: Ap
 
     assert "zeppelin" in await read(app.key)
     for granted in (Rights.ACCOUNT_READ, Rights.RUN | Rights.ACCOUNT_READ):
-        assert "requires the right memory.read" in await read(await app.limited_key(Scope(), granted))
-    assert "zeppelin" in await read(await app.limited_key(Scope(rpm=60)))
+        assert "requires the right memory.read" in await read(await app.limited_key(KeyLimits(), granted))
+    assert "zeppelin" in await read(await app.limited_key(KeyLimits(rpm=60)))
 
 
 async def test_a_key_that_only_writes_sees_no_content_of_pages(any_database_app: AppFixture) -> None:
@@ -76,7 +76,7 @@ async def test_a_key_that_only_writes_sees_no_content_of_pages(any_database_app:
     entry = {"date": "2026-01-01", "summary": "zeppelin"}
     added = await app.client.post("/api/timeline/work/plan", json=entry, headers=app.bearer)
     assert added.status_code == 201
-    key = await app.limited_key(Scope(), Rights.MEMORY_WRITE)
+    key = await app.limited_key(KeyLimits(), Rights.MEMORY_WRITE)
     headers = bearer(key)
     edit = {"operation": "append", "content": "more"}
     for method, path, body in (
@@ -144,7 +144,7 @@ async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFi
 
 async def test_a_program_changes_no_workflow_of_the_account(app: AppFixture) -> None:
     own = (await imported_workflow(app))["slug"]
-    program = bearer(await app.limited_key(Scope(), Rights.RUN | rights.MEMORY))
+    program = bearer(await app.limited_key(KeyLimits(), Rights.RUN | rights.MEMORY))
     for change in (
         app.client.patch(f"{WORKFLOWS}/{own}", json={"name": "taken"}, headers=program),
         app.client.delete(f"{WORKFLOWS}/{own}", headers=program),
@@ -164,7 +164,7 @@ async def test_a_save_path_cannot_be_a_reserved_folder(app: AppFixture, path: st
 
 
 async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> None:
-    key = await app.limited_key(Scope(services=("ra1",)))
+    key = await app.limited_key(KeyLimits(services=("ra1",)))
     headers = bearer(key)
 
     async def names(path: str, rows: str, field: str) -> list[str]:
@@ -273,7 +273,7 @@ async def test_shared_folders_end_with_their_key_client_or_member(
     if kind == "program":
         secret = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
     elif kind == "key":
-        secret = await app.limited_key(Scope(), Rights.RUN | rights.MEMORY)
+        secret = await app.limited_key(KeyLimits(), Rights.RUN | rights.MEMORY)
     else:
         secret = await key_of(app, cleo)
     share_id = (await shared_with_ben(app, secret)).json()["id"]
@@ -299,7 +299,7 @@ async def test_shared_folders_end_with_their_key_client_or_member(
 async def test_a_limited_key_changes_no_share_of_the_account(any_database_app: AppFixture) -> None:
     app = any_database_app
     own = (await shared_with_ben(app, app.key)).json()["id"]
-    limited = await app.limited_key(Scope(), Rights.RUN | rights.MEMORY)
+    limited = await app.limited_key(KeyLimits(), Rights.RUN | rights.MEMORY)
     response = await shared_with_ben(app, limited, "write")
     assert (response.status_code, "this key cannot" in response.json()["error"]) == (409, True)
     headers = bearer(limited)

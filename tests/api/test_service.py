@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sixfold.api.gateway import service
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture, bearer
 
 RUN, LIST = "/api/service", "/api/services"
@@ -122,8 +122,8 @@ async def test_requests_without_credit_key_or_right_are_refused(app: AppFixture)
     assert (await ask(app, body, app.poor)).status_code == 402
     assert (await ask(app, body, "sf_wrong")).status_code == 401
     assert (await app.client.post(RUN, content=b"{")).status_code == 401
-    reader = await app.limited_key(Scope(read_only=True))
-    other = await app.limited_key(Scope(services=("tts",)))
+    reader = await app.limited_key(KeyLimits(read_only=True))
+    other = await app.limited_key(KeyLimits(services=("tts",)))
     assert (await ask(app, body, reader)).status_code == 403
     assert (await ask(app, body, other)).status_code == 403
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sixfold.core.accounts import accounts, keys, rights
-from sixfold.core.accounts.keys import Holder, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.database import many
 from sixfold.core.memory.sharing import membership
@@ -172,7 +172,7 @@ async def test_folder_is_404_for_others_and_after_the_share_ended(app: AppFixtur
     chosen = await share(app)
     stranger = await send_route(app, route, "work/apollo", app.poor, headers=chosen)
     assert (stranger.status_code, "Apollo" in stranger.text) == (404, False)
-    limited = keys.create((await ben(app)).id, Scope(collections=("folder:work/apollo",)))
+    limited = keys.create((await ben(app)).id, KeyLimits(collections=("folder:work/apollo",)))
     key = (await app.database.write(limited)).api_key
     assert (await send_route(app, route, "work/apollo", key, headers=chosen)).status_code == 404
     response = await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)

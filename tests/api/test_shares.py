@@ -17,7 +17,7 @@ from PIL import Image
 
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, keys, rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
@@ -285,7 +285,7 @@ async def test_a_key_shares_only_what_it_reads(app: AppFixture) -> None:
     await app.client.post("/api/pages", json=body, headers=app.bearer)
     database = app.database
     run_only = await database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
-    sea = await database.write(keys.create(app.account.id, Scope(collections=("sea",))))
+    sea = await database.write(keys.create(app.account.id, KeyLimits(collections=("sea",))))
     for key in (run_only, sea):
         body = {"kind": "page", "id": "harbour"}
         assert (await app.client.post(PATH, json=body, headers=bearer(key.api_key))).status_code == 403

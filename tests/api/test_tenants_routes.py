@@ -12,7 +12,7 @@ from PIL import Image
 
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.authentication import key_changes
-from sixfold.core.accounts.keys import Holder, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Transaction, now
@@ -130,7 +130,7 @@ async def test_no_route_lets_a_narrow_key_change_the_account(any_database_app: A
     before = await state_of_objects(app)
     body, wrong = body_with(names), list[str]()
     for title, (granted, sees_runs) in OWN_KEYS.items():
-        headers = bearer(await app.limited_key(Scope(), granted))
+        headers = bearer(await app.limited_key(KeyLimits(), granted))
         for method, path in routes(app.asgi):
             # A key that sees the account's runs may also end and delete them.
             if sees_runs and method != "GET":

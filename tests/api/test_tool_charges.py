@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 
@@ -48,7 +48,7 @@ async def test_output_without_a_limit_is_held_or_limited(tmp_path: Path) -> None
             assert "max_completion_tokens" not in first.acme.requests[-1].document
             assert float((await gateway.settled())[0]["held_usd"]) > 128_000 * 2 / 1_000_000
             # What 4,096 tokens cost, which the budget still has.
-            poor = bearer(await gateway.app.limited_key(Scope(budget_day=10_000)))
+            poor = bearer(await gateway.app.limited_key(KeyLimits(budget_day=10_000)))
             body = {"model": "far/gpt-5-mini", "messages": [USER]}
             answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=poor)
             assert answer.status_code == 200

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_chat_pages import ChatUser
@@ -268,7 +268,7 @@ async def test_tool_of_agents_returns_results(gateway: Gateway) -> None:
         "https://zoo.example/okapi",
     ]
     assert "Strangers" in result["note"]
-    limited = await gateway.app.limited_key(Scope(services=("ra1",)))
+    limited = await gateway.app.limited_key(KeyLimits(services=("ra1",)))
     assert "may use only ra1" in await Agent(gateway.app, limited).error_of("web_search", query=ASK)
 
 

@@ -48,5 +48,5 @@ async def test_restored_running_job_finishes_and_is_charged_once(tmp_path: Path)
 
 def _empty(url: str, folder: Path) -> None:
     """A restore wants a database with nothing in it, and a test's has the schema already."""
-    factory.open_keeper(url, folder).migrate(0)
+    factory.open_admin(url, folder).migrate(0)
     postgres.forget_schema(url)

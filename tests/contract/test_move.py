@@ -66,7 +66,7 @@ class Installation:
         return result
 
     def schema(self) -> int | None:
-        return storage.open_keeper(self.target).schema()
+        return storage.open_admin(self.target).schema()
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def test_a_running_server_refuses_the_move(old: Installation) -> None:
 
 
 def test_another_database_is_not_overwritten(old: Installation) -> None:
-    storage.open_keeper(old.target).migrate(1)
+    storage.open_admin(old.target).migrate(1)
     assert "is neither empty nor a copy" in old.sixfold.error_of("move")
-    storage.open_keeper(old.target).migrate(sql.latest("postgres"))
+    storage.open_admin(old.target).migrate(sql.latest("postgres"))
     before = content(old.target)
     assert "is neither empty nor a copy" in old.sixfold.error_of("move")
     assert content(old.target) == before
@@ -190,6 +190,6 @@ def test_refused_move_reports_the_reason(
     elif change == "no data":
         old.sixfold.folder = tmp_path / "empty"
     else:
-        storage.open_keeper(old.source).migrate(1)
+        storage.open_admin(old.source).migrate(1)
     assert text.get(change, "sixfold upgrade") in old.sixfold.error_of("move")
     assert old.schema() is None

@@ -13,7 +13,7 @@ from PIL import Image
 
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import running_app
 from tests.api.media_samples import DecodedVideo
 from tests.harness import processes
@@ -32,7 +32,7 @@ PROJECT_PAGE = {
 async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pictures: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app, serve(app.asgi) as origin:
         await app.client.put("/api/pages/projects/lighthouse-film", json=PROJECT_PAGE, headers=app.bearer)
-        key = await app.limited_key(Scope(budget_day=500_000))
+        key = await app.limited_key(KeyLimits(budget_day=500_000))
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             str(GUIDE / "fifty_cents.py"),

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, bearer, running_app
@@ -132,6 +132,6 @@ async def test_invalid_image_is_reported_before_missing_training(bare: AppFixtur
 
 
 async def test_training_with_a_limited_key_is_403(bare: AppFixture) -> None:
-    key = await bare.limited_key(Scope(services=("ra2",)))
+    key = await bare.limited_key(KeyLimits(services=("ra2",)))
     answer = await bare.client.post("/api/training", json=BODY, headers=bearer(key))
     assert answer.status_code == 403

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts import accounts, keys, ledger_queries
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.database import Database, one
 from tests.e2e.servers import Reply, Server
 from tests.e2e.test_gateway_death import CONFIG
@@ -62,7 +62,7 @@ class BudgetServers:
     key: str
     account_id: str
 
-    async def limited(self, scope: Scope) -> keys.NewKey:
+    async def limited(self, scope: KeyLimits) -> keys.NewKey:
         return await self.database.write(keys.create(self.account_id, scope))
 
     async def ask(self, key: keys.NewKey, orders: Sequence[Order]) -> list[Reply]:
@@ -128,7 +128,7 @@ async def running_servers(folder: Path) -> AsyncIterator[BudgetServers]:
 
 
 async def test_two_servers_share_daily_budget_and_rate_limit(budget_servers: BudgetServers) -> None:
-    key = await budget_servers.limited(Scope(budget_day=8 * IMAGE_PRICE - 1))
+    key = await budget_servers.limited(KeyLimits(budget_day=8 * IMAGE_PRICE - 1))
     answers = await budget_servers.ask(key, [image_call(seed) for seed in range(24)])
     sold = [answer for answer in answers if answer.status == 202]
     responses = [answer for answer in answers if answer.status != 202]
@@ -142,7 +142,7 @@ async def test_two_servers_share_daily_budget_and_rate_limit(budget_servers: Bud
 
 
 async def _rates_are_one(budget_servers: BudgetServers) -> None:
-    key, began = await budget_servers.limited(Scope(rpm=6)), time.monotonic()
+    key, began = await budget_servers.limited(KeyLimits(rpm=6)), time.monotonic()
     bearer = {"Authorization": f"Bearer {key.api_key}"}
     request = (
         server.call("GET", "/api/account", **bearer) for server in budget_servers.servers for _ in range(12)
@@ -155,7 +155,7 @@ async def _rates_are_one(budget_servers: BudgetServers) -> None:
 
 async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_servers: BudgetServers) -> None:
     budget = 75_000
-    key = await budget_servers.limited(Scope(budget_day=budget, budget_month=budget))
+    key = await budget_servers.limited(KeyLimits(budget_day=budget, budget_month=budget))
     pending_orders = [
         make(number % 9 + 1) for number in range(8) for make in (image_call, chat_call, queued_chat_call)
     ]
@@ -187,7 +187,7 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_serv
 
 
 async def test_budget_of_failed_runs_elsewhere_is_returned(budget_servers: BudgetServers) -> None:
-    key = await budget_servers.limited(Scope(budget_day=8 * IMAGE_PRICE))
+    key = await budget_servers.limited(KeyLimits(budget_day=8 * IMAGE_PRICE))
     budget_servers.acme.mode = "hang"
     responses = [
         answer for answer in await budget_servers.ask(key, [queued_chat_call(3)] * 8) if answer.status == 202

@@ -66,7 +66,7 @@ def prepare(folder: Path) -> None:
 
 
 def keeper(url: str, folder: Path) -> DatabaseAdmin:
-    return stores.open_keeper(url, folder / FILE)
+    return stores.open_admin(url, folder / FILE)
 
 
 def snapshot(url: str, folder: Path) -> AbstractContextManager[TableReader]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.tools import paginate
@@ -264,7 +264,7 @@ async def test_pages_of_another_account_are_not_found(app: AppFixture, agent: Ag
 
 async def test_read_only_key_lists_and_calls_read_tools_only(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="people/ann", title="Ann Lee", body="Ann.")
-    reader = Agent(app, await app.limited_key(Scope(read_only=True)))
+    reader = Agent(app, await app.limited_key(KeyLimits(read_only=True)))
     names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
     assert names == MEMORY - {"write", "edit", "delete", "restore", "import_document"}
     assert (await reader.call("read", slug="people/ann"))["body"] == "Ann."
@@ -278,14 +278,14 @@ async def test_read_only_key_lists_and_calls_read_tools_only(app: AppFixture, ag
 async def test_collection_key_sees_its_collections_only(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="open/a", body="The word is plover.", collections=["open"])
     await agent.call("write", slug="closed/b", body="The word is plover, too.", collections=["closed"])
-    narrow = Agent(app, await app.limited_key(Scope(collections=("open",))))
+    narrow = Agent(app, await app.limited_key(KeyLimits(collections=("open",))))
     assert [row["slug"] for row in (await narrow.call("search", query="plover"))["results"]] == ["open/a"]
     assert [row["name"] for row in (await narrow.result("resources/list"))["resources"]] == ["open/a"]
     assert "Page closed/b not found" in await narrow.error_of("read", slug="closed/b")
 
 
 async def test_service_key_runs_its_services_and_has_no_memory(app: AppFixture) -> None:
-    limited = Agent(app, await app.limited_key(Scope(services=("ra1",)), Rights.RUN))
+    limited = Agent(app, await app.limited_key(KeyLimits(services=("ra1",)), Rights.RUN))
     assert {tool["name"] for tool in (await limited.result("tools/list"))["tools"]} == MAKING
     assert (await limited.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
     assert "may not use anime" in await limited.error_of("run", model="anime", input={"prompt": "a cat"})

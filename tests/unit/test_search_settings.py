@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sixfold import settings
-from sixfold.app import media, search
+from sixfold.app import media
+from sixfold.app.gateway import web_search
 from sixfold.core.accounts.organizations import group_roles
 from sixfold.net.clients import HttpClients
 from sixfold.settings import InvalidSetting
@@ -33,7 +34,7 @@ def load(folder: Path, text: str) -> settings.Settings:
 def test_invalid_search_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
     configured = load(tmp_path, text)
     with pytest.raises(InvalidSetting, match=words) as excinfo:
-        search.engine(configured, HttpClients(media.open_fetcher(configured)))
+        web_search.engine(configured, HttpClients(media.open_fetcher(configured)))
     assert "secret" not in str(excinfo.value)
 
 

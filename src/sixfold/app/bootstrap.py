@@ -19,16 +19,16 @@ from sixfold.app import graphs as app_graphs
 from sixfold.app import media as app_media
 from sixfold.app import memory as app_memory
 from sixfold.app import operator_services as operator
-from sixfold.app import search as app_search
 from sixfold.app import storage
-from sixfold.app import tool_servers as app_tool_servers
 from sixfold.app.config_reload import WatchedFile
 from sixfold.app.drivers import WorkerDrivers
+from sixfold.app.gateway import runtime as app_gateway
+from sixfold.app.gateway import tool_servers as app_tool_servers
+from sixfold.app.gateway import web_search as app_web_search
+from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.app.gpu import GpuSharing
 from sixfold.app.operator_services import OperatorServices
 from sixfold.app.processes import ServerProcesses
-from sixfold.clients.chat import bootstrap as chat_bootstrap
-from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
 from sixfold.core.account_data import retention
@@ -210,7 +210,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         retention=_retention(settings, ArchiveWriter(database, blobs, failpoints), scheduler.boot),
         workflows=graphs,
         tool_servers=app_tool_servers.build(settings, clients, gateway.gateway),
-        web_search=(web_search := app_search.build(settings, clients, gateway.gateway)),
+        web_search=(web_search := app_web_search.build(settings, clients, gateway.gateway)),
         resources=(local := _resources(settings, models, availability, gateway, web_search)),
         operator=operator.build(settings, source, database, models, gateway, local).connect(address, clients),
         gpu=drivers.gpu,
@@ -242,8 +242,8 @@ def _outbox(settings: Settings, clients: HttpClients, secrets: WebhookSecrets) -
 def _gateway(
     settings: Settings, database: Database, media: MediaService, hooks: GuardrailHooks
 ) -> GatewayRuntime:
-    gateway = chat_bootstrap.build(settings, database, media)
-    gateway.observe(hooks, database, storage.server_secret(settings.data_dir, "server.key"))
+    gateway = app_gateway.build(settings, database, media)
+    gateway.attach_guardrails(hooks, database, storage.server_secret(settings.data_dir, "server.key"))
     return gateway
 
 

@@ -22,8 +22,8 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.app import graphs as app_graphs
 from sixfold.app.configuration_entries import FILE_ERRORS, EntryValues
-from sixfold.clients.chat import bootstrap as chat_bootstrap
-from sixfold.clients.chat.bootstrap import GatewayRuntime
+from sixfold.app.gateway import runtime as app_gateway
+from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.clients.chat.llama.options import KIND as GGUF
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
@@ -205,7 +205,7 @@ class ConfigReloader:
             prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
                 app_catalog.catalog(settings, prices)
-            book = chat_bootstrap.price_book(settings)
+            book = app_gateway.price_book(settings)
             policy = policies.parse(settings.tables.get("gateway", {}))
             app_graphs.comfyui_urls(settings)
         except ValueError as error:

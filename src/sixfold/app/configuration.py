@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.app import configuration_entries as merging
 from sixfold.app.config_reload import ConfigReloader
-from sixfold.clients.chat.bootstrap import GatewayRuntime
+from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceTable

@@ -12,8 +12,8 @@ from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.app.configuration import OperatorConfiguration
 from sixfold.app.configuration_entries import EntryValues
 from sixfold.app.engine_installs import EngineInstalls
+from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.app.provider_keys import ProviderKeys
-from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.database import Database

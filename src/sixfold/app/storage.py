@@ -72,9 +72,9 @@ def open_loader(settings: Settings) -> Loader:
     return factory.open_loader(settings.database_url, settings.data_dir / DATABASE)
 
 
-def open_keeper(settings: Settings) -> DatabaseAdmin:
+def open_admin(settings: Settings) -> DatabaseAdmin:
     """Return the administration of the database's schema and health."""
-    return factory.open_keeper(settings.database_url, settings.data_dir / DATABASE)
+    return factory.open_admin(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_blobs(settings: Settings) -> BlobStore:

@@ -15,7 +15,7 @@ from sixfold.core import clock, money
 from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.keys import Holder, NewKey, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Row, Transaction, now
 
@@ -185,7 +185,7 @@ def _link(email: str) -> Transaction[str]:
 
 def create_key(arguments: argparse.Namespace) -> None:
     """Run `key create`: create a key with the requested rights and limits."""
-    scope = Scope(
+    scope = KeyLimits(
         read_only=arguments.read_only,
         collections=_names(arguments.collections, "--collections"),
         services=_names(arguments.services, "--services"),
@@ -211,7 +211,7 @@ def create_key(arguments: argparse.Namespace) -> None:
 
 
 def _create_key(
-    email: str, scope: Scope, expires_at: int | None, granted: Rights | None, name: str
+    email: str, scope: KeyLimits, expires_at: int | None, granted: Rights | None, name: str
 ) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
     return (yield from keys.create(account.id, scope, expires_at, granted=granted, holder=Holder(name=name)))

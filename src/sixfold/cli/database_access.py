@@ -34,7 +34,7 @@ def settings_of(arguments: argparse.Namespace, *, with_keys: bool = False, **ove
 def require_data(server_settings: Settings) -> None:
     """Raise `CommandError` if the data folder does not contain a database."""
     with understood():
-        admin = storage.open_keeper(server_settings)
+        admin = storage.open_admin(server_settings)
         exists = admin.schema() is not None
     if not exists and server_settings.on_postgres:
         raise CommandError(

@@ -55,7 +55,7 @@ class DatabaseAdmin(Protocol):
         ...
 
 
-class LoadReport(TableWriter, Protocol):
+class DatabaseLoad(TableWriter, Protocol):
     """A database that is being loaded from a backup.
 
     Other sessions see the rows when the loader exits without an error.
@@ -76,4 +76,4 @@ class LoadReport(TableWriter, Protocol):
         ...
 
 
-Loader = AbstractContextManager[LoadReport]
+Loader = AbstractContextManager[DatabaseLoad]

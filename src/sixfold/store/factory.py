@@ -50,7 +50,7 @@ def open_loader(url: str, file: Path) -> Loader:
     return _postgres("admin").PostgresLoader(url) if is_postgres(url) else SqliteLoader(file)
 
 
-def open_keeper(url: str, file: Path) -> DatabaseAdmin:
+def open_admin(url: str, file: Path) -> DatabaseAdmin:
     """Return the administration of a database, which does not require a running server."""
     return _postgres("admin").PostgresAdmin(url) if is_postgres(url) else SqliteAdmin(file)
 

@@ -25,7 +25,7 @@ from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.gateway.conversations.conversations import ConversationStore
-from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
+from sixfold.core.gateway.conversations.response_tasks import ResponseTasks
 from sixfold.core.gateway.conversations.responses import CompactionSeal
 from sixfold.core.gateway.conversations.responses import ResponseStore as KeptResponses
 from sixfold.core.gateway.gateway import Gateway
@@ -90,7 +90,7 @@ class WebServices(msgspec.Struct, frozen=True):
     conversations: ConversationStore
     compactions: CompactionSeal
     client_secrets: ClientSecretSeal
-    answers: AnswerTasks
+    response_tasks: ResponseTasks
     document_texts: DocumentTexts
     vector_stores: VectorStoreParts
     # Creates the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.

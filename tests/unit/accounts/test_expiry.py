@@ -14,7 +14,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Transaction, one
 from tests.harness import databases
@@ -42,7 +42,7 @@ def _link(account_id: str) -> Transaction[Given]:
 
 
 def _session(account_id: str) -> Transaction[Given]:
-    return ((yield from login_sessions.new_session(account_id, BEGAN, LoginSession("password"))),)
+    return ((yield from login_sessions.new_session(account_id, BEGAN, LoginDetails("password"))),)
 
 
 def _ceremony(account_id: str) -> Transaction[Given]:

@@ -11,8 +11,8 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import login_sessions, oauth
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import MINUTE_US
@@ -150,11 +150,11 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
     async with databases.running_database(None, tmp_path) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
         refused_limits = [
-            (Scope(services=("ra1",)), Rights.ACCOUNT_MANAGE, "account.manage"),
-            (Scope(budget_day=1), rights.STANDARD, "account.manage"),
-            (Scope(budget_month=1), Rights.OPERATE, "operate"),
-            (Scope(read_only=True), rights.MEMORY, "memory.write"),
-            (Scope(collections=("a",)), Rights.RUN, "run"),
+            (KeyLimits(services=("ra1",)), Rights.ACCOUNT_MANAGE, "account.manage"),
+            (KeyLimits(budget_day=1), rights.STANDARD, "account.manage"),
+            (KeyLimits(budget_month=1), Rights.OPERATE, "operate"),
+            (KeyLimits(read_only=True), rights.MEMORY, "memory.write"),
+            (KeyLimits(collections=("a",)), Rights.RUN, "run"),
             (None, rights.ALL, "operate"),
             (None, rights.NONE, "must have at least one of the rights"),
         ]
@@ -190,7 +190,7 @@ async def test_login_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) -> N
     moment = BEGAN
     async with databases.running_database(backend, tmp_path, lambda: moment) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
-        token = await database.write(login_sessions.new_session(ada, BEGAN, LoginSession("password")))
+        token = await database.write(login_sessions.new_session(ada, BEGAN, LoginDetails("password")))
         for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):
             moment = BEGAN + age
             row = await database.read(login_sessions.session(token))
@@ -206,7 +206,7 @@ async def test_login_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) -> N
 
 async def test_limited_keys_share_no_stored_responses(tmp_path: Path) -> None:
     """Two keys that see all work of the account share them, but a limit leads to responses of one's own."""
-    scopes = (Scope(), Scope(rpm=5), Scope(services=("ra1",)), Scope(collections=("a",)))
+    scopes = (KeyLimits(), KeyLimits(rpm=5), KeyLimits(services=("ra1",)), KeyLimits(collections=("a",)))
     async with databases.running_database(None, tmp_path) as database:
         account = await database.write(accounts.create("ada@example.com"))
         owners: list[str] = []

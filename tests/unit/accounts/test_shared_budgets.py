@@ -12,7 +12,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, ledger, ledger_batches, ledger_queries, limits
-from sixfold.core.accounts.keys import Budget, Holder, Principal, Scope
+from sixfold.core.accounts.keys import Budget, Holder, KeyLimits, Principal
 from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequest
 from sixfold.core.accounts.organizations import members, organizations, teams
@@ -54,7 +54,7 @@ class Lab:
         self.team_id = (await write(teams.create(account.id, "Vision", None, team))).id
         member = await write(members.add(account.id, person.id, "member", "operator", self.team_id))
         self.member_id = member.id
-        own = keys.create(account.id, Scope(budget_month=key), holder=Holder(member.id, self.team_id))
+        own = keys.create(account.id, KeyLimits(budget_month=key), holder=Holder(member.id, self.team_id))
         shared = keys.create(account.id, holder=Holder(None, self.team_id))
         self.of_member, self.of_team = (await write(own)).api_key, (await write(shared)).api_key
         return self

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
-from sixfold.core.accounts.keys import Principal, Scope
+from sixfold.core.accounts.keys import KeyLimits, Principal
 from sixfold.core.accounts.limits import OwnRates, Payer, RateLimits, SharedRates
 from sixfold.core.database import Database, Transaction, many
 from sixfold.store.sqlite.database import SqliteDatabase
@@ -199,8 +199,10 @@ async def test_unused_rates_are_removed(tmp_path: Path) -> None:
 
 def test_only_a_key_with_a_budget_pays_from_it() -> None:
     assert limits.payer_of(Principal("a", "customer", "x")) is None
-    assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(rpm=3))) is None
-    assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(budget_day=3))) == Payer("key_1", 3)
+    assert limits.payer_of(Principal("a", "customer", "x", "key_1", KeyLimits(rpm=3))) is None
+    assert limits.payer_of(Principal("a", "customer", "x", "key_1", KeyLimits(budget_day=3))) == Payer(
+        "key_1", 3
+    )
 
 
 class Clocked:

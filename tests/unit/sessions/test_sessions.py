@@ -13,7 +13,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, ledger, ledger_queries
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.accounts.tenants import Tenant
@@ -150,7 +150,7 @@ async def test_each_interval_counts_against_the_budget_of_its_key(fixture: Sessi
 
 @pytest.mark.parametrize("by_key", [False, True])
 async def test_an_interval_counts_against_budgets_of_its_time(fixture: SessionFixture, by_key: bool) -> None:
-    key = await fixture.write(keys.create(fixture.account.id, Scope(budget_day=3 * SLICE)))
+    key = await fixture.write(keys.create(fixture.account.id, KeyLimits(budget_day=3 * SLICE)))
     payer = Payer(key.id, budget_day=3 * SLICE) if by_key else None
     session = await fixture.ask(payer=payer)
     for event in (SessionEvent.START, SessionEvent.READY):

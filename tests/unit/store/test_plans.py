@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import bootstrap
-from sixfold.clients.chat import bootstrap as chat_bootstrap
+from sixfold.app.gateway import runtime as app_gateway
 from sixfold.core.account_data import deletion
 from sixfold.core.predictions import webhooks
 from sixfold.core.workers import scheduler
@@ -337,7 +337,7 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
         (bootstrap, "_REFRESH_SECONDS"),
         (scheduler, "_SWEEP_SECONDS"),
         (webhooks, "_LOOK_SECONDS"),
-        (chat_bootstrap, "_SWEEP_SECONDS"),
+        (app_gateway, "_SWEEP_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 0.02)
     application = bootstrap.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))

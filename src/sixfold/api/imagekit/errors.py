@@ -56,7 +56,7 @@ def of_inputs(part: Part, error: InvalidInput) -> InvalidImageRequest:
     return InvalidImageRequest([item(part, problem) for problem in error.problems])
 
 
-def answer(error: SixfoldError, _request_id: str) -> Response:
+def render(error: SixfoldError, _request_id: str) -> Response:
     """Return an error in the format of the Image utility API."""
     if isinstance(error, InvalidInput):
         error = of_inputs("body", error)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.imagekit import errors as dialect
+from sixfold.api.imagekit import errors as error_format
 from sixfold.api.imagekit import schemas
 from sixfold.core.accounts import rights, upload_folders
 from sixfold.core.accounts.keys import Principal
@@ -131,7 +131,7 @@ class ImageKitRoutes:
         # All anonymous users share this tenant if the API is open.
         if principal.keyless:
             owner = f"{owner}/{self._services.trusted_hosts.network(request)}"
-        idempotent_request = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
+        idempotent_request = IdempotentRequest(owner, wants + await request.body(), error_format.render)
 
         async def work(idempotency_id: str | None) -> Response:
             request_spec = _ImageKitRequest(
@@ -142,7 +142,7 @@ class ImageKitRoutes:
 
         return await self._services.idempotency.run(request, idempotent_request, work)
 
-    async def _predict(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
+    async def _predict(self, part: error_format.Part, request_spec: _ImageKitRequest) -> Prediction:
         """Return the finished prediction, or cancel it on a timeout; raises the error of a failed one."""
         prediction_request = PredictionRequest(
             principal=request_spec.principal,
@@ -158,7 +158,7 @@ class ImageKitRoutes:
         try:
             prediction = await service.submit(prediction_request)
         except errors.InvalidInput as error:
-            raise dialect.of_inputs(part, error) from error
+            raise error_format.of_inputs(part, error) from error
         prediction = await service.wait(prediction, self._services.settings.inline_seconds, patient=True)
         if not prediction.is_terminal:
             if service.draining and request_spec.idempotency_id is not None:
@@ -168,7 +168,7 @@ class ImageKitRoutes:
                 await service.cancel(prediction.id, Tenant.of(prediction))
             raise errors.ShuttingDown if service.draining else errors.EngineFailed
         if prediction.error_kind == predictions.UNUSABLE:
-            raise dialect.InvalidImageRequest([dialect.item(part, _unusable(prediction))])
+            raise error_format.InvalidImageRequest([error_format.item(part, _unusable(prediction))])
         if prediction.state is not PredictionState.SUCCEEDED:
             raise errors.EngineFailed
         return prediction
@@ -299,7 +299,7 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
     kit = ImageKitRoutes(services, start_page)
     return ApiGroup(
         "imagekit",
-        dialect.answer,
+        error_format.render,
         (
             RouteEntry("/", {"GET": kit.root, "HEAD": kit.root}, access=rights.PUBLIC),
             RouteEntry("/health", {"GET": kit.health, "HEAD": kit.health}, access=rights.PUBLIC),

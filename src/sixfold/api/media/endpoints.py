@@ -40,7 +40,7 @@ class MediaEndpoint(msgspec.Struct, frozen=True):
         present = self.job if job and self.job is not None else self.present
         return present(prediction, tuple(url(file) for file in files))
 
-    def spoken(self, error: InvalidInput) -> BadRequest:
+    def contract_error(self, error: InvalidInput) -> BadRequest:
         """Return an error with the message that the contract specifies, if any."""
         sentence = self.sentences.get(error.problems[0].input)
         return error if sentence is None else BadRequest(sentence)

@@ -10,7 +10,7 @@ from sixfold.core.catalog import timeline
 from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
 from sixfold.web import responses
 
-_SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
+_CAPITALIZED = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
 # The cause is reported for files from other servers, and for those that only a decoder can check.
 UNUSABLE = "unusable"
 # The prefix of the input names of a timeline's clips.
@@ -44,7 +44,7 @@ class VideoFailed(EngineFailed):
 
 def sentence(problem: Problem) -> str:
     """Return the message for an invalid input."""
-    if (problem.input, problem.kind) in _SPOKEN:
+    if (problem.input, problem.kind) in _CAPITALIZED:
         return problem.message[0].upper() + problem.message[1:]
     if problem.kind in _EXPLAINED:
         return f"Invalid {problem.message}"
@@ -59,7 +59,7 @@ def _sentence(error: InvalidInput) -> str:
     return sentence(first)
 
 
-def answer(error: SixfoldError, _request_id: str) -> Response:
+def render(error: SixfoldError, _request_id: str) -> Response:
     """Return an error in the format of the Media API."""
     headers = responses.error_headers(error)
     if isinstance(error, Ra1Failed):

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.media import auth as media_auth
-from sixfold.api.media import errors as dialect
+from sixfold.api.media import errors as error_format
 from sixfold.core import gallery
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -105,7 +105,7 @@ class GalleryRoutes:
         async def create(request: Request) -> Response:
             principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
             principal.permit(service)
-            idempotent_request = IdempotentRequest(principal.replays, raw, dialect.answer)
+            idempotent_request = IdempotentRequest(principal.replays, raw, error_format.render)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return responses.json(await publish(principal, fields))
@@ -236,7 +236,7 @@ def _refused(name: str, message: str) -> errors.InvalidInput:
 
 
 def _unusable(name: str, message: str) -> errors.InvalidInput:
-    return errors.InvalidInput([errors.Problem(name, message, dialect.UNUSABLE)])
+    return errors.InvalidInput([errors.Problem(name, message, error_format.UNUSABLE)])
 
 
 def _decoded(value: Any, name: str) -> bytes:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.media import auth as media_auth
 from sixfold.api.media import endpoints, gallery, jobs, serializers
-from sixfold.api.media import errors as dialect
+from sixfold.api.media import errors as error_format
 from sixfold.api.media.endpoints import MediaEndpoint
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -37,13 +37,13 @@ class MediaRoutes:
     def maker(self, endpoint: MediaEndpoint) -> Handler:
         async def make(request: Request) -> Response:
             principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
-            idempotent_request = IdempotentRequest(principal.replays, raw, dialect.answer)
+            idempotent_request = IdempotentRequest(principal.replays, raw, error_format.render)
 
             async def work(idempotency_id: str | None) -> Response:
                 try:
                     return await self._make(request, endpoint, (principal, fields, idempotency_id))
                 except errors.InvalidInput as error:
-                    raise endpoint.spoken(error) from error
+                    raise endpoint.contract_error(error) from error
 
             return await self._services.idempotency.run(request, idempotent_request, work)
 
@@ -80,7 +80,9 @@ class MediaRoutes:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == predictions.UNUSABLE:
             name = next(iter(prediction.task.files), "")
-            raise errors.InvalidInput([errors.Problem(name, f"{name}: {prediction.error}", dialect.UNUSABLE)])
+            raise errors.InvalidInput(
+                [errors.Problem(name, f"{name}: {prediction.error}", error_format.UNUSABLE)]
+            )
         if prediction.state is not PredictionState.SUCCEEDED:
             raise endpoint.failure(endpoint.failure_text)
         result = endpoint.result(prediction, self._services.media_url)
@@ -106,7 +108,7 @@ def build_api(services: WebServices) -> ApiGroup:
     )
     return ApiGroup(
         "media",
-        dialect.answer,
+        error_format.render,
         (*makers, *gallery.routes(services), *jobs.routes(services)),
         ("/api/media/status/",),
     )

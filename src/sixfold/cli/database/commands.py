@@ -26,7 +26,7 @@ def migrate(arguments: argparse.Namespace) -> None:
     """Run `migrate`: change the schema to the newest or to `--to`; downgrade only without a server."""
     server_settings = database_access.settings_of(arguments)
     database_access.require_data(server_settings)
-    admin = storage.open_keeper(server_settings)
+    admin = storage.open_admin(server_settings)
     newest = sql.latest(admin.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:

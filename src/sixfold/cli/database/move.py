@@ -72,7 +72,7 @@ def move(arguments: argparse.Namespace) -> int:
 
 
 def _require_latest(source: Settings) -> None:
-    admin = storage.open_keeper(source)
+    admin = storage.open_admin(source)
     schema, latest = admin.schema() or 0, sql.latest(admin.dialect)
     sql.check_known(admin.dialect, schema)
     if schema != latest:
@@ -150,7 +150,7 @@ async def _missing(reader: TableReader, store: BlobStore) -> list[str]:
 
 def _move_rows(reader: TableReader, target: Settings, result: MoveReport) -> None:
     """Load all rows in one transaction, which is committed only if each row equals its original."""
-    admin = storage.open_keeper(target)
+    admin = storage.open_admin(target)
     result.rows_were_there = admin.schema() is not None
     if result.rows_were_there:
         with storage.open_snapshot(target) as copies:

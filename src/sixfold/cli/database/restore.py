@@ -18,7 +18,7 @@ from sixfold.core.accounts import credentials, ledger_queries
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, durable, sql
-from sixfold.store.admin import LoadReport
+from sixfold.store.admin import DatabaseLoad
 from sixfold.store.archive import Archive, ArchiveDamaged, ArchivedFile
 
 _STAGING = ".restoring"
@@ -93,7 +93,7 @@ def _require_empty_folder(target: Path) -> None:
 
 
 def _require_empty_database(server_settings: Settings) -> None:
-    admin = storage.open_keeper(server_settings)
+    admin = storage.open_admin(server_settings)
     if server_settings.on_postgres and admin.schema() is not None:
         raise CommandError(
             f"{admin.place} is not empty: restore into a new database, "
@@ -125,7 +125,7 @@ async def _stage(file: Path, staging_settings: Settings, target: Path, *, verify
     with storage.open_loader(staging_settings) as loader:
         with archive.open_archive(file) as backup:
             schema = backup.manifest.schema
-            newest = sql.latest(storage.open_keeper(staging_settings).dialect)
+            newest = sql.latest(storage.open_admin(staging_settings).dialect)
             if not 1 <= schema <= newest:
                 raise CommandError(
                     f"{file} has schema {schema}, but this version supports 1 to {newest}: "
@@ -193,7 +193,7 @@ def _digest_in(key: str) -> str:
 
 
 async def _verify(
-    file: Path, loader: LoadReport, stores: dict[str, BlobStore], result: RestoreReport
+    file: Path, loader: DatabaseLoad, stores: dict[str, BlobStore], result: RestoreReport
 ) -> None:
     """Read the backup again and compare every row and file with the restored data."""
     with archive.open_archive(file) as backup, loader.snapshot() as snapshot:

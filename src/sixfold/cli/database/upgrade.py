@@ -49,7 +49,7 @@ def upgrade(arguments: argparse.Namespace) -> int:
     """Run `upgrade`; return 1 if something blocks it. With `--check` nothing is changed."""
     server_settings = database_access.settings_of(arguments)
     database_access.require_data(server_settings)
-    admin = storage.open_keeper(server_settings)
+    admin = storage.open_admin(server_settings)
     with database_access.understood():
         plan = plan_of(admin, server_settings)
         upgrades = bool(plan.migrations) and not plan.blockers and not arguments.check

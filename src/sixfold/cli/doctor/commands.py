@@ -105,7 +105,7 @@ def _free_bytes(server_settings: Settings) -> int:
 
 def _database(server_settings: Settings) -> dict[str, Any] | None:
     """Return the state of the database, without migrating it."""
-    admin = storage.open_keeper(server_settings)
+    admin = storage.open_admin(server_settings)
     newest = sql.latest(admin.dialect)
     try:
         if admin.schema() is None:

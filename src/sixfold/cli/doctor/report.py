@@ -11,11 +11,11 @@ import msgspec
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.app import media as app_media
-from sixfold.app import search as app_search
+from sixfold.app.gateway import runtime as app_gateway
+from sixfold.app.gateway import web_search as app_web_search
 from sixfold.cli.client import SOCKET, KeyRefused, ServerClient, read_key
 from sixfold.cli.server_lock import RunningServer
 from sixfold.cli.terminal import CommandError
-from sixfold.clients.chat import bootstrap as chat
 from sixfold.core.catalog import availability
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog
@@ -113,10 +113,10 @@ async def _probe(server_settings: Settings, catalog: Catalog) -> dict[str, Any]:
     clients = HttpClients(app_media.open_fetcher(server_settings))
     engine_states = app_catalog.availability(server_settings, catalog, clients, seconds=PROBE_SECONDS)
     try:
-        search = app_search.engine(server_settings, clients)
+        search = app_web_search.engine(server_settings, clients)
         probe_search = search.probe() if search is not None else asyncio.sleep(0)
         (ready, servers), *_ = await asyncio.gather(
-            chat.look(server_settings, PROBE_SECONDS), engine_states.refresh(), probe_search
+            app_gateway.look(server_settings, PROBE_SECONDS), engine_states.refresh(), probe_search
         )
     finally:
         await clients.aclose()

@@ -16,7 +16,7 @@ import msgspec
 
 from sixfold.cli.imports.litellm import Omission, UnreadableConfig
 from sixfold.core import clock, money
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 
 MAX_KEYS = 10_000
 _MAX_USD = 10**9
@@ -32,7 +32,7 @@ class ConvertedKey(msgspec.Struct, frozen=True):
     """The limits of a key, under the name that LiteLLM shows for it."""
 
     name: str
-    scope: Scope
+    scope: KeyLimits
     expires_at: int | None
 
 
@@ -84,7 +84,7 @@ def _key(
     ):
         if row.get(field):
             omitted.append(Omission(f"{name}.{field}", reason))
-    scope = Scope(
+    scope = KeyLimits(
         services=tuple(served),
         budget_day=day,
         budget_month=month,

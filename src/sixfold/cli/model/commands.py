@@ -127,7 +127,7 @@ def remove(arguments: argparse.Namespace) -> None:
 def _stored_models(server_settings: Settings) -> tuple[Row, ...]:
     """Return the rows of the operator's models that were imported from container images and spaces."""
     with database_access.understood():
-        if storage.open_keeper(server_settings).schema() is None:
+        if storage.open_admin(server_settings).schema() is None:
             return ()
     return database_access.read(server_settings, _rows())
 

@@ -10,7 +10,7 @@ from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, limits, rights
-from sixfold.core.accounts.keys import Holder, NewKey, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter, NewInvitation
 from sixfold.core.accounts.organizations.members import Member
@@ -172,7 +172,7 @@ def key_team(arguments: argparse.Namespace) -> None:
     def work() -> Transaction[NewKey]:
         account = yield from accounts.by_email(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
-        scope = Scope(budget_day=changed.get("budget_day"), budget_month=changed.get("budget_month"))
+        scope = KeyLimits(budget_day=changed.get("budget_day"), budget_month=changed.get("budget_month"))
         granted = scope.default_rights & rights.OF_ROLE["member"]
         return (yield from keys.create(account.id, scope, granted=granted, holder=Holder(None, team_id)))
 

@@ -127,7 +127,7 @@ def _require_public_account(server_settings: Settings) -> None:
     where = f"{server_settings.host} can be reached from other machines"
     if not server_settings.public_url:
         raise CommandError(f"{where}: set --public-url to the URL that clients use, https://…")
-    exists = storage.open_keeper(server_settings).schema() is not None
+    exists = storage.open_admin(server_settings).schema() is not None
     people = database_access.read(server_settings, accounts.people()) if exists else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise CommandError(

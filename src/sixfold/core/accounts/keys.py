@@ -44,7 +44,7 @@ PROGRAM_RIGHTS = {
 }
 
 
-class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     """The limits of a key; None or empty means unlimited. Amounts are in micro-dollars.
 
     `read_only` and `memory` duplicate the rights in the form that the previous version reads: its servers may
@@ -81,7 +81,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.memory or self.read_only or bool(self.collections)
 
 
-UNLIMITED = Scope()
+UNLIMITED = KeyLimits()
 
 
 class Budget(NamedTuple):
@@ -106,7 +106,7 @@ class Principal(msgspec.Struct, frozen=True):
     kind: str
     email: str
     key_id: str | None = None
-    scope: Scope = UNLIMITED
+    scope: KeyLimits = UNLIMITED
     keyless: bool = False
     rights: Rights = rights.NONE
     authentication: Authentication = "key"
@@ -262,7 +262,7 @@ ACCOUNT = Holder()
 
 def create(
     account_id: str,
-    scope: Scope | None = None,
+    scope: KeyLimits | None = None,
     expires_at: int | None = None,
     *,
     granted: Rights | None = None,
@@ -309,7 +309,7 @@ def checked_name(name: str) -> str:
     return text
 
 
-def _check(account_id: str, requested: Rights, limits: Scope) -> Transaction[None]:
+def _check(account_id: str, requested: Rights, limits: KeyLimits) -> Transaction[None]:
     if not requested:
         raise errors.BadRequest(f"A key must have at least one of the rights {', '.join(rights.BY_NAME)}")
     refused = rights.names(requested & ~limits.max_rights)
@@ -324,7 +324,7 @@ def _check(account_id: str, requested: Rights, limits: Scope) -> Transaction[Non
             raise errors.BadRequest("Only a key of the operator's account can have the right operate")
 
 
-def _with_legacy_flags(limits: Scope, key_rights: Rights) -> Scope:
+def _with_legacy_flags(limits: KeyLimits, key_rights: Rights) -> KeyLimits:
     """Return the limits with the flags from which servers of the previous version derive rights."""
     memory_only = not key_rights & Rights.RUN
     return msgspec.structs.replace(
@@ -404,9 +404,9 @@ def lower_budget(first: int | None, second: int | None) -> int | None:
     return min((budget for budget in (first, second) if budget is not None), default=None)
 
 
-def scope_of(row: Row) -> Scope:
+def scope_of(row: Row) -> KeyLimits:
     """Parse the limits in a key's row."""
-    return msgspec.json.decode(row["scope"], type=Scope)
+    return msgspec.json.decode(row["scope"], type=KeyLimits)
 
 
 def rights_of(row: Row) -> Rights:

@@ -1,7 +1,7 @@
 """Rights of credentials, which routes, tools and actions require.
 
 Rights are granted, never implied: a credential has only the rights that are stored with it. Limits of a key
-(models, collections, budgets, rates) restrict them further, see `keys.Scope`.
+(models, collections, budgets, rates) restrict them further, see `keys.KeyLimits`.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class FailoverClient:
                 await asyncio.sleep(failure.retry_after if failure.retry_after is not None else pause)
         if failure is not None:
             raise failure.error
-        return await self._try_open(active, targets, read)
+        return await self._try_half_open(active, targets, read)
 
     async def complete(self, active: ActiveCall) -> UpstreamResponse:
         """Return the first successful response, read to its end; raises the error of the last attempt.
@@ -184,19 +184,19 @@ class FailoverClient:
         async with self._memory.lease(active.request.account_id) as lease:
             return await self.open(active, functools.partial(read_full_body, lease=lease))
 
-    async def _try_open(
+    async def _try_half_open(
         self, active: ActiveCall, targets: Sequence[tuple[RouteTarget, TokenRates]], read: ReadResponse
     ) -> UpstreamResponse:
         """Make one attempt although the circuits of all targets are open, unless one is in progress."""
         names = [target.name for target, _ in targets]
-        first = self.health.try_open(names)
+        first = self.health.start_trial(names)
         if first is None:
             raise self._unavailable_error(names)
         target, rates = targets[names.index(first)]
         result = await self._attempt_once(active, target, rates, read)
         if isinstance(result, CallFailure):
             if not result.error.retry_after and not result.terminal:
-                result.error.retry_after = self.health.seconds_until_open(names)
+                result.error.retry_after = self.health.seconds_until_half_open(names)
             raise result.error
         return result
 
@@ -223,7 +223,7 @@ class FailoverClient:
 
     def _unavailable_error(self, targets: Sequence[str]) -> errors.SixfoldError:
         """Return the error for a request whose targets all have an open circuit."""
-        seconds = self.health.seconds_until_open(targets)
+        seconds = self.health.seconds_until_half_open(targets)
         if self.health.busy(targets):
             return errors.TooManyRequests("Every model server for this model is busy", retry_after=seconds)
         error = errors.EngineFailed("Every model server for this model is failing; try again later")

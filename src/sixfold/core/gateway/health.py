@@ -24,13 +24,13 @@ class TargetHealth(msgspec.Struct):
 
     failures: int = 0
     open_until: float = 0.0
-    on_trial: bool = False
+    is_half_open: bool = False
     busy: bool = False
     first_seconds: float = 0.0
 
 
 class HealthTracker:
-    """The state of all targets. An open circuit admits one trial call before it closes."""
+    """The state of all targets. A half-open circuit admits one trial call, and closes if it succeeds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -47,27 +47,27 @@ class HealthTracker:
         return health
 
     def allows(self, target: str) -> bool:
-        """Return whether to call a target now; if its circuit is open, True starts the trial call."""
+        """Return whether to call a target now; True for an open circuit makes it half-open for a trial."""
         if target not in self.tripped:
             return True
         health = self.get(target)
-        if health.on_trial or self._clock() < health.open_until:
+        if health.is_half_open or self._clock() < health.open_until:
             return False
-        health.on_trial = True
+        health.is_half_open = True
         return True
 
-    def try_open(self, targets: Sequence[str]) -> str | None:
+    def start_trial(self, targets: Sequence[str]) -> str | None:
         """Start a trial call although the circuits of all these targets are open.
 
-        Returns the target whose circuit closes first, or None if a trial call to one of them is in progress.
+        Returns the target whose pause ends first, or None if a trial call to one of them is in progress.
         Therefore a server that has recovered serves the next request, and a failing server receives one call
         at a time.
         """
-        if any(self.get(target).on_trial for target in targets):
+        if any(self.get(target).is_half_open for target in targets):
             return None
         first = min(targets, key=lambda target: self.get(target).open_until, default=None)
         if first is not None:
-            self.get(first).on_trial = True
+            self.get(first).is_half_open = True
         return first
 
     def is_open(self, target: str) -> bool:
@@ -75,9 +75,9 @@ class HealthTracker:
         if target not in self.tripped:
             return False
         health = self.get(target)
-        return health.on_trial or self._clock() < health.open_until
+        return health.is_half_open or self._clock() < health.open_until
 
-    def seconds_until_open(self, targets: Iterable[str]) -> int:
+    def seconds_until_half_open(self, targets: Iterable[str]) -> int:
         """Return the seconds until one of these targets, all with open circuits, may be called."""
         return max(1, math.ceil(min(self.get(target).open_until for target in targets) - self._clock()))
 
@@ -92,14 +92,14 @@ class HealthTracker:
         health.first_seconds = average + _WEIGHT * (first_seconds - average)
         if health.failures:
             self.tripped.discard(target)
-        health.failures, health.on_trial, health.busy = 0, False, False
+        health.failures, health.is_half_open, health.busy = 0, False, False
         self._retries = min(_RETRY_STORE, self._retries + 1)
 
     def record_failure(self, target: str, *, busy: bool = False) -> None:
         """Record a failure; `busy` is True for a 429."""
         health = self.get(target)
         health.failures += 1
-        health.on_trial, health.busy = False, busy
+        health.is_half_open, health.busy = False, busy
         excess = health.failures - _FAILURES
         if excess >= 0:
             self.tripped.add(target)
@@ -113,7 +113,7 @@ class HealthTracker:
 
     def release_trial(self, target: str) -> None:
         """Release the trial of a call that was not made or whose result is unrelated to the target."""
-        self.get(target).on_trial = False
+        self.get(target).is_half_open = False
 
     def may_retry(self) -> bool:
         """Take one retry from the budget, which limits retries; return whether it was available.

@@ -410,10 +410,10 @@ def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
     return tuple(updated)
 
 
-def count_expirable(life_us: int) -> Transaction[int]:
-    """Return 1 if a prediction has been queued for longer than `life_us`, otherwise 0."""
+def has_expirable(life_us: int) -> Transaction[bool]:
+    """Return whether a prediction has been queued for longer than `life_us`."""
     before = (yield from now()) - life_us
-    return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
+    return bool((yield Query("prediction_stale", {"before": before, "limit": 1})))
 
 
 def expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:

@@ -412,8 +412,7 @@ class Scheduler:
 
     async def _expire(self) -> None:
         life_us = int(self._policy.queue_ttl_seconds * SECOND_US)
-        stale = await self._database.read(predictions.count_expirable(life_us), snapshot=False)
-        if stale:
+        if await self._database.read(predictions.has_expirable(life_us), snapshot=False):
             await self._announce(predictions.expire_older(life_us))
 
     async def _announce(

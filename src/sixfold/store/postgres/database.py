@@ -31,7 +31,7 @@ from sixfold.store.postgres.transactions import (
     ChangesResult,
     Members,
     RunSeparately,
-    StepResultRow,
+    StatementResult,
     TransactionJob,
 )
 
@@ -222,7 +222,7 @@ class PostgresDatabase:
                     together = self._together(prepared, members[0][0].query)
                     results = await self._batcher.run(connection, prepared, parameter_rows, together)
                     for (job, arguments), rows in zip(members, results, strict=True):
-                        job.receive(StepResultRow(prepared.text, arguments, rows))
+                        job.receive(StatementResult(prepared.text, arguments, rows))
                         job.require_unwritten()
                 await self._change_together(connection, active)
                 active = [job for job in active if job.query is not None]
@@ -291,7 +291,7 @@ class PostgresDatabase:
                 else:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
                     rows = await connection.fetch(prepared.text, *arguments)
-                    job.receive(StepResultRow(prepared.text, arguments, rows))
+                    job.receive(StatementResult(prepared.text, arguments, rows))
             except asyncpg.IntegrityConstraintViolationError as error:
                 conflict = TransactionConflict(_constraint(error))
                 await self._restart(connection, job)

@@ -13,7 +13,7 @@ from sixfold.core.database import Query, Row, Transaction
 from sixfold.store.postgres.binding import Changes
 
 
-class StepResultRow(msgspec.Struct, frozen=True):
+class StatementResult(msgspec.Struct, frozen=True):
     """A statement that a transaction has executed, with its rows."""
 
     text: str
@@ -49,7 +49,7 @@ class TransactionJob(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
     query: Query | None = None
     moment: int | None = None
-    seen: list[StepResultRow | ChangesResult] = []
+    seen: list[StatementResult | ChangesResult] = []
     value: Any = None
     error: BaseException | None = None
 
@@ -66,7 +66,7 @@ class TransactionJob(msgspec.Struct, eq=False):
         """Run the transaction up to its first query."""
         self.advance(partial(next, self.transaction))
 
-    def receive(self, result: StepResultRow | ChangesResult) -> None:
+    def receive(self, result: StatementResult | ChangesResult) -> None:
         self.seen.append(result)
         self.advance(partial(self.transaction.send, result.rows))
 

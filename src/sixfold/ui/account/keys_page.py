@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, limits, rights
 from sixfold.core.accounts.authentication import key_changes, oauth
-from sixfold.core.accounts.keys import Holder, NewKey, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Row, Transaction, now
@@ -168,7 +168,7 @@ def key_rows(session: SessionCookie) -> Transaction[tuple[dict[str, Any], ...]]:
     )
 
 
-def _budgets(scope: Scope, spent: tuple[int, int]) -> list[tuple[str, int, int]]:
+def _budgets(scope: KeyLimits, spent: tuple[int, int]) -> list[tuple[str, int, int]]:
     """Return the period, the amount spent and the limit of each budget of a key."""
     pairs = (("today", spent[0], scope.budget_day), ("this month", spent[1], scope.budget_month))
     return [(period, amount, limit) for period, amount, limit in pairs if limit is not None]
@@ -183,7 +183,7 @@ def programs(account_id: str) -> Transaction[tuple[Row, ...]]:
     )
 
 
-def describe_limits(scope: Scope) -> str:
+def describe_limits(scope: KeyLimits) -> str:
     """Return the limits of a key as a sentence fragment: `only ra1; 5 USD per day`, or `none`."""
     collections = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
     services = f"only {', '.join(scope.services)}" if scope.services else ""
@@ -197,15 +197,15 @@ def describe_limits(scope: Scope) -> str:
     return "; ".join(part for part in parts if part) or "none"
 
 
-def _limits(form: dict[str, str]) -> Scope:
+def _limits(form: dict[str, str]) -> KeyLimits:
     """Parse the limits of a new key; raises `InvalidInput`."""
     names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
-    return Scope(
+    return KeyLimits(
         services=names, budget_day=_budget(form, "budget_day"), budget_month=_budget(form, "budget_month")
     )
 
 
-def _selected_rights(form: dict[str, str], limited: Scope) -> Rights | None:
+def _selected_rights(form: dict[str, str], limited: KeyLimits) -> Rights | None:
     """Return the rights that are selected and allowed by the limits, or None for the default rights."""
     names = [name for name in rights.BY_NAME if f"right.{name}" in form]
     return rights.of_names(names) & limited.max_rights if names else None

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, limits, rights
-from sixfold.core.accounts.keys import NewKey, Scope
+from sixfold.core.accounts.keys import KeyLimits, NewKey
 from sixfold.core.accounts.operation import actions, customers, link_requests
 from sixfold.core.database import Transaction, one
 from sixfold.ui.account.keys_page import describe_limits
@@ -186,7 +186,7 @@ class PeopleForms:
 
     async def create_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Create a key of the account and show it once."""
-        scope = Scope(
+        scope = KeyLimits(
             budget_day=amount(form.get("budget_day", "")), budget_month=amount(form.get("budget_month", ""))
         )
         create = customers.create_key(user.principal, account_id, form.get("name", ""), scope)

@@ -175,14 +175,14 @@ class AnswerWriter:
         """Start to answer the stored question of a turn."""
         answer = Answer(self._store, turn, order)
         lock = turn.lock
-        self._services.answers.start(
+        self._services.response_tasks.start(
             lock.tenant.account_id, lock.conversation_id, answer, self._write(answer)
         )
         return answer
 
     def running(self, account_id: str, chat_id: str) -> Answer | None:
         """Return the answer that this process is generating for a chat, or None."""
-        answer = self._services.answers.get(account_id, chat_id)
+        answer = self._services.response_tasks.get(account_id, chat_id)
         return answer if isinstance(answer, Answer) else None
 
     async def _write(self, answer: Answer) -> None:

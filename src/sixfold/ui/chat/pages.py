@@ -136,7 +136,7 @@ class ChatPages:
     async def delete(self, request: Request, user: PageUser) -> Response:
         await self._auth.read_form(request, user)
         chat_id = requests.path_value(request, "conversation_id")
-        running = self._services.answers.get(user.account_id, chat_id)
+        running = self._services.response_tasks.get(user.account_id, chat_id)
         if running is not None:
             running.stop()
         await self._store.delete(user.tenant, chat_id)

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.database import Transaction, now
 from sixfold.ui.login import passwords, user_agent
 from sixfold.ui.login.attempts import Attempt, SignInAttempts
@@ -38,7 +38,7 @@ class LoginService:
 
     async def sign_in_with_link(self, request: Request, token: str) -> Response:
         """Sign in with a one-time link; raises `Unauthenticated`."""
-        session = LoginSession("link", user_agent.name(request))
+        session = LoginDetails("link", user_agent.name(request))
         attempt = self.attempts.with_secret(request)
         moment = await self._services.database.read(now())
         response = await self._open(request, login_sessions.take_link(token, moment, session), HOME)
@@ -58,7 +58,7 @@ class LoginService:
 
         With an `organization_id`, it acts for that organization if the user is a member.
         """
-        session = LoginSession(method, user_agent.name(request), authenticated_at)
+        session = LoginDetails(method, user_agent.name(request), authenticated_at)
         moment = await self._services.database.read(now())
         return await self._open(
             request,

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, limits, rights
-from sixfold.core.accounts.keys import NewKey, Principal, Scope
+from sixfold.core.accounts.keys import KeyLimits, NewKey, Principal
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import NewInvitation
 from sixfold.core.database import Transaction, Value
@@ -131,8 +131,8 @@ def amount(text: str) -> int | None:
     return micros
 
 
-def key_scope(form: Mapping[str, str]) -> Scope:
+def key_scope(form: Mapping[str, str]) -> KeyLimits:
     """Return the limits of a new key in a form."""
-    return Scope(
+    return KeyLimits(
         budget_day=amount(form.get("budget_day", "")), budget_month=amount(form.get("budget_month", ""))
     )

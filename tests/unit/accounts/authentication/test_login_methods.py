@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oidc_identities, passkeys
-from sixfold.core.accounts.authentication.login_sessions import LoginSession
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.authentication.oidc_identities import Identity
 from sixfold.core.accounts.authentication.passkeys import StoredCredential
 from sixfold.core.database import Database, now
@@ -67,7 +67,7 @@ async def test_removing_a_login_method_ends_its_sessions(database: Database) -> 
     moment = await database.read(now())
 
     async def opened(owner: str, way: str) -> str:
-        return await database.write(login_sessions.new_session(owner, moment, LoginSession(way)))
+        return await database.write(login_sessions.new_session(owner, moment, LoginDetails(way)))
 
     async def left() -> set[str]:
         states = {name: await database.read(login_sessions.session(token)) for name, token in tokens.items()}
@@ -109,7 +109,7 @@ async def test_identity_belongs_to_one_account_until_unlinked(database: Database
 async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Database) -> None:
     ada, moment = await account(database), await database.read(now())
     tokens = [
-        await database.write(login_sessions.new_session(ada, moment, LoginSession("link", "Firefox")))
+        await database.write(login_sessions.new_session(ada, moment, LoginDetails("link", "Firefox")))
         for _ in range(3)
     ]
     rows = await database.read(login_sessions.of_account(ada, tokens[0]))
@@ -135,7 +135,7 @@ async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Data
 async def test_ending_all_sessions_keeps_those_of_other_accounts(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
     moment = await database.read(now())
-    visit = LoginSession("link", "Firefox")
+    visit = LoginDetails("link", "Firefox")
     own, remaining = [
         await database.write(login_sessions.new_session(account_id, moment, visit))
         for account_id in (ada, ben)

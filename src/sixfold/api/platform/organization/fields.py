@@ -10,7 +10,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.organizations.organizations import MAX_BUDGET
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Value
@@ -72,9 +72,9 @@ def budget(fields: Mapping[str, Any], name: str) -> int | None:
     return micros
 
 
-def scope(fields: Mapping[str, Any]) -> Scope:
+def scope(fields: Mapping[str, Any]) -> KeyLimits:
     """Return the limits of a new key; raises `InvalidInput`."""
-    return Scope(
+    return KeyLimits(
         services=_names(fields, "services"),
         collections=_names(fields, "collections"),
         budget_day=budget(fields, "budget_day_usd"),
@@ -84,7 +84,7 @@ def scope(fields: Mapping[str, Any]) -> Scope:
     )
 
 
-def granted(fields: Mapping[str, Any], limits: Scope, grantable: Rights) -> Rights:
+def granted(fields: Mapping[str, Any], limits: KeyLimits, grantable: Rights) -> Rights:
     """Return the rights of a new key, at most `grantable`; raises `Forbidden` for other rights."""
     names = _names(fields, "rights")
     if not names:

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import audit_log, keys
-from sixfold.core.accounts.keys import Holder, NewKey, Principal, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey, Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Query, Transaction
 
 _RATES = ("rpm", "tpm")
 
 
-def create_with(parent: Principal, scope: Scope, granted: Rights, holder: Holder) -> Transaction[NewKey]:
+def create_with(parent: Principal, scope: KeyLimits, granted: Rights, holder: Holder) -> Transaction[NewKey]:
     """Create a key with the key `parent`; it ends with that key, and both count against its rates.
 
     Raises `BadRequest` for other rates than those of a limited `parent`, and for what `keys.create` refuses.

@@ -19,7 +19,7 @@ SESSION_LIFE_US = 30 * DAY_US
 FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 
-class LoginSession(msgspec.Struct, frozen=True):
+class LoginDetails(msgspec.Struct, frozen=True):
     """The method of a login (link, password, passkey or identity), and the user agent.
 
     `authenticated_at` is the time (epoch µs) at which the user was authenticated, if before the login.
@@ -42,7 +42,7 @@ class SignedIn(msgspec.Struct, frozen=True):
     login_id: str
 
 
-_BY_LINK = LoginSession("link")
+_BY_LINK = LoginDetails("link")
 PASSKEY, SINGLE_SIGN_ON = "passkey", "single sign-on"
 
 
@@ -53,7 +53,7 @@ def new_link(account_id: str, now: int, life_us: int = LINK_LIFE_US) -> Transact
     return token
 
 
-def take_link(token: str, now: int, login: LoginSession = _BY_LINK) -> Transaction[str]:
+def take_link(token: str, now: int, login: LoginDetails = _BY_LINK) -> Transaction[str]:
     """Consume a sign-in link and return the token of a new session; raises `Unauthenticated`."""
     rows = yield Query("login_session_take", {"token_hash": keys.hash_of(token)})
     if not rows:
@@ -61,7 +61,7 @@ def take_link(token: str, now: int, login: LoginSession = _BY_LINK) -> Transacti
     return (yield from new_session(str(rows[0]["account_id"]), now, login))
 
 
-def new_session(account_id: str, now: int, login: LoginSession) -> Transaction[str]:
+def new_session(account_id: str, now: int, login: LoginDetails) -> Transaction[str]:
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, login)
     yield Query("link_request_end", {"id": account_id})
@@ -169,7 +169,7 @@ def sweep() -> Transaction[int]:
     return len((yield Query("login_session_sweep", {})))
 
 
-def _insert(token: str, account_id: str, kind: str, expires_at: int, login: LoginSession) -> Query:
+def _insert(token: str, account_id: str, kind: str, expires_at: int, login: LoginDetails) -> Query:
     return Query(
         "login_session_insert",
         {

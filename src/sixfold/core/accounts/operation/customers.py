@@ -11,7 +11,7 @@ from sixfold.core import money, pagination
 from sixfold.core.accounts import accounts, audit_log, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.keys import Holder, NewKey, Principal, Scope
+from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey, Principal
 from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.clock import DAY_US
@@ -125,7 +125,7 @@ def _budgets(account: Account) -> dict[str, Any]:
     return {name: None if limit is None else money.format_usd(limit) for name, limit in limits.items()}
 
 
-def create_key(actor: Principal, account_id: str, name: str, scope: Scope) -> Transaction[NewKey]:
+def create_key(actor: Principal, account_id: str, name: str, scope: KeyLimits) -> Transaction[NewKey]:
     """Create a key of an account, without the right `operate`; raises `BadRequest` and `NotFound`."""
     yield from find(account_id)
     key = yield from keys.create(account_id, scope, holder=Holder(name=name))

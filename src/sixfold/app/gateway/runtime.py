@@ -33,7 +33,7 @@ from sixfold.core.gateway.capabilities import CHAT, VISION
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.gateway.conversations.conversations import ConversationStore
-from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
+from sixfold.core.gateway.conversations.response_tasks import ResponseTasks
 from sixfold.core.gateway.conversations.responses import ResponseStore
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
@@ -70,7 +70,7 @@ class GatewayRuntime:
         self.gateway = gateway
         self.responses = responses
         self.conversations = conversations
-        self.answers = AnswerTasks()
+        self.response_tasks = ResponseTasks()
         self.tracing = tracing
         self.watchers = [] if tracing is None else [tracing.record_run]
         self._open_servers = open_servers
@@ -78,7 +78,7 @@ class GatewayRuntime:
         gateway.router.reconfigure(self._servers, gateway.policy.aliases)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def observe(self, hooks: GuardrailHooks, database: Database, master: bytes) -> None:
+    def attach_guardrails(self, hooks: GuardrailHooks, database: Database, master: bytes) -> None:
         """Apply guardrails to all calls, and log their contents; `master` is the server's key."""
         gateway = self.gateway
         gateway.contents = ContentRecorder(ContentLog(database, master))
@@ -100,8 +100,8 @@ class GatewayRuntime:
                 await self._servers.refreshed.wait()
 
     async def stop(self) -> None:
-        """Store the answers of chats, settle all finished calls, and close the connections."""
-        await self.answers.close()
+        """Store the responses of chats, settle all finished calls, and close the connections."""
+        await self.response_tasks.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
