@@ -280,19 +280,26 @@ async def test_transparent_background_needs_the_right_to_cut_out(real: AppFixtur
     assert await paid(real, before) == 0
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (EngineFailed("The subject was not found"), "subject was not found"),
+        (RuntimeError("unexpected"), "Generation failed"),
+    ],
+)
 async def test_image_whose_background_stays_is_refunded(
-    real: AppFixture, monkeypatch: pytest.MonkeyPatch
+    real: AppFixture, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     run = MediaJobRunner.run
 
     async def run_or_fail(runner: MediaJobRunner, job: MediaJobRequest) -> Any:
         if job.model == "remove-background":
-            raise EngineFailed("The subject was not found")
+            raise error
         return await run(runner, job)
 
     monkeypatch.setattr(MediaJobRunner, "run", run_or_fail)
     before = float((await real.balance())[0])
-    with pytest.raises(openai.APIStatusError, match="subject was not found"):
+    with pytest.raises(openai.APIStatusError, match=message):
         await client(real).images.generate(prompt="a fox", size="256x256", background="transparent")
     assert await paid(real, before) == 0
 

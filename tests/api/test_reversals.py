@@ -16,6 +16,7 @@ from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import one
 from sixfold.core.gallery import Gallery
+from sixfold.core.media import upload_paths
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.refunds import REFUNDED
@@ -229,9 +230,17 @@ async def test_failed_run_releases_its_save_path(any_database_app: AppFixture) -
 
 
 @pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status"), [(OSError("no space left on device"), 503), (RuntimeError("of the store"), 500)]
+)
 async def test_unwritable_path_withdraws_result_and_charge(
-    app: AppFixture, monkeypatch: pytest.MonkeyPatch, writes: bool
+    any_database_app: AppFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    writes: bool,
+    error: Exception,
+    status: int,
 ) -> None:
+    app = any_database_app
     uploads: Any = app.server.uploads
     real, remaining = uploads.put, []
 
@@ -240,17 +249,31 @@ async def test_unwritable_path_withdraws_result_and_charge(
         remaining.append(key)
         if writes:
             await real(key, data, **more)
-        raise OSError("no space left on device")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "put", fail)
-        assert await put(app, "s1") == 503
+        assert await put(app, "s1") == status
     assert await uploads.stat(remaining[0]) is None
     (record,) = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert (record["status"], record["output"], record["cost"]) == ("failed", None, "0.00")
     assert await app.balance() == ("5.00", "0.00")
     assert await put(app, "s1/p0.png") == 200, "the reservation went with the result"
     assert await app.faults() == ()
+
+
+async def test_a_stored_file_without_its_mark_is_delivered(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+
+    def fail(_prediction_id: str) -> Any:
+        raise errors.StoreFailed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(upload_paths, "mark_stored", fail)
+        assert await put(app, "s1") == 200
+    assert await app.balance() == ("4.96", "0.00")
 
 
 # -- groups ----------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ _PREFIXES = (
     "/create_and_upload_image_klein/",
     "/api/style-transfer/",
 )
+_STORE_ERRORS = (KeyError, OSError, errors.StoreFailed)
 _REPEAT = "The server is shutting down: repeat the request with the same Idempotency-Key"
 
 
@@ -112,9 +113,10 @@ class ImageKitRoutes:
             request_spec = _ImageKitRequest(
                 principal, model, inputs, requests.request_id(request), upload_path=key
             )
+            # Before the image is paid for, because it writes to the database.
+            url = await self._url(request, principal, save_path)
             prediction = await self._predict("query", request_spec)
             size = await self._put(prediction, key)
-            url = await self._url(request, principal, save_path)
             body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": size}
             return responses.json(body, headers=responses.result_headers(prediction))
 
@@ -183,9 +185,11 @@ class ImageKitRoutes:
         file = _file(prediction)
         try:
             return file, await self._services.blobs.get(file.blob)
-        except (KeyError, OSError, errors.StoreFailed) as error:
+        except Exception as error:
             await self._services.predictions.refund(prediction, "the stored file could not be read")
-            raise errors.StoreFailed from error
+            if isinstance(error, _STORE_ERRORS):
+                raise errors.StoreFailed from error
+            raise
 
     def _styled(self, prediction: Prediction) -> Response:
         file = _file(prediction)
@@ -248,12 +252,16 @@ class ImageKitRoutes:
                 prediction, "another request has used its path in the meantime"
             )
             raise
-        except (OSError, errors.StoreFailed) as error:
+        except Exception as error:
             await self._services.predictions.refund(prediction, "the file could not be written to its path")
             await self._remove(key, data)
-            raise errors.StoreFailed from error
+            if isinstance(error, _STORE_ERRORS):
+                raise errors.StoreFailed from error
+            raise
         self._services.predictions.failpoints.hit("save.after")
-        await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
+        # The file is stored and paid for: without the mark, the sweep ends the reservation of its path.
+        with contextlib.suppress(errors.StoreFailed):
+            await self._services.database.write(upload_paths.mark_stored(prediction.id), durable=False)
         return len(data)
 
     async def _url(self, request: Request, principal: Principal, save_path: str) -> str:

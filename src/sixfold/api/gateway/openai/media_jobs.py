@@ -256,13 +256,15 @@ class MediaJobRunner:
                 await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
 
     async def data(self, prediction: Prediction) -> bytes:
-        """Return the bytes of the output file; if they cannot be read, refund it and raise `StoreFailed`."""
+        """Return the bytes of the output file; if they cannot be read, refund it and raise an error."""
         assert prediction.output is not None  # noqa: S101 - it succeeded
         try:
             return await self._services.blobs.get(prediction.output.files[0].blob)
-        except (KeyError, OSError, errors.StoreFailed) as error:
+        except Exception as error:
             await self._services.predictions.refund(prediction, "the stored file could not be read")
-            raise errors.StoreFailed from error
+            if isinstance(error, KeyError | OSError | errors.StoreFailed):
+                raise errors.StoreFailed from error
+            raise
 
 
 def output_data(prediction: Prediction, *names: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ _INPUT = "image_url"
 # The part of a request from which its cut-outs are counted; it has at most 10 images.
 _FIRST_PART = 10
 _SERVER_ERROR = 500
+_LOG = logging.getLogger(__name__)
 
 
 class ImageCutouts:
@@ -59,13 +61,13 @@ class ImageCutouts:
         for image, result in zip(images.predictions, results, strict=True):
             if isinstance(result, Successes):
                 cut += result.predictions
-            elif isinstance(result, errors.SixfoldError):
-                reason = result
-                if isinstance(result, RunCanceled | RunUnfinished) or result.status < _SERVER_ERROR:
-                    continue
+                continue
+            if not isinstance(result, errors.SixfoldError):
+                _LOG.error("a background could not be removed", exc_info=result)
+                result = errors.EngineFailed()
+            reason = result
+            if not isinstance(result, RunCanceled | RunUnfinished) and result.status >= _SERVER_ERROR:
                 await self._services.predictions.refund(image, "its background could not be removed")
-            else:
-                raise result
         if not cut:
             raise reason or errors.EngineFailed
         return Successes(cut, reason)
