@@ -18,9 +18,9 @@ from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workers.ports import Worker, WorkerSpec, WorkerStartFailed
 from sixfold.core.workflows.execution import node_frames
-from sixfold.core.workflows.execution.context import RunContextNodes
+from sixfold.core.workflows.execution.context import NodeRunContext
 from sixfold.core.workflows.execution.node_frames import BadFrame, NodeFrame, NodeFrameReader
-from sixfold.core.workflows.execution.node_sessions import NodeSession, Work, Worked
+from sixfold.core.workflows.execution.node_sessions import NodeExecution, NodeExecutionResult, NodeSession
 from sixfold.core.workflows.ports import ChildRequest, NodeEvent
 from sixfold.core.workflows.validate import GraphNode
 from sixfold.drivers.forkserver import ForkServerGone
@@ -243,27 +243,27 @@ class _ProcessSession:
         self._worker = worker
         self._scratch = scratch.absolute()
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[asyncio.Future[NodeFrame], RunContextNodes | None]] = {}
+        self._open: dict[int, tuple[asyncio.Future[NodeFrame], NodeRunContext | None]] = {}
         self._children: dict[asyncio.Task[None], int] = {}
         self._failed: dict[int, Exception] = {}
         worker.session = self
         worker.send(NodeFrame({"kind": "begin", "scratch": str(self._scratch)}))
 
-    async def run(self, work: Work, context: Any) -> Worked:
-        node = work.node
+    async def run(self, execution: NodeExecution, context: Any) -> NodeExecutionResult:
+        node = execution.node
         payload = {
             "kind": "run",
             "node": node.id,
             "class_type": node.spec.class_type,
-            "inputs": {name: node_frames.value_row(value) for name, value in work.inputs.items()},
-            "packs": work.packs,
+            "inputs": {name: node_frames.value_row(value) for name, value in execution.inputs.items()},
+            "packs": execution.packs,
         }
         if node.spec.where == "thread":
             async with self._workers.turns:
                 return await self._request(NodeFrame(payload), context)
         return await self._request(NodeFrame(payload), context)
 
-    async def load(self, node: GraphNode, packed: bytes) -> Worked:
+    async def load(self, node: GraphNode, packed: bytes) -> NodeExecutionResult:
         frame = NodeFrame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
         frame.payload["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
         return await self._request(frame, None)
@@ -279,7 +279,7 @@ class _ProcessSession:
         if not (ended and not self._open and self._workers.release(self._worker)):
             await self._worker.kill()
 
-    async def _request(self, frame: NodeFrame, context: RunContextNodes | None) -> Worked:
+    async def _request(self, frame: NodeFrame, context: NodeRunContext | None) -> NodeExecutionResult:
         if not self._worker.alive:
             raise self._lost_error("had ended")
         number = frame.payload["number"] = next(self._numbers)
@@ -291,10 +291,10 @@ class _ProcessSession:
         del self._open[number]
         if response.payload["kind"] == "failed":
             raise self._failure(response.payload)
-        row = response.payload["worked"]
+        row = response.payload["result"]
         if node_frames.has_file(row):
-            return await asyncio.to_thread(node_frames.read_worked, row, response, self._scratch)
-        return node_frames.read_worked(row, response, self._scratch)
+            return await asyncio.to_thread(node_frames.read_result, row, response, self._scratch)
+        return node_frames.read_result(row, response, self._scratch)
 
     # -- messages from the worker --------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class _ProcessSession:
             case kind:
                 raise ValueError(kind)
 
-    async def _child(self, payload: Mapping[str, Any], context: RunContextNodes) -> None:
+    async def _child(self, payload: Mapping[str, Any], context: NodeRunContext) -> None:
         inputs = {name: node_frames.read_value(row) for name, row in payload["inputs"].items()}
         result: Mapping[str, Any] | None = None
         try:

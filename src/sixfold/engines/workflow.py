@@ -31,7 +31,7 @@ from sixfold.core.workflows import ports as graphs
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.execution import execute
 from sixfold.core.workflows.execution.admission import GraphMemory
-from sixfold.core.workflows.execution.execute import GraphEnded, GraphRunLimits, RunLocation
+from sixfold.core.workflows.execution.execute import GraphResult, GraphRunLimits, RunEnvironment
 from sixfold.core.workflows.execution.file_order import FileOrder
 from sixfold.core.workflows.execution.node_sessions import LocalSession, NodeSession
 from sixfold.core.workflows.execution.paid_nodes import PaidNodes
@@ -134,13 +134,13 @@ class _WorkflowRun:
         )
         if validation.needs_remote and workshop.remote is not None:
             return await self._run_remotely(workshop.remote, validation)
-        location = RunLocation(
+        location = RunEnvironment(
             children=self,
             files=self,
             output_store=self,
             packer=workshop.packer(self._context.scratch),
             scratch=self._context.scratch,
-            cache=workshop.outcomes(self._tenant).of_run(self._run),
+            cache=workshop.output_cache(self._tenant).of_run(self._run),
             memory=memory,
             open_session=lambda: nodes(self._context.scratch),
         )
@@ -281,7 +281,7 @@ class _WorkflowRun:
 
     # -- result ---------------------------------------------------------------------------------------
 
-    async def _result(self, outcome: GraphEnded) -> Result:
+    async def _result(self, outcome: GraphResult) -> Result:
         """Return the output files and data; temporary files are included only without other output files."""
         all_rows = [(node_id, row) for node_id, ui in outcome.outputs.items() for row in _files(ui)]
         rows = [row for row in all_rows if row[1]["type"] != "temp"] or all_rows
@@ -353,8 +353,8 @@ class _WorkflowRun:
         outputs = {node_id: await self._store_output(node_id, ui) for node_id, ui in fetched.ui.items()}
         for node_id, ui in outputs.items():
             publish(NodeEvent("executed", {"node": node_id, "display_node": node_id, "output": ui}))
-        result = await self._result(GraphEnded(outputs, tuple(validation.nodes), fetched.cached))
-        cache = self._workshop.outcomes(self._tenant).of_run(self._run)
+        result = await self._result(GraphResult(outputs, tuple(validation.nodes), fetched.cached))
+        cache = self._workshop.output_cache(self._tenant).of_run(self._run)
         nodes = await PaidNodes.of_graph(validation.nodes, files, cache)
         cost = self._workshop.estimate(validation, without=await nodes.among(fetched.cached))
         await nodes.record({node_id for node_id, _, _ in cost.child_runs})

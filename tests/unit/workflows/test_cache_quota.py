@@ -10,7 +10,7 @@ import pytest
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many, one
 from sixfold.core.media.media import MediaService
-from sixfold.core.workflows.ports import StoredOutput
+from sixfold.core.workflows.ports import CachedOutput
 from sixfold.core.workflows.storage import NodeOutputCache
 from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
@@ -36,7 +36,7 @@ async def test_cached_outputs_stay_within_the_quota(either: Path, monkeypatch: p
             # Another one has nothing in memory.
             return NodeOutputCache(pipeline.database, pipeline.media, tenant)
 
-        large, small = StoredOutput(os.urandom(40_000), {}), StoredOutput(os.urandom(1_000), {})
+        large, small = CachedOutput(os.urandom(40_000), {}), CachedOutput(os.urandom(1_000), {})
         await cache().keep({"a": large, "b": small})
         used = await cached_bytes(pipeline)
         assert 41_000 < used < 43_000

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from sixfold.core.workflows import node_definitions
-from sixfold.core.workflows.execution.execute import RunLocation
+from sixfold.core.workflows.execution.execute import RunEnvironment
 from sixfold.core.workflows.nodes import NodeSpec, Registry
 from sixfold.core.workflows.ports import (
+    CachedOutput,
     ChildRequest,
     ListValue,
     NodeArtifact,
     NodeChild,
     NodeFile,
     NodeResult,
-    StoredOutput,
 )
 from sixfold.errors import NotFound
 
@@ -102,15 +102,15 @@ class ExecutionFixture:
         self.folder = folder
         self.requests: list[str] = []
         self.files: list[tuple[str, bytes]] = []
-        self.outputs: dict[str, StoredOutput] = {}
+        self.outputs: dict[str, CachedOutput] = {}
         self.writer = writer
         self.gate: asyncio.Event | None = None
         self.arrived = asyncio.Event()  # set once `expected` children were requested
         self.expected = 1
 
     @property
-    def location(self) -> RunLocation:
-        return RunLocation(self, self, self, Packer(), self.folder, _Cache(self.outputs))
+    def location(self) -> RunEnvironment:
+        return RunEnvironment(self, self, self, Packer(), self.folder, _Cache(self.outputs))
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
@@ -135,11 +135,11 @@ class ExecutionFixture:
 
 
 class _Cache:
-    def __init__(self, stored: dict[str, StoredOutput]) -> None:
+    def __init__(self, stored: dict[str, CachedOutput]) -> None:
         self._stored = stored
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
         return {key: self._stored[key] for key in keys if key in self._stored}
 
-    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         self._stored.update(entries)

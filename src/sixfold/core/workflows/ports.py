@@ -143,7 +143,7 @@ class OutputStore(Protocol):
         ...
 
 
-class StoredOutput(msgspec.Struct, frozen=True):
+class CachedOutput(msgspec.Struct, frozen=True):
     """A cached node output: packed values (None: only the UI data is stored).
 
     `preview` is True if a preview engine contributed to it; `words` are the words of the prompts that led to
@@ -159,9 +159,9 @@ class StoredOutput(msgspec.Struct, frozen=True):
 class NodeCachePort(Protocol):
     """The cached node outputs of one account by key; they survive restarts."""
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]: ...
+    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]: ...
 
-    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         """Store outputs; large ones may be dropped."""
         ...
 

@@ -86,7 +86,7 @@ class GraphService:
     ) -> None:
         self._runtime = runtime
         self._predictions = predictions
-        self._outcomes: dict[Tenant, NodeOutputCache] = {}
+        self._output_caches: dict[Tenant, NodeOutputCache] = {}
         self.spaces = built_in
         self.names = names
         self.packer = runtime.packer
@@ -116,14 +116,14 @@ class GraphService:
     def bus(self) -> Any:
         return self._predictions.bus
 
-    def outcomes(self, tenant: Tenant) -> NodeOutputCache:
+    def output_cache(self, tenant: Tenant) -> NodeOutputCache:
         """Return the node cache that all credentials of the tenant's account share."""
         tenant = tenant.whole
-        if tenant not in self._outcomes:
-            if len(self._outcomes) >= _MAX_ACCOUNTS:
-                del self._outcomes[next(iter(self._outcomes))]
-            self._outcomes[tenant] = self.names.outcomes(tenant)
-        return self._outcomes[tenant]
+        if tenant not in self._output_caches:
+            if len(self._output_caches) >= _MAX_ACCOUNTS:
+                del self._output_caches[next(iter(self._output_caches))]
+            self._output_caches[tenant] = self.names.output_cache(tenant)
+        return self._output_caches[tenant]
 
     # -- validating and pricing --------------------------------------------------------------------
 

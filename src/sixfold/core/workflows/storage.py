@@ -26,7 +26,7 @@ from sixfold.core.provenance import embed
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.workflows.ports import NodeFile, StoredOutput
+from sixfold.core.workflows.ports import CachedOutput, NodeFile
 
 Kind = Literal["input", "output", "temp"]
 # Prefix of inputs that refer to files sent with the request, also in a graph embedded in an image.
@@ -110,7 +110,7 @@ class GraphFiles:
     def media(self) -> MediaService:
         return self._media
 
-    def outcomes(self, tenant: Tenant) -> NodeOutputCache:
+    def output_cache(self, tenant: Tenant) -> NodeOutputCache:
         return NodeOutputCache(self._database, self._media, tenant)
 
     async def put(self, run: Run, name: StoredName, source: MediaSource) -> None:
@@ -215,7 +215,7 @@ def _media_row(
     return row if paid_by is None else refunds.withheld_record(row)
 
 
-def _encode_ui(stored: StoredOutput, *, in_row: bool) -> str:
+def _encode_ui(stored: CachedOutput, *, in_row: bool) -> str:
     """Encode the `shown` column as JSON, with the output's values if they are stored `in_row`."""
     data: dict[str, Any] = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
     if stored.words != NO_WORDS:
@@ -233,10 +233,10 @@ class NodeOutputCache:
         self._media = media
         self._account_id = tenant.account_id
         self._prefix = _KEYLESS if tenant.keyless else ""
-        self._in_memory: OrderedDict[str, StoredOutput] = OrderedDict()
+        self._in_memory: OrderedDict[str, CachedOutput] = OrderedDict()
         self._bytes = 0
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
         result = {key: self._in_memory[key] for key in keys if key in self._in_memory}
         missing = [key for key in keys if key not in result]
         if missing:
@@ -249,7 +249,7 @@ class NodeOutputCache:
                 result[key] = await self._read(key, row)
         return {key: stored for key, stored in result.items() if stored is not _MISSING}
 
-    async def _read(self, key: str, row: Row) -> StoredOutput:
+    async def _read(self, key: str, row: Row) -> CachedOutput:
         packed = None
         data: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
         if row["media"] is not None:
@@ -259,15 +259,15 @@ class NodeOutputCache:
         elif _PACKED in data:
             packed = base64.b64decode(data.pop(_PACKED))
         words = msgspec.convert(data.pop(_WORDS, {}), PromptWords)
-        stored = StoredOutput(packed, data, bool(data.pop(_PREVIEW, False)), words)
+        stored = CachedOutput(packed, data, bool(data.pop(_PREVIEW, False)), words)
         if row["prediction_id"] == _FREE:
             self._remember(key, stored)
         return stored
 
-    def of_run(self, run: Run) -> RunOutcomes:
-        return RunOutcomes(self, run)
+    def of_run(self, run: Run) -> RunOutputCache:
+        return RunOutputCache(self, run)
 
-    async def keep(self, entries: Mapping[str, StoredOutput], paid_by: str | None = None) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput], paid_by: str | None = None) -> None:
         """Store outputs in one transaction; outputs above 64 MiB or the quota are dropped.
 
         Outputs that a prediction pays for can be found once it has succeeded, and are not stored in memory.
@@ -285,7 +285,7 @@ class NodeOutputCache:
             for key, stored in batch.items():
                 self._remember(key, stored)
 
-    async def _fits(self, batch: Iterable[StoredOutput]) -> bool:
+    async def _fits(self, batch: Iterable[CachedOutput]) -> bool:
         """Return whether the cached outputs of a customer stay within the quota of uploads."""
         row = await self._database.read(one("storage_usage", account_id=self._account_id))
         if row is None or row["kind"] != "customer":
@@ -293,7 +293,7 @@ class NodeOutputCache:
         size = sum(len(stored.packed or b"") for stored in batch)
         return int(row["cached_bytes"]) + size <= self._media.quota_bytes
 
-    async def _store_packed(self, stored: StoredOutput, gate: asyncio.Semaphore) -> MediaSource | None:
+    async def _store_packed(self, stored: CachedOutput, gate: asyncio.Semaphore) -> MediaSource | None:
         if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
             return None
         async with gate:
@@ -301,7 +301,7 @@ class NodeOutputCache:
 
     def _put(
         self,
-        batch: Mapping[str, StoredOutput],
+        batch: Mapping[str, CachedOutput],
         sources: Mapping[str, MediaSource | None],
         paid_by: str | None,
     ) -> Transaction[None]:
@@ -336,7 +336,7 @@ class NodeOutputCache:
             many("graph_outcomes_clear", account_id=self._account_id, keyless=int(self._prefix != ""))
         )
 
-    def _remember(self, key: str, stored: StoredOutput) -> None:
+    def _remember(self, key: str, stored: CachedOutput) -> None:
         previous = self._in_memory.pop(key, None)
         self._bytes += len(stored.packed or b"") - len((previous.packed if previous else None) or b"")
         self._in_memory[key] = stored
@@ -345,18 +345,18 @@ class NodeOutputCache:
             self._bytes -= len(dropped.packed or b"")
 
 
-class RunOutcomes(msgspec.Struct, frozen=True):
+class RunOutputCache(msgspec.Struct, frozen=True):
     """The node output cache in the form that one run reads and writes (`ports.NodeCachePort`)."""
 
-    outcomes: NodeOutputCache
+    cache: NodeOutputCache
     run: Run
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
-        return await self.outcomes.find(keys)
+    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
+        return await self.cache.find(keys)
 
-    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         """Store outputs; outputs of a paid run can be found once it has succeeded."""
-        await self.outcomes.keep(entries, self.run.paid_by)
+        await self.cache.keep(entries, self.run.paid_by)
 
 
-_MISSING = StoredOutput(None, {})
+_MISSING = CachedOutput(None, {})

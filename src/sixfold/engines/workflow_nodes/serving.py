@@ -16,9 +16,9 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workflows.execution import node_frames
-from sixfold.core.workflows.execution.context import GraphHome, RunContextNodes
+from sixfold.core.workflows.execution.context import GraphRunContext, NodeRunContext
 from sixfold.core.workflows.execution.node_frames import NodeFrame, NodeFrameReader
-from sixfold.core.workflows.execution.node_sessions import LocalSession, Work, Worked
+from sixfold.core.workflows.execution.node_sessions import LocalSession, NodeExecution, NodeExecutionResult
 from sixfold.core.workflows.ports import NodeChild, NodeEvent
 from sixfold.core.workflows.validate import GraphNode
 from sixfold.engines.workflow_nodes import registry
@@ -106,26 +106,28 @@ class _Run:
     async def _report(self, number: int, work: Any) -> None:
         frame = NodeFrame({"kind": "done", "number": number})
         try:
-            worked: Worked = await work
-            if node_frames.needs_file(worked):
-                row = await asyncio.to_thread(node_frames.worked_row, worked, frame, self._scratch)
+            result: NodeExecutionResult = await work
+            if node_frames.needs_file(result):
+                row = await asyncio.to_thread(node_frames.result_row, result, frame, self._scratch)
             else:
-                row = node_frames.worked_row(worked, frame, self._scratch)
-            frame.payload["worked"] = row
+                row = node_frames.result_row(result, frame, self._scratch)
+            frame.payload["result"] = row
             self._send(frame)
         except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of a node ends its run
             self._send(NodeFrame({"kind": "failed", "number": number, **_failure(error)}))
 
-    async def _run_node(self, fields: Mapping[str, Any]) -> Worked:
+    async def _run_node(self, fields: Mapping[str, Any]) -> NodeExecutionResult:
         inputs = {name: node_frames.read_value(row) for name, row in fields["inputs"].items()}
-        home = GraphHome(
+        run_context = GraphRunContext(
             _Location(self._scratch, _Children(fields["number"], self)), self._publisher(fields["number"])
         )
-        context = RunContextNodes(fields["node"], "", home)
-        work = Work(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), inputs, fields["packs"])
-        return await self._session.run(work, context)
+        context = NodeRunContext(fields["node"], "", run_context)
+        execution = NodeExecution(
+            GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), inputs, fields["packs"]
+        )
+        return await self._session.run(execution, context)
 
-    async def _load_node(self, frame: NodeFrame) -> Worked:
+    async def _load_node(self, frame: NodeFrame) -> NodeExecutionResult:
         fields = frame.payload
         packed = await asyncio.to_thread(frame.take, fields["packed"], self._scratch)
         return await self._session.load(GraphNode(fields["node"], _REGISTRY[fields["class_type"]]), packed)
@@ -171,7 +173,7 @@ class _Children:
 
 
 class _Location:
-    """The part of `RunLocation` that a node's context uses."""
+    """The part of `RunEnvironment` that a node's context uses."""
 
     def __init__(self, scratch: Path, children: _Children) -> None:
         self.scratch = scratch

@@ -13,8 +13,8 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workflows import validate
 from sixfold.core.workflows.execution import execute
-from sixfold.core.workflows.execution.execute import GraphEnded, RunLocation
-from sixfold.core.workflows.ports import NodeArtifact, NodeChild, NodeEvent, NodeFile, StoredOutput
+from sixfold.core.workflows.execution.execute import GraphResult, RunEnvironment
+from sixfold.core.workflows.ports import CachedOutput, NodeArtifact, NodeChild, NodeEvent, NodeFile
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.styles.engine import StyleEngine
@@ -107,13 +107,13 @@ class OutputRecorder:
         return {"filename": f"{artifact.prefix}_{len(self.outputs):05}_", "subfolder": "", "type": kind}
 
 
-class Cache(dict[str, StoredOutput]):
+class Cache(dict[str, CachedOutput]):
     """A node output cache in memory."""
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
         return {key: self[key] for key in keys if key in self}
 
-    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         self.update(entries)
 
 
@@ -131,15 +131,15 @@ class GraphFixture:
         self.events: list[NodeEvent] = []
 
     @property
-    def location(self) -> RunLocation:
+    def location(self) -> RunEnvironment:
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
-        location = RunLocation(
+        location = RunEnvironment(
             self.children, files, self.outputs, NodeValuePacker(scratch), scratch, self.cache
         )
         workers = self.workers
         return location if workers is None else replace(location, open_session=lambda: workers.open(scratch))
 
-    async def run(self, graph: Graph) -> GraphEnded:
+    async def run(self, graph: Graph) -> GraphResult:
         verdict = validate.validate(graph, registry.registry())
         assert verdict.valid, verdict.errors
         self.events.clear()

@@ -12,7 +12,7 @@ import pytest
 from sixfold.core.workflows import estimate, slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.execute import (
-    GraphEnded,
+    GraphResult,
     GraphRunLimits,
     NodeError,
     execute,
@@ -44,7 +44,7 @@ async def run(
     graph: Any,
     events: list[NodeEvent] | None = None,
     limits: GraphRunLimits | None = None,
-) -> GraphEnded:
+) -> GraphResult:
     verdict = validate(graph, CLASSES)
     assert verdict.valid, verdict.errors
     return await execute(verdict, fixture.location, ([] if events is None else events).append, limits)

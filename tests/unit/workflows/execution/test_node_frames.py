@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold.core.workflows.execution import node_frames
 from sixfold.core.workflows.execution.node_frames import NodeFrame, NodeFrameReader
-from sixfold.core.workflows.execution.node_sessions import Worked
+from sixfold.core.workflows.execution.node_sessions import NodeExecutionResult
 from sixfold.core.workflows.ports import NodeArtifact
 from sixfold.drivers import node_workers
 from sixfold.drivers.node_workers import NodeWorkers
@@ -18,16 +18,16 @@ _SIZE = 50_000
 
 
 def test_many_small_files_are_not_all_in_the_frame(tmp_path: Path) -> None:
-    result = Worked(
+    result = NodeExecutionResult(
         (), (), artifacts=tuple(NodeArtifact("image/png", bytes([n]) * _SIZE) for n in range(100))
     )
     frame = NodeFrame({"kind": "done"})
     assert node_frames.needs_file(result)
-    frame.payload["worked"] = node_frames.worked_row(result, frame, tmp_path)
+    frame.payload["result"] = node_frames.result_row(result, frame, tmp_path)
     [received] = NodeFrameReader().feed(frame.encode())
     assert len(received.binary) <= 2**20
-    worked = node_frames.read_worked(received.payload["worked"], received, tmp_path)
-    data = [each.path.read_bytes() if each.path else each.data for each in worked.artifacts]
+    loaded = node_frames.read_result(received.payload["result"], received, tmp_path)
+    data = [each.path.read_bytes() if each.path else each.data for each in loaded.artifacts]
     assert data == [each.data for each in result.artifacts]
 
 

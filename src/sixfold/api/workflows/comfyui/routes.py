@@ -130,7 +130,7 @@ class ComfyRoutes:
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
         # All credentials of an account share the cache.
         if body.get("free_memory") is True and not principal.credential_id:
-            await self._services.workflows.outcomes(principal.tenant).clear()
+            await self._services.workflows.output_cache(principal.tenant).clear()
         return Response()
 
     async def object_info(self, request: Request) -> Response:

@@ -31,7 +31,7 @@ class _Emit(Protocol):
     def __call__(self, event: NodeEvent, /) -> None: ...
 
 
-class GraphHome:
+class GraphRunContext:
     """The shared state of a run's nodes: event loop, thread, location and event callback."""
 
     __slots__ = ("emit", "location", "loop", "thread")
@@ -43,15 +43,15 @@ class GraphHome:
         self.thread = threading.get_ident()
 
 
-class RunContextNodes:
+class NodeRunContext:
     """The context of one node, through which threads reach the event loop."""
 
-    __slots__ = ("_canceled", "_children", "_key", "_shared", "node_id", "preview_part", "words")
+    __slots__ = ("_canceled", "_children", "_key", "_run", "node_id", "preview_part", "words")
 
-    def __init__(self, node_id: str, key: str, shared: GraphHome) -> None:
+    def __init__(self, node_id: str, key: str, run: GraphRunContext) -> None:
         self.node_id = node_id
         self._key = key
-        self._shared = shared
+        self._run = run
         self._canceled = False
         self._children = 0
         # Whether a preview engine contributed to the node.
@@ -62,7 +62,7 @@ class RunContextNodes:
     @property
     def scratch(self) -> Path:
         """An existing folder for this run's files."""
-        return self._shared.location.scratch
+        return self._run.location.scratch
 
     def cancel(self) -> None:
         """Make the node's next progress report raise `Canceled`."""
@@ -95,7 +95,7 @@ class RunContextNodes:
     async def child(self, request: ChildRequest) -> NodeChild:
         key = f"{self._key}.{self._children}"
         self._children += 1
-        child = await self._shared.location.children.run(
+        child = await self._run.location.children.run(
             key, request.model, request.inputs, self._child_progress
         )
         self.emit_event(NodeEvent("child", {"node": self.node_id, "prediction": child.id}))
@@ -113,8 +113,8 @@ class RunContextNodes:
         self.emit_event(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
     def emit_event(self, event: NodeEvent) -> None:
-        shared = self._shared
-        if threading.get_ident() == shared.thread:
-            shared.emit(event)
+        run = self._run
+        if threading.get_ident() == run.thread:
+            run.emit(event)
         else:
-            shared.loop.call_soon_threadsafe(shared.emit, event)
+            run.loop.call_soon_threadsafe(run.emit, event)

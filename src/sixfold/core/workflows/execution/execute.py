@@ -21,21 +21,22 @@ from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.admission import GraphMemory
-from sixfold.core.workflows.execution.context import GraphHome, RunContextNodes
+from sixfold.core.workflows.execution.cache_writer import CacheWriter
+from sixfold.core.workflows.execution.context import GraphRunContext, NodeRunContext
 from sixfold.core.workflows.execution.node_call import call, finish
 from sixfold.core.workflows.execution.node_sessions import (
-    HELD,
+    IN_SESSION,
     LocalSession,
+    NodeExecution,
+    NodeExecutionResult,
     NodeSession,
     OpenSession,
-    Work,
-    Worked,
     text_of,
 )
-from sixfold.core.workflows.execution.outcome_writer import OutcomeWriter
 from sixfold.core.workflows.execution.run_values import RunValues
 from sixfold.core.workflows.limits import GraphTooLarge, count_text
 from sixfold.core.workflows.ports import (
+    CachedOutput,
     NodeCachePort,
     NodeChildren,
     NodeEvent,
@@ -43,7 +44,6 @@ from sixfold.core.workflows.ports import (
     NodeFiles,
     NodeResult,
     OutputStore,
-    StoredOutput,
     ValuePacker,
 )
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
@@ -54,7 +54,7 @@ _YIELD_NODES = 256
 _YIELD_TEXT = 2**18
 
 
-class RunLocation(msgspec.Struct, frozen=True):
+class RunEnvironment(msgspec.Struct, frozen=True):
     """The services and folder of a run; if `open_session` is None, nodes run in this process."""
 
     children: NodeChildren
@@ -79,7 +79,7 @@ class GraphRunLimits(msgspec.Struct, frozen=True):
     text: int = 2**25
 
 
-class GraphEnded(msgspec.Struct, frozen=True):
+class GraphResult(msgspec.Struct, frozen=True):
     """The result of a successful run: the UI data of output nodes, and the nodes that ran or were cached.
 
     `preview` is True if a preview engine contributed, now or when a cached node ran; `words` are the words
@@ -106,19 +106,22 @@ class NodeError(errors.EngineFailed):
 
 
 Emit = Callable[[NodeEvent], None]
-_Outcome = tuple[Worked, StoredOutput]
+_FinishedNode = tuple[NodeExecutionResult, CachedOutput]
 
 
 async def execute(
-    validation: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits | None = None
-) -> GraphEnded:
+    validation: ValidationResult,
+    environment: RunEnvironment,
+    emit: Emit,
+    limits: GraphRunLimits | None = None,
+) -> GraphResult:
     """Run a validated graph to its end; cancel the coroutine to interrupt it.
 
     Raises `NodeError`, `GraphTooLarge`, or the errors of `NodeFiles.find`. `emit` is called on the event
     loop.
     """
     run_limits = limits or GraphRunLimits()
-    run = _GraphRun(validation, location, emit, run_limits)
+    run = _GraphRun(validation, environment, emit, run_limits)
     try:
         async with asyncio.timeout(run_limits.seconds):
             return await run.run()
@@ -141,38 +144,38 @@ class _ExecutionPlan(msgspec.Struct):
     pending_counts: dict[str, int] = {}
     consumers: dict[str, list[str]] = {}
     reads: dict[str, int] = {}
-    hits: dict[str, StoredOutput] = {}
+    hits: dict[str, CachedOutput] = {}
 
 
 class _GraphRun:
     def __init__(
-        self, validation: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits
+        self, validation: ValidationResult, environment: RunEnvironment, emit: Emit, limits: GraphRunLimits
     ) -> None:
         self._nodes = validation.nodes
         self._outputs = validation.outputs
-        self._location = location
+        self._environment = environment
         self._emit = emit
         self._limits = limits
         self._keys: dict[str, str] = {}
         self._plan = _ExecutionPlan()
         self._output_ui: dict[str, Mapping[str, Any]] = {}
-        self._outcomes = OutcomeWriter(location.cache)
+        self._cache_writer = CacheWriter(environment.cache)
         self._executed: list[str] = []
         self._previews: set[str] = set()
         # Contains only nodes with dependencies.
         self._words: dict[str, PromptWords] = {}
-        self._tasks: dict[asyncio.Task[_Outcome], tuple[str, RunContextNodes]] = {}
-        self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
-        self._memory = location.memory or GraphMemory(limits.memory_bytes)
+        self._tasks: dict[asyncio.Task[_FinishedNode], tuple[str, NodeRunContext]] = {}
+        self._ended: asyncio.Queue[asyncio.Task[_FinishedNode]] = asyncio.Queue()
+        self._memory = environment.memory or GraphMemory(limits.memory_bytes)
         self._memory_share = self._memory.join()
-        self._values = RunValues(self._nodes, location.packer, self._memory_share.hold)
+        self._values = RunValues(self._nodes, environment.packer, self._memory_share.hold)
         # Characters since the last pause for the event loop, and of the whole run.
         self._text = self._all_text = 0
-        self._home = GraphHome(location, emit)
+        self._run_context = GraphRunContext(environment, emit)
         self._session: NodeSession | None = None
         self._opening = asyncio.Lock()
 
-    async def run(self) -> GraphEnded:
+    async def run(self) -> GraphResult:
         result = None
         try:
             result = await self._run()
@@ -182,7 +185,7 @@ class _GraphRun:
             if self._session is not None:
                 await self._session.close(ended=result is not None)
 
-    async def _run(self) -> GraphEnded:
+    async def _run(self) -> GraphResult:
         self._send_event("execution_start", timestamp=_now_ms())
         await self._find_files()
         self._keys = await slices.run(cache_keys.key_steps(self._nodes))
@@ -196,18 +199,18 @@ class _GraphRun:
         for node_id in cached:
             self._show_cached(node_id)
         try:
-            await self._work()
+            await self._run_nodes()
         except asyncio.CancelledError:
             await self._stop()
-            await self._outcomes.stop()
+            await self._cache_writer.stop()
             self._send_event("execution_interrupted", **self._position())
             raise
         except BaseException as error:
             await self._stop()
             self._send_error(error)
-            await self._outcomes.flush()
+            await self._cache_writer.flush()
             raise
-        await self._outcomes.flush()
+        await self._cache_writer.flush()
         self._send_event("execution_success", timestamp=_now_ms())
         self._send_event("executing", node=None)
         preview = not self._previews.isdisjoint(self._outputs)
@@ -215,7 +218,7 @@ class _GraphRun:
             node_id: self._output_ui[node_id] for node_id in self._outputs if node_id in self._output_ui
         }
         words = self._words_of(self._outputs)
-        return GraphEnded(outputs, tuple(self._executed), tuple(cached), preview, words)
+        return GraphResult(outputs, tuple(self._executed), tuple(cached), preview, words)
 
     # -- planning --------------------------------------------------------------------------------
 
@@ -227,7 +230,7 @@ class _GraphRun:
             for name, reference in cache_keys.files_named(node).items()
         ]
         names = list(dict.fromkeys(reference for _, _, reference in named))
-        references = await asyncio.gather(*(self._location.files.find(*reference) for reference in names))
+        references = await asyncio.gather(*(self._environment.files.find(*reference) for reference in names))
         by_name: dict[tuple[str, str], NodeFile] = dict(zip(names, references, strict=True))
         for node, name, reference in named:
             node.values[name] = by_name[reference]
@@ -260,11 +263,11 @@ class _GraphRun:
                 plan.consumers.setdefault(origin, []).append(node_id)
         return [node_id for node_id in self._nodes if node_id not in needed]
 
-    async def _load_cached(self) -> Mapping[str, StoredOutput]:
-        if self._location.cache is None:
+    async def _load_cached(self) -> Mapping[str, CachedOutput]:
+        if self._environment.cache is None:
             return {}
         keys = [self._keys[node_id] for node_id, node in self._nodes.items() if _is_cacheable(node)]
-        return await self._location.cache.find(keys)
+        return await self._environment.cache.find(keys)
 
     def _show_cached(self, node_id: str) -> None:
         hit = self._plan.hits.get(node_id)
@@ -275,7 +278,7 @@ class _GraphRun:
 
     # -- running ---------------------------------------------------------------------------------
 
-    async def _work(self) -> None:
+    async def _run_nodes(self) -> None:
         ready = [node_id for node_id, count in reversed(self._plan.pending_counts.items()) if count == 0]
         finished = 0
         while ready or self._tasks:
@@ -286,7 +289,7 @@ class _GraphRun:
                 node_id = ready.pop()
                 node = self._nodes[node_id]
                 self._send_event("executing", node=node_id, display_node=node_id)
-                context = RunContextNodes(node_id, self._keys[node_id], self._home)
+                context = NodeRunContext(node_id, self._keys[node_id], self._run_context)
                 small = self._values.small_inputs(node) if node.spec.is_plain else None
                 if small is None:
                     self._start(node, context)
@@ -299,7 +302,7 @@ class _GraphRun:
                 if self._plan.reads.get(node_id):
                     self._values.keep_small(node_id, result.outputs, size)
                 ready += self._record_done(
-                    node_id, StoredOutput(None, ui, preview, self._words_of(_origins(node)))
+                    node_id, CachedOutput(None, ui, preview, self._words_of(_origins(node)))
                 )
                 finished += 1
                 if finished % _YIELD_NODES == 0 or pause:
@@ -309,10 +312,10 @@ class _GraphRun:
                 ready += self._collect(await self._ended.get())
                 while not self._ended.empty():
                     ready += self._collect(self._ended.get_nowait())
-                await self._outcomes.wait_for_capacity()
+                await self._cache_writer.wait_for_capacity()
 
     def _inline(
-        self, node: GraphNode, context: RunContextNodes, inputs: Mapping[str, Any], characters: int
+        self, node: GraphNode, context: NodeRunContext, inputs: Mapping[str, Any], characters: int
     ) -> tuple[NodeResult, int]:
         self._count_text(characters)
         try:
@@ -332,45 +335,47 @@ class _GraphRun:
                 "split it into smaller graphs"
             )
 
-    def _start(self, node: GraphNode, context: RunContextNodes) -> None:
+    def _start(self, node: GraphNode, context: NodeRunContext) -> None:
         task = asyncio.create_task(self._run_node(node, context))
         self._tasks[task] = (node.id, context)
         task.add_done_callback(self._ended.put_nowait)
 
-    async def _run_node(self, node: GraphNode, context: RunContextNodes) -> _Outcome:
+    async def _run_node(self, node: GraphNode, context: NodeRunContext) -> _FinishedNode:
         try:
             session = await self._open_session()
             inputs = await self._values.inputs(node, session)
-            work = Work(node, inputs, self._location.cache is not None and not _is_inline(node))
+            execution = NodeExecution(
+                node, inputs, self._environment.cache is not None and not _is_inline(node)
+            )
             if node.spec.where == "thread":
                 async with self._memory.working(self._values.needed(node, inputs)):
-                    worked = await session.run(work, context)
+                    result = await session.run(execution, context)
             else:
                 if _is_inline(node):
                     self._count_text(text_of(inputs.values()))
-                worked = await session.run(work, context)
-                self._count_text(sum(worked.texts))
+                result = await session.run(execution, context)
+                self._count_text(sum(result.texts))
         except Exception as error:
             raise _node_error(node, error) from error
         preview = context.preview_part or self._is_preview(node)
         words = context.words | self._words_of(_origins(node))
-        ui = await self._store_files(node.id, worked, preview)
-        return worked, StoredOutput(worked.packed, ui, preview, words)
+        ui = await self._store_files(node.id, result, preview)
+        return result, CachedOutput(result.packed, ui, preview, words)
 
     async def _open_session(self) -> NodeSession:
         async with self._opening:
             if self._session is None:
-                location = self._location
-                opener = location.open_session
-                self._session = LocalSession(location.packer) if opener is None else await opener()
+                environment = self._environment
+                opener = environment.open_session
+                self._session = LocalSession(environment.packer) if opener is None else await opener()
             return self._session
 
-    def _collect(self, task: asyncio.Task[_Outcome]) -> list[str]:
+    def _collect(self, task: asyncio.Task[_FinishedNode]) -> list[str]:
         node_id, _ = self._tasks.pop(task)
-        worked, stored = task.result()
+        result, stored = task.result()
         if self._plan.reads.get(node_id):
-            self._values.keep(node_id, worked)
-        elif HELD in worked.outputs and self._session is not None:
+            self._values.keep(node_id, result)
+        elif IN_SESSION in result.outputs and self._session is not None:
             self._session.release(node_id)
         return self._record_done(node_id, stored)
 
@@ -384,7 +389,7 @@ class _GraphRun:
             words |= self._words.get(node_id, NO_WORDS)
         return words
 
-    def _record_done(self, node_id: str, stored: StoredOutput) -> list[str]:
+    def _record_done(self, node_id: str, stored: CachedOutput) -> list[str]:
         """Record that a node has finished; return the nodes that have become ready."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
@@ -398,7 +403,7 @@ class _GraphRun:
             self._send_event("executed", node=node_id, display_node=node_id, output=ui)
         self._send_event("finished", node=node_id)
         if _is_cacheable(node) and (stored.packed is not None or node.spec.output_node):
-            self._outcomes.add(self._keys[node_id], stored)
+            self._cache_writer.add(self._keys[node_id], stored)
         self._release(node)
         consumers = plan.consumers.get(node_id, ())
         for consumer in consumers:
@@ -406,11 +411,11 @@ class _GraphRun:
         return [consumer for consumer in consumers if plan.pending_counts[consumer] == 0]
 
     async def _store_files(
-        self, node_id: str, result: NodeResult | Worked, preview: bool
+        self, node_id: str, result: NodeResult | NodeExecutionResult, preview: bool
     ) -> Mapping[str, Any]:
         ui = dict(result.ui)
         for artifact in result.artifacts:
-            reference = await self._location.output_store.keep(node_id, artifact, preview=preview)
+            reference = await self._environment.output_store.keep(node_id, artifact, preview=preview)
             ui.setdefault(artifact.kind, []).append(reference)
         return ui
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.workflows.execution.node_sessions import HELD, Ref, Worked
+from sixfold.core.workflows.execution.node_sessions import IN_SESSION, NodeExecutionResult, OutputRef
 from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
 MAX_BYTES = 64 * 2**20  # per frame
@@ -125,7 +125,7 @@ def _plain(value: object) -> object:
 def value_row(value: Any) -> list[Any]:
     """Encode an input: a plain value, a file, or a reference to a value in the session."""
     match value:
-        case Ref(node_id, slot):
+        case OutputRef(node_id, slot):
             return ["ref", node_id, slot]
         case NodeFile():
             return ["file", file_row(value)]
@@ -136,7 +136,7 @@ def value_row(value: Any) -> list[Any]:
 def read_value(row: list[Any]) -> Any:
     match row:
         case ["ref", str(node_id), int(slot)]:
-            return Ref(node_id, slot)
+            return OutputRef(node_id, slot)
         case ["file", file]:
             return read_file(file)
         case _:
@@ -188,32 +188,32 @@ def read_artifact(row: Row, frame: NodeFrame, scratch: Path) -> NodeArtifact:
     )
 
 
-def worked_row(worked: Worked, frame: NodeFrame, scratch: Path) -> Row:
+def result_row(result: NodeExecutionResult, frame: NodeFrame, scratch: Path) -> Row:
     return {
-        "outputs": [[] if value is HELD else [value] for value in worked.outputs],
-        "sizes": worked.sizes,
-        "texts": worked.texts,
-        "artifacts": [artifact_row(artifact, frame, scratch) for artifact in worked.artifacts],
-        "ui": worked.ui,
-        "packed": None if worked.packed is None else frame.put(worked.packed, scratch),
+        "outputs": [[] if value is IN_SESSION else [value] for value in result.outputs],
+        "sizes": result.sizes,
+        "texts": result.texts,
+        "artifacts": [artifact_row(artifact, frame, scratch) for artifact in result.artifacts],
+        "ui": result.ui,
+        "packed": None if result.packed is None else frame.put(result.packed, scratch),
     }
 
 
-def needs_file(worked: Worked) -> bool:
-    """Return whether `worked_row` writes a file."""
-    sizes = [len(worked.packed or b""), *(len(artifact.data) for artifact in worked.artifacts)]
+def needs_file(result: NodeExecutionResult) -> bool:
+    """Return whether `result_row` writes a file."""
+    sizes = [len(result.packed or b""), *(len(artifact.data) for artifact in result.artifacts)]
     return max(sizes) > _IN_FRAME or sum(sizes) > _ALL_IN_FRAME
 
 
 def has_file(row: Row) -> bool:
-    """Return whether `read_worked` reads a file."""
+    """Return whether `read_result` reads a file."""
     return isinstance(row["packed"], str)
 
 
-def read_worked(row: Row, frame: NodeFrame, scratch: Path) -> Worked:
+def read_result(row: Row, frame: NodeFrame, scratch: Path) -> NodeExecutionResult:
     packed = row["packed"]
-    return Worked(
-        tuple(value[0] if value else HELD for value in row["outputs"]),
+    return NodeExecutionResult(
+        tuple(value[0] if value else IN_SESSION for value in row["outputs"]),
         tuple(row["sizes"]),
         tuple(row["texts"]),
         tuple(read_artifact(artifact, frame, scratch) for artifact in row["artifacts"]),

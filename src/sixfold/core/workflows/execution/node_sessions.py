@@ -1,6 +1,6 @@
 """Node sessions, which run the nodes of one graph run and store their large values.
 
-The run itself has only small values, and passes a `Ref` in place of a large value.
+The run itself has only small values, and passes a `OutputRef` in place of a large value.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ SMALL_TEXT: Final = 2**14
 _SMALL_TYPES = (bool, int, float)
 
 
-class Held:
+class ValueInSession:
     """A marker for an output that the session stores."""
 
 
-HELD: Final = Held()
+IN_SESSION: Final = ValueInSession()
 
 
-class Ref(msgspec.Struct, frozen=True):
+class OutputRef(msgspec.Struct, frozen=True):
     """An input that the session stores: an output of a node that ran or was loaded there."""
 
     node_id: str
     slot: int
 
 
-class Work(msgspec.Struct, frozen=True):
-    """A node and its inputs, with a `Ref` for each large input.
+class NodeExecution(msgspec.Struct, frozen=True):
+    """A node and its inputs, with a `OutputRef` for each large input.
 
     `packs` requests the packed outputs for the cache.
     """
@@ -47,8 +47,8 @@ class Work(msgspec.Struct, frozen=True):
     packs: bool = False
 
 
-class Worked(msgspec.Struct, frozen=True):
-    """The result of a node: small outputs, `HELD` for large ones, and the bytes and characters of each."""
+class NodeExecutionResult(msgspec.Struct, frozen=True):
+    """A node's small outputs, `IN_SESSION` for large ones, and the bytes and characters of each."""
 
     outputs: tuple[Any, ...]
     sizes: tuple[int, ...]
@@ -61,11 +61,11 @@ class Worked(msgspec.Struct, frozen=True):
 class NodeSession(Protocol):
     """Runs the nodes of one graph run."""
 
-    async def run(self, work: Work, context: NodeContext) -> Worked:
+    async def run(self, execution: NodeExecution, context: NodeContext) -> NodeExecutionResult:
         """Run a node whose inputs are ready; an error of the node is raised unchanged."""
         ...
 
-    async def load(self, node: GraphNode, packed: bytes) -> Worked:
+    async def load(self, node: GraphNode, packed: bytes) -> NodeExecutionResult:
         """Load the cached outputs of a node into the session."""
         ...
 
@@ -94,24 +94,24 @@ class LocalSession:
         self._threads = threads
         self._values: dict[str, tuple[Any, ...]] = {}
 
-    async def run(self, work: Work, context: NodeContext) -> Worked:
-        node = work.node
+    async def run(self, execution: NodeExecution, context: NodeContext) -> NodeExecutionResult:
+        node = execution.node
         inputs = {
-            name: self._values[value.node_id][value.slot] if isinstance(value, Ref) else value
-            for name, value in work.inputs.items()
+            name: self._values[value.node_id][value.slot] if isinstance(value, OutputRef) else value
+            for name, value in execution.inputs.items()
         }
         if node.spec.where == "await":
             result = finish(node, await call(node, context, inputs))
-            packed = await self._in_thread(self._pack, work, result) if work.packs else None
+            packed = await self._in_thread(self._pack, execution, result) if execution.packs else None
         elif node.spec.where == "thread" or count_text(inputs.values()) > SMALL_TEXT:
-            result, packed = await self._in_thread(self._called, work, context, inputs)
+            result, packed = await self._in_thread(self._call_and_pack, execution, context, inputs)
         else:
-            result, packed = self._called(work, context, inputs)
-        return self._worked(node, result, packed)
+            result, packed = self._call_and_pack(execution, context, inputs)
+        return self._result(node, result, packed)
 
-    async def load(self, node: GraphNode, packed: bytes) -> Worked:
+    async def load(self, node: GraphNode, packed: bytes) -> NodeExecutionResult:
         values = await self._in_thread(self._packer.unpack, packed)
-        return self._worked(node, NodeResult(values), None)
+        return self._result(node, NodeResult(values), None)
 
     def release(self, node_id: str) -> None:
         self._values.pop(node_id, None)
@@ -123,25 +123,25 @@ class LocalSession:
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
-    def _called(
-        self, work: Work, context: NodeContext, inputs: Mapping[str, Any]
+    def _call_and_pack(
+        self, execution: NodeExecution, context: NodeContext, inputs: Mapping[str, Any]
     ) -> tuple[NodeResult, bytes | None]:
-        result = finish(work.node, call(work.node, context, inputs))
-        return result, self._pack(work, result)
+        result = finish(execution.node, call(execution.node, context, inputs))
+        return result, self._pack(execution, result)
 
-    def _pack(self, work: Work, result: NodeResult) -> bytes | None:
-        return self._packer.pack(result.outputs) if work.packs and result.outputs else None
+    def _pack(self, execution: NodeExecution, result: NodeResult) -> bytes | None:
+        return self._packer.pack(result.outputs) if execution.packs and result.outputs else None
 
-    def _worked(self, node: GraphNode, result: NodeResult, packed: bytes | None) -> Worked:
+    def _result(self, node: GraphNode, result: NodeResult, packed: bytes | None) -> NodeExecutionResult:
         is_text = node.spec.where == "inline"
-        outputs = tuple(value if is_small(value) else HELD for value in result.outputs)
+        outputs = tuple(value if is_small(value) else IN_SESSION for value in result.outputs)
         texts = tuple(count_text((value,)) for value in result.outputs) if is_text else ()
         sizes = texts if is_text else tuple(map(self._packer.weigh, result.outputs))
-        if HELD in outputs:
+        if IN_SESSION in outputs:
             self._values[node.id] = result.outputs
-        return Worked(outputs, sizes, texts, result.artifacts, result.ui, packed)
+        return NodeExecutionResult(outputs, sizes, texts, result.artifacts, result.ui, packed)
 
 
 def text_of(values: Iterable[object]) -> int:
     """Return the number of characters in the inputs that are not in the session."""
-    return count_text(value for value in values if not isinstance(value, Ref))
+    return count_text(value for value in values if not isinstance(value, OutputRef))

@@ -16,12 +16,12 @@ from sixfold import errors
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.remote import Place
-from sixfold.core.workflows.ports import NodeCachePort, NodeFile, StoredOutput
+from sixfold.core.workflows.ports import CachedOutput, NodeCachePort, NodeFile
 from sixfold.core.workflows.validate import GraphNode
 
 # Separates these records from outputs of nodes.
 _PREFIX = "paid:"
-_RECORD = StoredOutput(None, {})
+_RECORD = CachedOutput(None, {})
 
 
 class PaidNodes:

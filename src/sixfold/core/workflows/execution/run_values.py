@@ -6,9 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sixfold.core.workflows.execution.node_sessions import HELD, SMALL_TEXT, NodeSession, Ref, Worked
+from sixfold.core.workflows.execution.node_sessions import (
+    IN_SESSION,
+    SMALL_TEXT,
+    NodeExecutionResult,
+    NodeSession,
+    OutputRef,
+)
 from sixfold.core.workflows.limits import count_text
-from sixfold.core.workflows.ports import StoredOutput, ValuePacker
+from sixfold.core.workflows.ports import CachedOutput, ValuePacker
 from sixfold.core.workflows.validate import GraphNode
 
 _PIXEL_BYTES = 12  # three 32-bit floats
@@ -25,14 +31,14 @@ class RunValues:
     def __init__(
         self, nodes: Mapping[str, GraphNode], packer: ValuePacker, weigh: Callable[[int], None]
     ) -> None:
-        self.hits: Mapping[str, StoredOutput] = {}
+        self.hits: Mapping[str, CachedOutput] = {}
         self._nodes = nodes
         self._packer = packer
         self._weigh = weigh
         self._values: dict[str, tuple[Any, ...]] = {}
         self._sizes: dict[str, tuple[int, ...]] = {}
         # Nodes with outputs in the session, or to be loaded into it.
-        self._away: set[str] = set()
+        self._in_session: set[str] = set()
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def small_inputs(self, node: GraphNode) -> tuple[dict[str, Any], int] | None:
@@ -43,8 +49,8 @@ class RunValues:
         values = self._values
         for origin, _ in node.links.values():
             if origin not in values:
-                self._meet(origin)
-            if origin in self._away:
+                self._unpack_cached(origin)
+            if origin in self._in_session:
                 return None
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
@@ -57,29 +63,29 @@ class RunValues:
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
             if origin not in self._values:
-                self._meet(origin)
-            if origin in self._away and origin not in self._sizes:
+                self._unpack_cached(origin)
+            if origin in self._in_session and origin not in self._sizes:
                 await self._loaded(origin, session)
             value = self._values[origin][slot]
-            inputs[name] = Ref(origin, slot) if value is HELD else value
+            inputs[name] = OutputRef(origin, slot) if value is IN_SESSION else value
         return inputs
 
     def needed(self, node: GraphNode, inputs: Mapping[str, Any]) -> int:
         """Return the bytes that a running node needs: three times its inputs, or its stated image size."""
         links = node.links.values()
-        size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._away)
+        size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._in_session)
         sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
         if isinstance(sides[0], int) and isinstance(sides[1], int):
             count = sides[2] if isinstance(sides[2], int) else 1
             size = max(size, sides[0] * sides[1] * count * _PIXEL_BYTES)
         return 3 * size
 
-    def keep(self, node_id: str, worked: Worked) -> None:
+    def keep(self, node_id: str, result: NodeExecutionResult) -> None:
         """Store a node's result for the nodes that need it."""
-        if HELD in worked.outputs:
-            self._away.add(node_id)
-        self._values[node_id], self._sizes[node_id] = worked.outputs, worked.sizes
-        if count := sum(worked.sizes):
+        if IN_SESSION in result.outputs:
+            self._in_session.add(node_id)
+        self._values[node_id], self._sizes[node_id] = result.outputs, result.sizes
+        if count := sum(result.sizes):
             self._weigh(count)
 
     def keep_small(self, node_id: str, outputs: tuple[Any, ...], size: int) -> None:
@@ -94,7 +100,7 @@ class RunValues:
         if node_id not in self._values:
             return
         del self._values[node_id]
-        if node_id in self._away and session is not None:
+        if node_id in self._in_session and session is not None:
             session.release(node_id)
         if sizes := self._sizes.pop(node_id, ()):
             self._weigh(-sum(sizes))
@@ -105,16 +111,16 @@ class RunValues:
             loading.cancel()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
 
-    def _meet(self, node_id: str) -> None:
+    def _unpack_cached(self, node_id: str) -> None:
         """Unpack a cached output if it is small; otherwise mark the output to be loaded into the session."""
-        if node_id in self._away:
+        if node_id in self._in_session:
             return
         small = self._packer.small(self.hits[node_id].packed or b"")
         if small is None:
-            self._away.add(node_id)
+            self._in_session.add(node_id)
         else:
             sizes = tuple(map(self._packer.weigh, small))
-            self.keep(node_id, Worked(small, sizes))
+            self.keep(node_id, NodeExecutionResult(small, sizes))
 
     async def _loaded(self, node_id: str, session: NodeSession) -> None:
         """Load a cached output into the session, once for all nodes that read it."""

@@ -1,4 +1,4 @@
-"""Node outcomes stored in batches, and storage paths of a graph's files."""
+"""Node outputs stored in batches, and storage paths of a graph's files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from sixfold.core.workflows import image_metadata
+from sixfold.core.workflows.execution.cache_writer import CacheWriter
 from sixfold.core.workflows.execution.execute import execute
 from sixfold.core.workflows.execution.file_order import FileOrder
-from sixfold.core.workflows.execution.outcome_writer import OutcomeWriter
 from sixfold.core.workflows.image_metadata import GraphEmbedder
-from sixfold.core.workflows.ports import StoredOutput
+from sixfold.core.workflows.ports import CachedOutput
 from sixfold.core.workflows.validate import validate
 from sixfold.errors import StoreFailed
 from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node
@@ -31,23 +31,23 @@ class SlowCache:
         self.start_event = asyncio.Event()
         self.gate = asyncio.Event()
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
         return {}
 
-    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         self.batches.append(list(entries))
         self.start_event.set()
         await self.gate.wait()
 
 
-async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
+async def test_outputs_added_during_a_write_form_the_next_batch() -> None:
     cache = SlowCache()
-    writer = OutcomeWriter(cache)
+    writer = CacheWriter(cache)
     for at in range(256):
-        writer.add(str(at), StoredOutput(None, {}))
+        writer.add(str(at), CachedOutput(None, {}))
     await cache.start_event.wait()
     for at in range(256, 600):
-        writer.add(str(at), StoredOutput(None, {}))
+        writer.add(str(at), CachedOutput(None, {}))
     cache.gate.set()
     await writer.flush()
     assert [len(batch) for batch in cache.batches] == [256, 256, 88]
@@ -60,9 +60,9 @@ class FailingCache(SlowCache):
     def __init__(self, *failures: Exception) -> None:
         super().__init__()
         self.failures = list(failures)
-        self.outputs: dict[str, StoredOutput] = {}
+        self.outputs: dict[str, CachedOutput] = {}
 
-    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
+    async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         self.start_event.set()
         if self.failures:
             raise self.failures.pop(0)
@@ -70,10 +70,10 @@ class FailingCache(SlowCache):
 
 
 @pytest.mark.parametrize("failure", [StoreFailed(), OSError(28, "No space left on device")])
-async def test_failed_batch_is_rewritten_with_the_newest_outcomes(failure: Exception) -> None:
+async def test_failed_batch_is_rewritten_with_the_newest_outputs(failure: Exception) -> None:
     cache = FailingCache(failure)
-    writer = OutcomeWriter(cache)
-    first, second = StoredOutput(b"1", {}), StoredOutput(b"2", {})
+    writer = CacheWriter(cache)
+    first, second = CachedOutput(b"1", {}), CachedOutput(b"2", {})
     writer.add("a", first)
     writer.add("b", first)
     await cache.start_event.wait()
@@ -86,13 +86,13 @@ async def test_failed_batch_is_rewritten_with_the_newest_outcomes(failure: Excep
     assert cache.outputs["d"] == second
 
 
-async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flush_drops_outputs_of_a_cache_that_keeps_failing(caplog: pytest.LogCaptureFixture) -> None:
     cache = FailingCache(*[StoreFailed() for _ in range(4)])
-    writer = OutcomeWriter(cache)
-    writer.add("a", StoredOutput(bytes(65 * 2**20), {}))
+    writer = CacheWriter(cache)
+    writer.add("a", CachedOutput(bytes(65 * 2**20), {}))
     await writer.wait_for_capacity()
     assert "1 node outputs were not cached" in caplog.text
-    writer.add("b", StoredOutput(None, {}))
+    writer.add("b", CachedOutput(None, {}))
     await writer.flush()
     assert list(cache.outputs) == ["b"]
 
@@ -112,8 +112,8 @@ async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path
 
 async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:
     cache = SlowCache()
-    writer = OutcomeWriter(cache)
-    writer.add("a", StoredOutput(None, {}))
+    writer = CacheWriter(cache)
+    writer.add("a", CachedOutput(None, {}))
     await writer.stop()
     cache.gate.set()
     await asyncio.sleep(0)
@@ -159,10 +159,10 @@ def test_a_graph_is_encoded_once_for_all_files(monkeypatch: pytest.MonkeyPatch) 
 async def test_unexpected_error_of_the_cache_does_not_fail_the_run(caplog: pytest.LogCaptureFixture) -> None:
     cache = FailingCache(ValueError("a bug"))
     cache.gate.set()
-    writer = OutcomeWriter(cache)
-    writer.add("lost", StoredOutput(b"x", {}))
+    writer = CacheWriter(cache)
+    writer.add("lost", CachedOutput(b"x", {}))
     await writer.flush()
     assert "a bug" in caplog.text
-    writer.add("next", StoredOutput(None, {}))
+    writer.add("next", CachedOutput(None, {}))
     await writer.flush()
     assert list(cache.outputs) == ["next"]

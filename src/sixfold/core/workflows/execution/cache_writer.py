@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from sixfold.core.concurrency import background
-from sixfold.core.workflows.ports import NodeCachePort, StoredOutput
+from sixfold.core.workflows.ports import CachedOutput, NodeCachePort
 from sixfold.errors import StoreFailed
 
 _LOG = logging.getLogger(__name__)
@@ -22,18 +22,18 @@ _FLUSH_ATTEMPTS = 3
 _MAX_WAITING_BYTES = 64 * 2**20
 
 
-class OutcomeWriter:
+class CacheWriter:
     """Writes node outputs in the background, in batches of 256 or of the outputs added within 0.1 seconds."""
 
     def __init__(self, cache: NodeCachePort | None) -> None:
         self._cache = cache
-        self._waiting: dict[str, StoredOutput] = {}
+        self._waiting: dict[str, CachedOutput] = {}
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._due = asyncio.Event()
         self._flushing = asyncio.Event()
 
-    def add(self, key: str, stored: StoredOutput) -> None:
+    def add(self, key: str, stored: CachedOutput) -> None:
         """Queue an output; must be called on the event loop."""
         if self._cache is None:
             return
@@ -110,5 +110,5 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-def _size(entries: Mapping[str, StoredOutput]) -> int:
+def _size(entries: Mapping[str, CachedOutput]) -> int:
     return sum(len(stored.packed or b"") for stored in entries.values())
