@@ -358,7 +358,7 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
         person = await ChatUser.of(gateway)
         where = await person.ask_path("draw a red fox")
         page = await person.page(where)
-        result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox"', page)
+        result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox" width="1024" height="1024"', page)
         assert result is not None
         assert (await person.client.get(result[1])).headers["content-type"] == "image/png"
         run = re.search(r'href="(/predictions/pred_\w+)"', page)

@@ -115,6 +115,9 @@ class Answer:
                 async with asyncio.timeout(_CHECKPOINT_SECONDS):
                     await self.done.wait()
                     return
+            # A pause of the model would otherwise leave its last lines without layout.
+            if await self._text.catch_up():
+                self._notify()
             draft = messages.write(Draft(self.text, self.status, model=self.order.model))
             with contextlib.suppress(errors.StoreFailed):
                 if not await self._store.checkpoint(self.turn.lock, draft):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import re
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
@@ -136,6 +136,11 @@ def is_web(target: str) -> bool:
     return target.startswith(("https://", "http://"))
 
 
+def _size(info: Mapping[str, Any]) -> str:
+    """Return the size of an image as a fragment, which its HTML has as attributes."""
+    return f"#{info['width']}x{info['height']}" if {"width", "height"} <= info.keys() else ""
+
+
 class ImageDrawing:
     """Generates an image for a chat by running a prediction."""
 
@@ -178,7 +183,7 @@ class ImageDrawing:
         if prediction is None or prediction.state is not PredictionState.SUCCEEDED or not files:
             raise errors.EngineFailed((prediction and prediction.error) or "The image could not be drawn")
         label = re.sub(r"[\[\]\\\n!`]+", " ", prompt)[:200]
-        return "\n\n".join(f"![{label}]({MEDIA_PATH}{file.name})" for file in files)
+        return "\n\n".join(f"![{label}]({MEDIA_PATH}{file.name}{_size(file.info)})" for file in files)
 
     def _model(self, prompt: str) -> str:
         """Return the model that draws; raises `EngineUnavailable`."""

@@ -6,6 +6,7 @@ links.
 
 from __future__ import annotations
 
+import asyncio
 import html
 import time
 from collections import OrderedDict
@@ -168,6 +169,8 @@ class GrowingText:
         self.rendered_end = 0
         self._complete = 0
         self._next = 0.0
+        self._is_behind = False
+        self._rendering = asyncio.Lock()
 
     @property
     def open(self) -> str:
@@ -180,8 +183,16 @@ class GrowingText:
 
     async def update(self, piece: str) -> bool:
         """Render the complete blocks after a piece was added; return whether the HTML has changed."""
-        if "\n" not in piece or time.monotonic() < self._next:
-            return False
+        self._is_behind = self._is_behind or "\n" in piece
+        return time.monotonic() >= self._next and await self.catch_up()
+
+    async def catch_up(self) -> bool:
+        """Render the lines whose rendering was postponed; return whether the HTML has changed."""
+        async with self._rendering:
+            return self._is_behind and await self._render()
+
+    async def _render(self) -> bool:
+        self._is_behind = False
         started = time.monotonic()
         rest = self.text[self._complete :]
         grown = growth(rest) if len(rest) <= _LOOP_CHARS else await _RENDERER.run(growth, rest)

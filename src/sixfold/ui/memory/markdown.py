@@ -28,6 +28,7 @@ _MAX_HEADINGS = 200
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _EMBEDDED_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,", re.IGNORECASE)
 _OWN_LINKS = ("/memory/", "/media/", "/uploads/", "/predictions/", "/docs")
+_SIZE = re.compile(r"#([0-9]{1,5})x([0-9]{1,5})\Z")
 _OWN_IMAGES = ("/media/", "/uploads/")
 _EXTERNAL = 'rel="noopener noreferrer nofollow ugc"'
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
@@ -130,6 +131,17 @@ def _is_own_image(url: str) -> bool:
     )
 
 
+def _image_size(url: str) -> tuple[str, str]:
+    """Return the URL of an image without the size in its fragment, and the size as attributes.
+
+    With its size, an image occupies its space before it is loaded.
+    """
+    size = _SIZE.search(url)
+    if size is None:
+        return url, ""
+    return url[: size.start()], f' width="{int(size[1])}" height="{int(size[2])}"'
+
+
 # -- the tokens ----------------------------------------------------------------------------------
 
 
@@ -211,7 +223,8 @@ class PageRenderer(render_limits.BoundedRenderer):
         token = tokens[idx]
         src, alt = str(token.attrs.get("src", "")), html.escape(_words(token) or token.content)
         if _is_own_image(src):
-            return f'<img src="{html.escape(src)}" alt="{alt}" loading="lazy">'
+            source, size = _image_size(src)
+            return f'<img src="{html.escape(source)}" alt="{alt}"{size} loading="lazy">'
         target = attachments.target(src, env["context"].slug)
         if target is not None and target in (env["context"].files or {}):
             return _file(html.unescape(alt), target, "", env["context"])

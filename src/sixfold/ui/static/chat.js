@@ -53,7 +53,8 @@
   function listen() {
     if (!byId("active")) last.innerHTML = skeleton;
     const active = byId("active"), part = (name) => active.querySelector(`[data-${name}]`);
-    const blocks = part("blocks"), growing = part("growing"), open = part("open"), status = part("status");
+    const blocks = part("blocks"), growing = part("growing"), status = part("status");
+    let open = part("open");
     const handlers = {}, on = (name, handle) => { handlers[name] = (data) => { handle(data); toEnd(); }; };
     let tail = null;
     setBusy(true);
@@ -69,7 +70,11 @@
       if (data.html || data.open) status.textContent = "";
       if (data.html) blocks.insertAdjacentHTML("beforeend", data.html);
       growing.innerHTML = data.growing;
-      open.replaceChildren(tail = document.createTextNode(data.open));
+      // Another text, in an element of its own: it has not moved from the place of the previous one.
+      const next = open.cloneNode();
+      next.append(tail = document.createTextNode(data.open));
+      open.replaceWith(next);
+      open = next;
     });
     on("end", (data) => {
       events.close();
