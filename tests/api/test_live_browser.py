@@ -137,7 +137,7 @@ async def test_the_live_page_fits_and_its_pad_moves(
 
 
 @pytest.mark.parametrize("touch", [True, False], ids=["touch", "mouse"])
-async def test_buttons_are_below_the_image_on_a_phone(
+async def test_state_and_buttons_are_beside_the_image_on_a_phone(
     browser_app: tuple[AppFixture, str, Any], touch: bool
 ) -> None:
     app, url, chromium = browser_app
@@ -145,14 +145,15 @@ async def test_buttons_are_below_the_image_on_a_phone(
         async with browser.tab(chromium, app, url, TabOptions(width=width, touch=touch)) as tab:
             for model in ("world-model", "motion-model"):
                 await tab.open(f"/live/{model}")
-                image, frame, tools, *buttons = [
+                image, frame, tools, state, *buttons = [
                     await tab.page.locator(selector).bounding_box()
-                    for selector in ("#canvas", "#frame", ".live-tools", "#snapshot", "#record")
+                    for selector in ("#canvas", "#frame", ".live-tools", ".live-top", "#snapshot", "#record")
                 ]
                 assert all(
                     button["y"] + button["height"] <= frame["y"] + frame["height"] for button in buttons
                 )
                 is_below = [button["y"] >= image["y"] + image["height"] for button in buttons]
                 assert is_below == [width == 390] * 2, (model, width)
+                assert (state["y"] + state["height"] <= image["y"]) == (width == 390), (model, width)
                 assert tools["x"] + tools["width"] <= width
             await page_checks.is_accessible(tab)

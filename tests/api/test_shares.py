@@ -107,6 +107,7 @@ async def test_shared_run_is_public_until_its_share_ends(any_database_app: AppFi
     assert (page.status_code, page.headers["x-robots-tag"]) == (200, "noindex, nofollow")
     assert 'name="robots" content="noindex, nofollow"' in page.text
     assert 'property="og:title" content="a quiet harbour"' in page.text
+    assert "negative prompt" not in page.text, "an empty input"
     image = re.search(r'property="og:image" content="([^"]+)"', page.text)
     assert image is not None
     (file,) = files_of(page.text.replace("?w=960", ""))

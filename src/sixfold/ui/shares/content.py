@@ -209,8 +209,11 @@ class SharedContents:
 
 
 def _text_inputs(prediction: Prediction, model: Model | None) -> list[tuple[str, str]]:
+    """Return the names and texts of the inputs that are not empty."""
     rows: list[tuple[str, str]] = []
     for name, value in text_inputs(prediction.inputs, model).items():
+        if value is None or value in ("", [], {}):
+            continue
         text = _WORDS[value] if isinstance(value, bool) else value
         text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
         rows.append((name, text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"))
