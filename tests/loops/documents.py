@@ -353,6 +353,7 @@ HEADERS: Mapping[str, dict[str, str]] = {
     "accept-language": {"Accept-Language": ",".join(["en;q=0.1"] * 6000)},
     "if-none-match": {"If-None-Match": ",".join(['"a"'] * 15000)},
     "range": {"Range": "bytes=" + ",".join(["0-1"] * 15000)},
+    "range of spaces": {"Range": "bytes=1-" + " " * 60_000 + "x"},
     "authorization": {"Authorization": "Bearer " + "x" * 60_000},
     "forwarded": {"X-Forwarded-For": ",".join(["1.1.1.1"] * 7000)},
     "content-type": {"Content-Type": "multipart/form-data; " + "a=b; " * 12_000},

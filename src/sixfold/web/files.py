@@ -90,7 +90,8 @@ def _headers(file: ServedFile) -> dict[str, str]:
     return headers
 
 
-_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNORECASE | re.ASCII)
+# Linear time: two `\s*` around optional digits would try each way to divide a run of spaces.
+_RANGE = re.compile(r"\s*bytes\s*=\s*(?:(\d{1,18})\s*)?-\s*(?:(\d{1,18})\s*)?", re.IGNORECASE | re.ASCII)
 
 
 class ByteSpan(msgspec.Struct, frozen=True):
