@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sixfold.clients.chat.transports import asyncio_http
+from sixfold.clients.chat.transports import asyncio_http, parse_turns
 from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
 from sixfold.core.gateway.ports import UpstreamFailure, read_all
 
@@ -157,6 +157,57 @@ async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: Asy
             tracemalloc.stop()
     assert body == b"ab" * count
     assert most < 6 * 2**20
+
+
+async def test_small_chunks_are_parsed_in_different_turns(
+    client: AsyncioTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections, count = 8, 30_000
+    parts_by_turn: list[int] = [0]
+    take = asyncio_http.HttpReply.take
+
+    def count_part(reply: asyncio_http.HttpReply, data: bytes) -> None:
+        parts_by_turn[-1] += 1
+        take(reply, data)
+
+    async def count_turns() -> None:
+        while True:
+            await asyncio.sleep(0)
+            parts_by_turn.append(0)
+
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(b"1\r\na\r\n" * count + b"0\r\n\r\n")
+        await writer.drain()
+
+    monkeypatch.setattr(asyncio_http.HttpReply, "take", count_part)
+    async with serving(talk) as url:
+        turns = asyncio.create_task(count_turns())
+        bodies = await asyncio.gather(*(_ask(client, url) for _ in range(connections)))
+        turns.cancel()
+    assert bodies == [b"a" * count] * connections
+    slice_parts = parse_turns.SLICE_BYTES // len(b"1\r\na\r\n")
+    # The first data of each connection may arrive in the same turn.
+    assert max(parts_by_turn) <= (connections + 1) * (parse_turns.MAX_PARTS + slice_parts)
+    assert sum(number > parse_turns.MAX_PARTS + slice_parts for number in parts_by_turn) <= connections
+
+
+async def test_data_after_small_chunks_closes_the_connection(
+    client: AsyncioTransport,
+) -> None:
+    body = b"1\r\na\r\n" * 3_000 + b"0\r\n\r\n"
+
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head + body + (head + body) * (not number))
+        await writer.drain()
+        await reader.read()
+
+    async with serving(talk) as url:
+        assert await _ask(client, url) == b"a" * 3_000
+        assert await _ask(client, url) == b"a" * 3_000
 
 
 async def test_response_that_is_not_http_is_a_failure(client: AsyncioTransport) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from sixfold.clients.chat.transport import HEADERS, USER_AGENT
+from sixfold.clients.chat.transports.parse_turns import MAX_PARTS, SLICE_BYTES, ParseTurns
 from sixfold.core.gateway.ports import UpstreamFailure
 
 # Maximum number of idle connections to one server, and seconds until they are closed.
@@ -53,6 +54,7 @@ class AsyncioTransport:
         self._busy: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        self.turns = ParseTurns()
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
@@ -203,6 +205,11 @@ class _Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._reply: HttpReply | None = None
         self._used = False
+        # Data that waits for a turn, during which nothing is read.
+        self._unparsed = b""
+        # Headers and parts of a body in this turn, and whether the last data had many of them.
+        self._parts = 0
+        self._is_dense = False
 
     def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
         """Send a request and return its response, whose headers have not arrived yet."""
@@ -220,7 +227,8 @@ class _Connection(asyncio.Protocol):
         if self._reply is not reply:
             return
         transport, self._reply = self._transport, None
-        if reply.reusable and transport is not None and not transport.get_write_buffer_size():
+        is_read = not self._unparsed and transport is not None and not transport.get_write_buffer_size()
+        if reply.reusable and transport is not None and is_read:
             if reply.paused:
                 transport.resume_reading()
             self._client.release(self)
@@ -234,6 +242,7 @@ class _Connection(asyncio.Protocol):
             transport.abort()
         # The parser refers to this connection.
         self._parser = None
+        self._unparsed = b""
         self._fail("disconnected before the response was complete")
 
     def time_out(self) -> None:
@@ -244,7 +253,7 @@ class _Connection(asyncio.Protocol):
 
     def pause(self, *, reading: bool) -> None:
         """Pause or resume reading from the server."""
-        if self._transport is not None:
+        if self._transport is not None and not self._unparsed:
             (self._transport.resume_reading if reading else self._transport.pause_reading)()
 
     def _fail(self, reason: str) -> None:
@@ -259,6 +268,37 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_activity = self.loop.time()
+        if self._unparsed:
+            self._unparsed += data
+        elif self._is_dense:
+            self._wait_turn(data)
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse data; if it has too many parts for one turn, the rest waits for another turn."""
+        self._parts = 0
+        for start in range(0, len(data), SLICE_BYTES):
+            if self._parts > MAX_PARTS:
+                self._wait_turn(data[start:])
+                break
+            self._feed(data[start : start + SLICE_BYTES])
+        self._is_dense = self._parts > MAX_PARTS
+
+    def _wait_turn(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._unparsed = data
+            self._client.turns.add(self._continue)
+
+    def _continue(self) -> None:
+        data, self._unparsed = self._unparsed, b""
+        if data:
+            self.last_activity = self.loop.time()
+            self._parse(data)
+            self.pause(reading=self._reply is None or not self._reply.paused)
+
+    def _feed(self, data: bytes) -> None:
         parser = self._parser
         if self._reply is None or parser is None:
             self.close()
@@ -288,6 +328,7 @@ class _Connection(asyncio.Protocol):
             raise ValueError("response without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._parts += 1
         if self._reply is not None:
             self._reply.head(name.lower(), value)
 
@@ -299,6 +340,7 @@ class _Connection(asyncio.Protocol):
             self._reply.begin(status)
 
     def on_body(self, data: bytes) -> None:
+        self._parts += 1
         if self._reply is not None:
             self._reply.take(data)
 

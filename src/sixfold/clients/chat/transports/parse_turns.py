@@ -1,0 +1,33 @@
+"""Turns of the event loop in which connections parse data that consists of many small parts.
+
+The parser calls a method for each chunk of a body, and one read of 256 KiB can have 40,000 of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+# Data is parsed in slices of this size, and in one turn until it has had this many parts.
+SLICE_BYTES = 4096
+MAX_PARTS = 256
+
+
+class ParseTurns:
+    """Lets one of the waiting connections continue in each iteration of the event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, continue_parsing: Callable[[], None]) -> None:
+        """Call a function in a later iteration of the running event loop."""
+        self._waiting.append(continue_parsing)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        continue_parsing = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        continue_parsing()
