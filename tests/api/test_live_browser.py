@@ -71,6 +71,9 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
         # The button still has the focus, and keys move; typed text does not.
         await page.keyboard.down("w")
         assert await page.get_attribute(".pads [data-key=w]", "aria-pressed") == "true"
+        await page.keyboard.down("Shift")
+        assert await page.evaluate("heldKeys.has('shift')")
+        await page.keyboard.up("Shift")
         await page.wait_for_selector("#stage:text-is('Live')")
         await page.focus("#prompt")
         assert await page.get_attribute(".pads [data-key=w]", "aria-pressed") == "false"

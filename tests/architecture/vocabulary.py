@@ -119,8 +119,10 @@ LAWS: dict[str, Callable[[], Counter[str]]] = {
 }
 # What to do about a new breach; all others are names to change.
 REMEDIES = {
-    "folders": "move modules into a package",
-    "small-modules": "move the code into a larger module",
+    "shared-classes": "give each new class a name that no other class has",
+    "folders": f"move modules into a package, so that each folder has at most {FOLDER_MODULES}",
+    "small-modules": f"move the code into a module of at least {MODULE_LINES} lines",
+    "long-test-names": f"shorten names of tests to {TEST_NAME_CHARACTERS} characters",
 }
 
 

@@ -30,7 +30,8 @@ from sixfold.core.sessions.connection import (
     PoseMessage,
     StateMessage,
 )
-from sixfold.core.sessions.engine import Frame
+from sixfold.core.sessions.engine import Controls, Frame
+from sixfold.core.sessions.inputs import SessionInput, combine_inputs
 from sixfold.core.sessions.repository import SessionDraft, SessionLease, SessionRecord
 from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 from tests.harness import databases
@@ -366,6 +367,17 @@ async def test_only_its_own_tokens_open_a_session(fixture: SessionFixture) -> No
         await fixture.write(sessions.find(session.session.id, Tenant("acct_other")))
     await fixture.write(sessions.transition(session.session.id, SessionEvent.CLOSE, LEASE))
     assert (await fixture.write(sessions.transition(session.session.id, SessionEvent.END, LEASE))).cost == 0
+
+
+def test_short_key_press_is_part_of_one_step() -> None:
+    inputs = [
+        SessionInput(1, keys=("w",), prompt="snow"),
+        SessionInput(2, keys=()),
+        SessionInput(3, prompt="rain"),
+    ]
+    assert combine_inputs((), inputs) == Controls(keys=("w",), prompt="rain")
+    assert combine_inputs(("a",), inputs[:1]).keys == ("a", "w")
+    assert combine_inputs(("a",), []) == Controls(keys=("a",))
 
 
 async def test_viewer_gets_messages_in_order_and_then_the_end() -> None:

@@ -31,6 +31,7 @@ from sixfold.core.sessions.connection import (
 )
 from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
+from sixfold.core.sessions.inputs import SessionInput, combine_inputs
 from sixfold.core.sessions.recording import SessionRecording
 from sixfold.core.sessions.repository import LeaseLost, SessionRecord
 from sixfold.core.sessions.served_time import MAX_CATCH_UP_SECONDS, ServedTime
@@ -70,15 +71,6 @@ class SessionEnding(msgspec.Struct, frozen=True):
     event: SessionEvent | None
     reason: str
     code: int
-
-
-class SessionInput(msgspec.Struct, frozen=True):
-    """An input message from the viewer; None fields do not change."""
-
-    seq: int
-    keys: tuple[str, ...] | None = None
-    prompt: str | None = None
-    waypoints: tuple[tuple[float, float], ...] | None = None
 
 
 class SessionHooks(msgspec.Struct, frozen=True):
@@ -360,14 +352,7 @@ class SessionRunner:
 
     def _controls(self, input_count: int) -> Controls:
         silent = time.monotonic() - self._last_input_at > RELEASE_SECONDS
-        messages = self._inputs[:input_count]
-        prompts = [message.prompt for message in messages if message.prompt is not None]
-        routes = [message.waypoints for message in messages if message.waypoints is not None]
-        return Controls(
-            keys=() if silent else self._keys,
-            prompt=prompts[-1] if prompts else None,
-            waypoints=routes[-1] if routes else None,
-        )
+        return combine_inputs(() if silent else self._keys, self._inputs[:input_count])
 
     def _acknowledge(self, input_count: int) -> None:
         acknowledged, self._inputs = self._inputs[:input_count], self._inputs[input_count:]

@@ -9,6 +9,7 @@ const again = { title: "Try again", act: () => form.requestSubmit() };
 const showRefusal = (data) => connection.show(document.getElementById("stage"), data, data.retry && again);
 
 const heldKeys = new Set();
+const MOVES = ["w", "a", "s", "d", "shift"];
 const KEYS = { ArrowUp: "w", ArrowLeft: "a", ArrowDown: "s", ArrowRight: "d" };
 let [socket, sequence, frameHeader, frames, root] = [null, 0, null, 0, [0, 0, 0]];
 
@@ -325,7 +326,7 @@ const releaseKeys = () => [...heldKeys].forEach((key) => setKey(key, false));
 for (const [type, down] of [["keydown", true], ["keyup", false]]) {
   document.addEventListener(type, (event) => {
     const key = KEYS[event.key] ?? event.key.toLowerCase();
-    if (!"wasd".includes(key) || key.length !== 1) return;
+    if (!MOVES.includes(key)) return;
     if (down && (!resumePath || isOtherUse(event))) return;
     if (down) event.preventDefault();
     setKey(key, down);

@@ -17,8 +17,8 @@ from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions import connection
 from sixfold.core.sessions.engine import KEYS, MAX_WAYPOINTS
+from sixfold.core.sessions.inputs import SessionInput
 from sixfold.core.sessions.repository import OpenedSession, SessionRecord
-from sixfold.core.sessions.runner import SessionInput
 from sixfold.core.sessions.service import MAX_FPS
 from sixfold.core.sessions.states import SessionState
 

@@ -1,0 +1,33 @@
+"""Inputs of a session's viewer, and the controls of a step that result from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from sixfold.core.sessions.engine import Controls
+
+
+class SessionInput(msgspec.Struct, frozen=True):
+    """An input message from the viewer; None fields do not change."""
+
+    seq: int
+    keys: tuple[str, ...] | None = None
+    prompt: str | None = None
+    waypoints: tuple[tuple[float, float], ...] | None = None
+
+
+def combine_inputs(held: Iterable[str], inputs: Sequence[SessionInput]) -> Controls:
+    """Return the controls of a step: the held keys, and the inputs that arrived since the previous step.
+
+    A key that was pressed and released between two steps is pressed in one of them.
+    """
+    tapped = (key for message in inputs for key in message.keys or ())
+    prompts = [message.prompt for message in inputs if message.prompt is not None]
+    routes = [message.waypoints for message in inputs if message.waypoints is not None]
+    return Controls(
+        keys=tuple(dict.fromkeys((*held, *tapped))),
+        prompt=prompts[-1] if prompts else None,
+        waypoints=routes[-1] if routes else None,
+    )
