@@ -326,6 +326,36 @@ async def test_cached_results_of_no_known_prediction_are_not_used(dot_app: AppFi
         assert len(remaining) == result, prediction_id
 
 
+async def test_results_derived_from_a_refunded_run_are_not_cached(dot_app: AppFixture) -> None:
+    """Runs from whose cached results a later run computed others: directly, and by way of another run."""
+    service, balances = dot_app.predictions, list[str]()
+
+    async def ended(graph: dict[str, Any]) -> Prediction:
+        result = await service.wait(await prompted(dot_app, graph), 60)
+        assert result.state is PredictionState.SUCCEEDED, result.error
+        balances.append((await dot_app.balance())[0])
+        return result
+
+    inverted = {
+        "1": painting("a fox"),
+        "2": node("ImageInvert", image=["1", 0]),
+        "3": node("SaveImage", images=["2", 0], filename_prefix="inverted"),
+    }
+    twice = {**inverted, "4": node("ImageInvert", image=["2", 0])}
+    twice["3"] = node("SaveImage", images=["4", 0], filename_prefix="twice")
+    paid = await ended(FOX)
+    for graph in (inverted, twice):
+        await ended(graph)
+    assert set(balances) == {"4.96"}
+    await service.refund(paid, "a test")
+    balances.clear()
+    for graph in (twice, inverted):
+        await ended(graph)
+    # The first run pays for the image again, and the second uses the result that it has paid for.
+    assert balances == ["4.96", "4.96"]
+    assert await dot_app.faults() == ()
+
+
 async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> None:
     start = 1_800_000_000_000_000
     at = [start]

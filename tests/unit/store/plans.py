@@ -51,6 +51,7 @@ SWEPT_TABLES = {
     "file_upload",
     "graph_file",
     "graph_outcome",
+    "graph_source",
     "hold",
     "idempotency",
     "media",

@@ -39,7 +39,7 @@ UNATTENDED = {
         "keys_end_derived",
     ),
     "key use": ("keys_used",),
-    "assembly: graphs": ("graph_outcomes_sweep",),
+    "assembly: graphs": ("graph_outcomes_sweep", "graph_sources_sweep"),
     "assembly: batches": ("batches_sweep",),
     "batches": (
         "batches_open",

@@ -38,6 +38,7 @@ ERASURES = (
     "erase_credential_folders",
     "erase_graph_files",
     "erase_graph_outcomes",
+    "erase_graph_sources",
     "erase_graph_forgotten",
     "erase_models",
     "erase_calls",

@@ -2,7 +2,8 @@
 
 A refund withdraws the output, its files at `/media/` (the bytes are deleted when there are no other
 references), posts and avatars with these files, responses stored for an Idempotency-Key, and the results of
-children. Other paid predictions with the same bytes keep them.
+children. Other paid predictions with the same bytes keep them. Cached outputs of its nodes are not used any
+more, nor those that later runs have derived from them (`graph_source`); the results of these runs remain.
 
 `PredictionService.refund` calls this for a result that an API could not deliver; there is no command or route
 for it. Refunds of calls of the gateway are in `core/gateway/request_log.py`.

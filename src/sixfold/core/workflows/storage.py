@@ -34,6 +34,8 @@ SENT_FILE = "given:"
 KINDS: tuple[Kind, ...] = ("input", "output", "temp")
 _LIFE_US = {"input": 30 * DAY_US, "output": 30 * DAY_US, "temp": DAY_US}
 _OUTPUT_LIFE_US = 7 * DAY_US
+# Longer than the longest run and the life of its cached outputs.
+_SOURCE_LIFE_US = 30 * DAY_US
 _MAX_OUTPUT_BYTES = 64 * 2**20  # per node output
 _MAX_MEMORY_BYTES = 32 * 2**20
 _MAX_NAME = 255
@@ -173,7 +175,8 @@ class GraphFiles:
 
     async def sweep(self) -> None:
         """Delete expired node outputs."""
-        await self._database.write(many("graph_outcomes_sweep"), durable=False)
+        for query in ("graph_outcomes_sweep", "graph_sources_sweep"):
+            await self._database.write(many(query), durable=False)
 
 
 _EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
@@ -215,6 +218,10 @@ def _media_row(
     return row if paid_by is None else refunds.withheld_record(row)
 
 
+def _put_sources(rows: Sequence[Row]) -> Transaction[None]:
+    yield Query("graph_source_put", {}, rows)
+
+
 def _encode_ui(stored: CachedOutput, *, in_row: bool) -> str:
     """Encode the `shown` column as JSON, with the output's values if they are stored `in_row`."""
     data: dict[str, Any] = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
@@ -236,7 +243,11 @@ class NodeOutputCache:
         self._in_memory: OrderedDict[str, CachedOutput] = OrderedDict()
         self._bytes = 0
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
+    async def find(self, keys: Sequence[str], used_by: str | None = None) -> Mapping[str, CachedOutput]:
+        """Return the stored outputs by key, and record that the run `used_by` relies on the runs that paid.
+
+        If one of these runs is refunded, outputs that `used_by` derived from theirs are not found either.
+        """
         result = {key: self._in_memory[key] for key in keys if key in self._in_memory}
         missing = [key for key in keys if key not in result]
         if missing:
@@ -244,10 +255,20 @@ class NodeOutputCache:
             rows = await self._database.read(
                 many("graph_outcomes", account_id=self._account_id, keys=encoded_keys)
             )
+            if used_by is not None:
+                await self._record_sources(used_by, {str(row["prediction_id"]) for row in rows})
             for row in rows:
                 key = str(row["key"]).removeprefix(self._prefix)
                 result[key] = await self._read(key, row)
         return {key: stored for key, stored in result.items() if stored is not _MISSING}
+
+    async def _record_sources(self, prediction_id: str, source_ids: set[str]) -> None:
+        """Record the runs whose outputs a run uses."""
+        common = {"account_id": self._account_id, "prediction_id": prediction_id, "life": _SOURCE_LIFE_US}
+        # Concurrent batches on PostgreSQL must lock rows in the same order.
+        rows = [{**common, "source_id": each} for each in sorted(source_ids - {_FREE, prediction_id})]
+        if rows:
+            await self._database.write(_put_sources(rows), durable=False)
 
     async def _read(self, key: str, row: Row) -> CachedOutput:
         packed = None
@@ -352,7 +373,7 @@ class RunOutputCache(msgspec.Struct, frozen=True):
     run: Run
 
     async def find(self, keys: Sequence[str]) -> Mapping[str, CachedOutput]:
-        return await self.cache.find(keys)
+        return await self.cache.find(keys, self.run.paid_by)
 
     async def keep(self, entries: Mapping[str, CachedOutput]) -> None:
         """Store outputs; outputs of a paid run can be found once it has succeeded."""

@@ -134,6 +134,9 @@ DELETE FROM graph_outcome WHERE account_id = :account_id;
 -- name: erase_storage_usage | Delete the sums of an account's stored bytes.
 DELETE FROM storage_usage WHERE account_id = :account_id;
 
+-- name: erase_graph_sources | Delete the records of the runs whose cached outputs an account's runs used.
+DELETE FROM graph_source WHERE account_id = :account_id;
+
 -- name: erase_graph_forgotten | Delete the record of predictions removed from an account's workflow history.
 DELETE FROM graph_forgotten WHERE account_id = :account_id;
 

@@ -18,3 +18,9 @@ NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
 CASE WHEN EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
                   WHERE c.id = row.member_id AND p.suspended_at IS NOT NULL)
     THEN json_remove(row.document, '$.hook') ELSE row.document END
+
+-- fragment: is_paid_outcome | Whether the run that stored a node output, and all runs whose outputs it used, have succeeded.
+EXISTS (SELECT 1 FROM prediction p WHERE p.id = row.prediction_id AND p.state = 'succeeded')
+  AND NOT EXISTS (SELECT 1 FROM graph_source s LEFT JOIN prediction p ON p.id = s.source_id
+                  WHERE s.account_id = row.account_id AND s.prediction_id = row.prediction_id
+                    AND (p.state IS NULL OR p.state <> 'succeeded'))

@@ -41,12 +41,22 @@ VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :predic
 INSERT INTO storage_usage (account_id, cached_bytes) VALUES (:account_id, :bytes)
 ON CONFLICT (account_id) DO UPDATE SET cached_bytes = storage_usage.cached_bytes + excluded.cached_bytes;
 
--- name: graph_outcomes | Return unexpired node outputs for a list of keys, unless their prediction has not succeeded.
+-- name: graph_outcomes | Return unexpired node outputs for a list of keys, unless their prediction, or one whose outputs it used, has not succeeded.
 SELECT o.key, o.shown, o.media, o.prediction_id, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
 WHERE o.account_id = :account_id AND o.expires_at > :now
-  AND (o.prediction_id = ''
-       OR EXISTS (SELECT 1 FROM prediction p WHERE p.id = o.prediction_id AND p.state = 'succeeded'))
+  AND (o.prediction_id = '' OR {is_paid_outcome o})
   AND o.key IN (SELECT value FROM json_each(:keys));
+
+-- name: graph_source_put | Record that a run uses cached outputs of another run, and so those of the runs whose outputs that one used.
+INSERT INTO graph_source (account_id, prediction_id, source_id, expires_at)
+SELECT CAST(:account_id AS TEXT), CAST(:prediction_id AS TEXT), CAST(:source_id AS TEXT), CAST(:now AS BIGINT) + :life
+UNION ALL
+SELECT s.account_id, CAST(:prediction_id AS TEXT), s.source_id, CAST(:now AS BIGINT) + :life FROM graph_source s
+WHERE s.account_id = :account_id AND s.prediction_id = :source_id
+ON CONFLICT DO NOTHING;
+
+-- name: graph_sources_sweep | Delete expired records of the runs whose cached outputs another one used.
+DELETE FROM graph_source WHERE expires_at <= :now;
 
 -- name: graph_outcomes_clear | Delete an account's cached node outputs, either of keyless predictions or of all others.
 DELETE FROM graph_outcome
