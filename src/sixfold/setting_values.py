@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ def _boolean(value: Any) -> bool:
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
     raise ValueError(value)
+
+
+def redacted(url: str) -> str:
+    """Return an invalid URL for an error message, without the parts that may be secret."""
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    return repr(f"{scheme}{separator}{re.split('[?#]', rest.rpartition('@')[2])[0]}"[:200])
 
 
 def is_ipv6(host: str) -> bool:

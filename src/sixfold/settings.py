@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from sixfold import setting_values
 from sixfold.providers import PROVIDERS
+from sixfold.setting_values import redacted
 
 MIB = 2**20
 GIB = 2**30
@@ -277,12 +278,11 @@ class Settings(_ProviderSettings):
             value = getattr(self, name)
             kind, pattern = ("a URL", _BASE) if name == "otel_endpoint" else ("an origin", _ORIGIN)
             if value != Settings.__dataclass_fields__[name].default and not pattern.fullmatch(value):
-                raise InvalidSetting(f"{name} must be {kind} such as {example}, not {value!r}")
+                raise InvalidSetting(f"{name} must be {kind} such as {example}, not {redacted(value)}")
         if len(self.comfyui_servers) > _MAX_PROBE_HOSTS:
             raise InvalidSetting(f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries")
-        for url in self.comfyui_urls:
-            if not _ORIGIN.fullmatch(url):
-                raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188, not {url!r}")
+        for url in (redacted(url) for url in self.comfyui_urls if not _ORIGIN.fullmatch(url)):
+            raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188, not {url}")
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} must not contain spaces or non-ASCII characters")

@@ -81,6 +81,15 @@ def test_unusable_setting_prevents_the_start(name: str, value: str, message: str
         settings.load({f"SIXFOLD_{name}": value})
 
 
+@pytest.mark.parametrize("name", ["COMFYUI_URL", "COMFYUI_URLS", "OTEL_ENDPOINT", "HUB_URL", "PUBLIC_URL"])
+@pytest.mark.parametrize("url", ["http://ann:se/cret@box:1", "http://box:1?key=secret", "ann:secret@box:1"])
+def test_error_about_an_address_shows_no_password(name: str, url: str) -> None:
+    with pytest.raises(InvalidSetting, match="such as http") as caught:
+        settings.load({f"SIXFOLD_{name}": url})
+    assert ("secret" in str(caught.value), "cret" in str(caught.value)) == (False, False)
+    assert "box:1" in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["gpu-box,10.0.0.5", "gpu-box , 10.0.0.5,"])
 def test_hosts_to_probe_are_a_list(text: str) -> None:
     assert settings.load({"SIXFOLD_PROBE_HOSTS": text}).probe_hosts == ("gpu-box", "10.0.0.5")

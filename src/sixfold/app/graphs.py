@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from sixfold import import_string
+from sixfold import import_string, setting_values
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.clients.comfyui.errors import ComfyError
 from sixfold.clients.comfyui.server import ComfyLimits, ComfyServer
@@ -74,7 +74,8 @@ def comfyui_urls(settings: Settings) -> tuple[str, ...]:
     urls = [str(row.get("url", "")) if isinstance(row, dict) else "" for row in rows.values()]
     for url in urls:
         if not _ORIGIN.fullmatch(url):
-            raise InvalidSetting(f"a ComfyUI server is an origin such as http://gpu-box:8188, not {url!r}")
+            shown = setting_values.redacted(url)
+            raise InvalidSetting(f"a ComfyUI server is an origin such as http://gpu-box:8188, not {shown}")
     return tuple(dict.fromkeys((*settings.comfyui_servers, *urls)))
 
 
