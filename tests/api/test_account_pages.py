@@ -9,8 +9,8 @@ import pytest
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway import request_log
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
-from sixfold.core.gateway.usage import TokenUsage
 from sixfold.ui.account import usage
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in

@@ -26,7 +26,7 @@ from sixfold.core.gateway.chat import (
     ToolCallDelta,
     ToolCallStart,
 )
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
 

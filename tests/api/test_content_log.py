@@ -20,7 +20,7 @@ from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.content_log.storage import MAX_CHARS, ContentLog, LoggedCall
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 

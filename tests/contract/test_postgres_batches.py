@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries, limits
+from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
 from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequest
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits import budgets, rate_limits
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Transaction, many, one
 from sixfold.store import sql
 from sixfold.store.postgres.connection import WRITING
@@ -50,7 +51,7 @@ async def test_batches_share_the_lock_that_groups_take_exclusively(database: Any
     other: Any = await asyncpg.connect(backends.database_url(tmp_path))
     await other.execute(f"SELECT pg_advisory_lock_shared({WRITING})")
     await database.write(ledger_batches.book(holds=[HoldRequest(account_id, "h", 3)]))
-    await limits.rates(database, "requests", shared=True).spend("key_a", 60)
+    await rate_limits.build(database, "requests", shared=True).spend("key_a", 60)
     await other.close()
     assert (await database.read(accounts.by_id(account_id))).held == 3
 
@@ -93,7 +94,7 @@ async def test_servers_booking_the_same_accounts_never_deadlock(tmp_path: Path) 
         hold_count = 4 * 8 * 9
         assert sum(account.posted for account in results) == 6_000_000 - spent
         assert sum(account.held for account in results) == hold_count
-        rest = [await servers[0].read(limits.unspent(payer)) for payer in payers.values()]
+        rest = [await servers[0].read(budgets.unspent(payer)) for payer in payers.values()]
         assert sum(BUDGET - each for each in rest) == spent + hold_count
         assert await servers[0].read(ledger_queries.verify()) == ()
         # A deadlock would be ended by PostgreSQL after a second, and counted here.
@@ -137,7 +138,7 @@ async def test_partly_refused_batch_changes_nothing(
         await database.write(_mix(account_id, payer))
     after = await database.read(accounts.by_id(account_id))
     assert (after.posted, after.held) == (credit, 20)
-    assert await database.read(limits.unspent(payer)) == budget
+    assert await database.read(budgets.unspent(payer)) == budget
     assert await database.read(one("hold_by_id", id="direct")) is None
     assert await database.read(ledger_queries.verify()) == ()
 

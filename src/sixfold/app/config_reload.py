@@ -32,7 +32,7 @@ from sixfold.core.configuration.entries import ConfigEntry
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.policy import FIXED_AT_START, GatewayPolicy
-from sixfold.core.gateway.usage import PriceBook
+from sixfold.core.gateway.pricing.price_book import PriceBook
 from sixfold.settings import InvalidSetting, Settings
 
 _LOG = logging.getLogger("sixfold.configuration")

@@ -30,8 +30,8 @@ from sixfold.core.configuration.ports import (
 )
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.gateway.routing import RouteTarget
-from sixfold.core.gateway.usage import TokenRates
 from sixfold.providers import CHAT_PROVIDERS
 
 # Seconds that a change waits for slow model servers; it is applied once they have responded.

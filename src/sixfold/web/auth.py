@@ -18,9 +18,10 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, connections, keys, limits, rights
+from sixfold.core.accounts import accounts, connections, keys, rights
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database
 from sixfold.core.memory.sharing import folders
@@ -77,7 +78,7 @@ class Authenticator:
         self._bodies = BodyBudget(
             settings.unauthenticated_body_bytes, "unauthenticated_body", _TOO_MANY_BYTES
         )
-        self.request_rates = limits.rates(database, "requests", shared=settings.is_shared)
+        self.request_rates = rate_limits.build(database, "requests", shared=settings.is_shared)
         # Begins the credentials of requests that this process makes for a key; it never leaves the process.
         self._own_prefix = f"{secrets.token_urlsafe(32)}/"
 

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_batches
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database, Transaction, one
 from tests.harness import databases

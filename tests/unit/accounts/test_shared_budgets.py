@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, ledger, ledger_batches, ledger_queries, limits
+from sixfold.core.accounts import accounts, keys, ledger, ledger_batches, ledger_queries
 from sixfold.core.accounts.keys import Budget, Holder, KeyLimits, Principal
 from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequest
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import members, organizations, teams
 from sixfold.core.database import Database
 from sixfold.store.postgres import connection as link
@@ -62,15 +63,15 @@ class Lab:
     async def principal(self, key: str) -> Principal:
         return await self.database.read(keys.authenticate(key))
 
-    async def payer(self, key: str) -> limits.Payer:
-        result = limits.payer_of(await self.principal(key))
+    async def payer(self, key: str) -> budgets.Payer:
+        result = budgets.payer_of(await self.principal(key))
         assert result is not None
         return result
 
     async def spent(self) -> list[int]:
         """Return the spending of the member, the team and the organization this month."""
         ids = [self.member_id, self.team_id, self.account_id]
-        row = await self.database.read(limits.spent_now(ids))
+        row = await self.database.read(budgets.spent_now(ids))
         assert all(day == month for day, month in row.values())
         return [row[each][1] for each in ids]
 
@@ -145,7 +146,7 @@ async def test_a_batch_counts_every_level_and_returns_the_rest(lab: Lab) -> None
     ]
     await write(ledger_batches.capture_all(captures))
     assert await lab.spent() == [15, 15, 15]
-    assert await lab.database.read(limits.unspent(member)) == 45
+    assert await lab.database.read(budgets.unspent(member)) == 45
     assert await lab.database.read(ledger_queries.verify()) == ()
 
 
@@ -171,7 +172,7 @@ async def test_new_budget_counts_earlier_charges(lab: Lab) -> None:
     await lab.build()
     write = lab.database.write
     plain = (await write(keys.create(lab.account_id))).api_key
-    assert limits.payer_of(await lab.principal(plain)) is None, "an account alone has nothing to count"
+    assert budgets.payer_of(await lab.principal(plain)) is None, "an account alone has nothing to count"
     for number, charged in enumerate((40, 25)):
         await write(ledger.hold(lab.account_id, f"h{number}", 50))
         await write(ledger.capture(f"h{number}", charged, ENTRY))
@@ -180,13 +181,13 @@ async def test_new_budget_counts_earlier_charges(lab: Lab) -> None:
     await write(organizations.set_budgets(lab.account_id, 100, 100))
     assert (await lab.spent())[2] == 40
     await write(ledger.capture("before", 30, ENTRY))
-    payer = limits.payer_of(await lab.principal(plain))
+    payer = budgets.payer_of(await lab.principal(plain))
     assert payer is not None
     with pytest.raises(errors.BudgetExceeded, match=r"This account's budget of 0\.0001 USD per day has"):
         await write(ledger.hold(lab.account_id, "after", 61, payer))
     await write(ledger.hold(lab.account_id, "after", 60, payer))
     owner = (await lab.database.read(accounts.by_id(lab.account_id))).owner
-    assert limits.payer_of(owner) == limits.Payer("", shared=owner.budgets)
+    assert budgets.payer_of(owner) == budgets.Payer("", shared=owner.budgets)
     # A budget that is removed and set again counts what its own holds reserve.
     await write(organizations.set_budgets(lab.account_id, None, None))
     await write(organizations.set_budgets(lab.account_id, 100, None))

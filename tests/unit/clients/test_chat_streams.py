@@ -24,7 +24,7 @@ from sixfold.core.gateway.chat import (
     ToolCallDelta,
     ToolCallStart,
 )
-from sixfold.core.gateway.usage import NOTHING
+from sixfold.core.gateway.pricing.usage import NOTHING
 
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"usage":null}\n\n'
 CALL = (

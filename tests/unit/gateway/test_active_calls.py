@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts import accounts, ledger_queries
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.request_log import CallFilter, CallOutcome, CallRecord
-from sixfold.core.gateway.usage import TokenUsage
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import databases
 

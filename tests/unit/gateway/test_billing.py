@@ -11,8 +11,9 @@ import pytest
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts import accounts, ledger, ledger_queries
+from sixfold.core.accounts.limits import budgets
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Database, many, one
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.billing import BillingBatcher
@@ -134,7 +135,7 @@ async def test_short_call_of_a_rich_account_is_written_once_at_its_end(database:
     ]
     await asyncio.gather(*(batcher.settle(call, ending) for call, ending in zip(calls, endings, strict=True)))
     assert await _account(database, account_id) == (987, 0)
-    assert await database.read(limits.unspent(payer)) == 487
+    assert await database.read(budgets.unspent(payer)) == 487
     messages = [("succeeded", 10, 3), ("succeeded", 10, 10), ("failed", 10, 0), ("left", 10, 0)]
     assert sorted(await _log(database, account_id)) == sorted(messages)
 

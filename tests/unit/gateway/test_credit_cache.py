@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, ledger, limits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.accounts.limits import budgets
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Database
 from sixfold.core.gateway.credit_cache import CreditCache
 from tests.harness import databases
@@ -71,8 +72,8 @@ async def test_balance_is_read_again_after_an_interval(database: Database) -> No
 async def test_tighter_key_budget_counts_and_refusal_takes_nothing(database: Database) -> None:
     account_id = await _account(database, 4000)
     payer = Payer("key_a", budget_day=400, budget_month=200)
-    await database.write(limits.spend(payer, 40))
-    assert await database.read(limits.unspent(payer)) == 160
+    await database.write(budgets.spend(payer, 40))
+    assert await database.read(budgets.unspent(payer)) == 160
     trust = _trust(database)
     assert not await _covers(trust, account_id, payer, 41)
     assert await _covers(trust, account_id, payer, 40)

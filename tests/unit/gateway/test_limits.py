@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
+from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.accounts.keys import KeyLimits, Principal
-from sixfold.core.accounts.limits import OwnRates, Payer, RateLimits, SharedRates
+from sixfold.core.accounts.limits import budgets, rate_limits
+from sixfold.core.accounts.limits.budgets import Payer
+from sixfold.core.accounts.limits.rate_limits import OwnRates, RateLimits, SharedRates
 from sixfold.core.database import Database, Transaction, many
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness import backends, databases, postgres
@@ -79,7 +81,7 @@ async def test_tokens_reported_later_delay_the_next_requests(rated: Rated) -> No
 
 
 async def test_eviction_keeps_the_keys_with_the_largest_debts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_MAX_KEYS", 10)
+    monkeypatch.setattr(rate_limits, "_MAX_KEYS", 10)
     rates = OwnRates(Clock(1000.0))
     await rates.spend("busy", 60, 60)
     for number in range(30):
@@ -193,14 +195,14 @@ async def test_unused_rates_are_removed(tmp_path: Path) -> None:
     ) as database:
         await SharedRates(database, "requests").spend("k", 6)
         clock.now += 2 * 3600
-        await database.write(limits.sweep())
+        await database.write(rate_limits.sweep())
         assert len(await database.read(many("key_rate_ahead", key_id="k", kind="requests"))) == 0
 
 
 def test_only_a_key_with_a_budget_pays_from_it() -> None:
-    assert limits.payer_of(Principal("a", "customer", "x")) is None
-    assert limits.payer_of(Principal("a", "customer", "x", "key_1", KeyLimits(rpm=3))) is None
-    assert limits.payer_of(Principal("a", "customer", "x", "key_1", KeyLimits(budget_day=3))) == Payer(
+    assert budgets.payer_of(Principal("a", "customer", "x")) is None
+    assert budgets.payer_of(Principal("a", "customer", "x", "key_1", KeyLimits(rpm=3))) is None
+    assert budgets.payer_of(Principal("a", "customer", "x", "key_1", KeyLimits(budget_day=3))) == Payer(
         "key_1", 3
     )
 

@@ -31,8 +31,8 @@ from sixfold.core.gateway.chat import (
 from sixfold.core.gateway.guardrails import streams
 from sixfold.core.gateway.guardrails.models import KINDS
 from sixfold.core.gateway.guardrails.streams import EventLine, StreamMasker
+from sixfold.core.gateway.pricing.usage import NOTHING
 from sixfold.core.gateway.search.results import MAX_CITATIONS, WebFindings, WebResult
-from sixfold.core.gateway.usage import NOTHING
 from sixfold.core.vector_stores.search import ChunkHit
 from sixfold.errors import EngineFailed
 from tests import loop_time

@@ -17,8 +17,8 @@ from sixfold.clients.chat.completions import Completions
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.gateway import response_stream
 from sixfold.core.gateway.chat import ChatRequest, TextDelta
+from sixfold.core.gateway.pricing.usage import NOTHING
 from sixfold.core.gateway.response_stream import ResponseStream
-from sixfold.core.gateway.usage import NOTHING
 
 DELTA = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 END = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

@@ -27,8 +27,10 @@ from sixfold.core.gateway.chat import (
     tokens_of,
 )
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.pricing.price_book import PriceBook
+from sixfold.core.gateway.pricing.token_rates import TokenRates, rates
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units, merge_usage
 from sixfold.core.gateway.requirements.requirements import RequestNeeds
-from sixfold.core.gateway.usage import PriceBook, TokenRates, TokenUsage, Units, merge_usage, rates
 
 BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
 

@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, keys, ledger, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import KeyLimits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Transaction

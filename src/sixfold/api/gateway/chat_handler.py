@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 from sixfold import errors
 from sixfold.api.gateway import tags
 from sixfold.core import money
-from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
@@ -179,7 +179,7 @@ class ChatHandler:
         `sent` is the body as the caller sent it, if `raw` differs from it; it identifies a repeated request.
         """
         gateway_request = self._gateway_request(call, principal, chat_call, raw, services)
-        payer = limits.payer_of(principal)
+        payer = budgets.payer_of(principal)
         has_key = b"idempotency-key" in call.headers
         if chat_call.stream:
             check_replay(stream=True, has_key=has_key)
@@ -240,7 +240,7 @@ class ChatHandler:
         self,
         gateway_request: GatewayRequest,
         chat_call: ChatCall,
-        payer: limits.Payer | None,
+        payer: budgets.Payer | None,
         paid_cost: int | None = None,
     ) -> Whole:
         reply = await self._gateway.complete(gateway_request, payer)
@@ -259,7 +259,7 @@ class ChatHandler:
         return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])
 
     async def _stream_response(
-        self, gateway_request: GatewayRequest, chat_call: ChatCall, payer: limits.Payer | None
+        self, gateway_request: GatewayRequest, chat_call: ChatCall, payer: budgets.Payer | None
     ) -> Response:
         """Wait briefly for the first byte, so that an error has its status; then send keep-alive comments."""
         opening = asyncio.ensure_future(self._gateway.stream(gateway_request, payer))

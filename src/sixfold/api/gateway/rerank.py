@@ -27,8 +27,8 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.capabilities import RERANK
 from sixfold.core.gateway.chat import tokens_of
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.core.gateway.reranking import RankedDocument, parse_ranking, rank_vectors
-from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices

@@ -18,7 +18,7 @@ from sixfold.clients.chat.llama import building as llama
 from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServer, ModelServers, ServerStatus
 from sixfold.clients.chat.transports.scheme import SchemeTransport
 from sixfold.clients.hosts import ProbeHosts
-from sixfold.core.accounts import limits
+from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.inputs import Descriptor
@@ -41,8 +41,8 @@ from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import GatewayPolicy, UpstreamRow
 from sixfold.core.gateway.ports import Upstream
+from sixfold.core.gateway.pricing.price_book import PriceBook
 from sixfold.core.gateway.routing import ModelRouter
-from sixfold.core.gateway.usage import PriceBook
 from sixfold.core.media.media import MediaService
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_setting
@@ -187,7 +187,7 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
         raise InvalidSetting(str(error)) from error
     health = HealthTracker(time.monotonic)
     router = ModelRouter(tuple, policy.aliases, health)
-    limiter = limits.rates(database, "tokens", shared=settings.is_shared)
+    limiter = rate_limits.build(database, "tokens", shared=settings.is_shared)
     memory = MemoryLimit(
         settings.response_memory_bytes,
         "Too many large responses at a time: retry when earlier responses have ended",

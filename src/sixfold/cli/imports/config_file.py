@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from sixfold.cli.imports.litellm import ConvertedConfig
 from sixfold.cli.terminal import CommandError
-from sixfold.core.gateway import policy, usage
+from sixfold.core.gateway import policy
+from sixfold.core.gateway.pricing import token_rates
 from sixfold.store import durable
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -83,7 +84,7 @@ def _checked(text: str) -> str:
         gateway = tomllib.loads(text).get("gateway") or {}
         policy.parse(gateway)
         for row in (gateway.get("prices") or {}).values():
-            usage.rates(row)
+            token_rates.rates(row)
     except tomllib.TOMLDecodeError:
         raise CommandError(
             "sixfold.toml defines [gateway] as an inline table or with dotted keys, which cannot be "

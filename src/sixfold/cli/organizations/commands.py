@@ -9,8 +9,9 @@ from sixfold import errors
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
-from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter, NewInvitation
 from sixfold.core.accounts.organizations.members import Member
@@ -238,7 +239,7 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
         *(member_row.id for member_row in member_rows),
         *(own_team.id for own_team in own_teams),
     ]
-    spent = yield from limits.spent_now(ids)
+    spent = yield from budgets.spent_now(ids)
     owner = [{"id": account.id, "email": account.email, "role": "owner", "team": None}]
     return {
         "organization_id": account.id,

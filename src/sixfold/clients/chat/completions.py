@@ -34,8 +34,9 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, WireProtocol
+from sixfold.core.gateway.pricing import usage as token_usage
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count, parse_totals
 from sixfold.core.input_limits import json_decoding
 
 _encode = msgspec.json.Encoder().encode
@@ -72,23 +73,21 @@ class _CompletionsUsage(msgspec.Struct):
 
     def read(self) -> TokenUsage | None:
         """Return the usage, or None if the main counts are missing or invalid."""
-        totals = parse_totals(self.prompt_tokens, self.completion_tokens)
+        totals = token_usage.parse_totals(self.prompt_tokens, self.completion_tokens)
         if totals is None:
             return None
-        inputs, outputs = (
-            self.prompt_tokens_details or _CompletionsDetails(),
-            self.completion_tokens_details or _CompletionsDetails(),
-        )
+        inputs = self.prompt_tokens_details or _CompletionsDetails()
+        outputs = self.completion_tokens_details or _CompletionsDetails()
         return TokenUsage(
             input=totals[0],
             output=totals[1],
-            cached=parse_token_count(inputs.cached_tokens or self.prompt_cache_hit_tokens) or 0,
-            cache_write=parse_token_count(inputs.cache_write_tokens) or 0,
-            image_in=parse_token_count(inputs.image_tokens) or 0,
-            audio_in=parse_token_count(inputs.audio_tokens) or 0,
-            audio_out=parse_token_count(outputs.audio_tokens) or 0,
-            reasoning=parse_token_count(outputs.reasoning_tokens) or 0,
-            billed_micros=parse_micros(self.cost),
+            cached=token_usage.parse_token_count(inputs.cached_tokens or self.prompt_cache_hit_tokens) or 0,
+            cache_write=token_usage.parse_token_count(inputs.cache_write_tokens) or 0,
+            image_in=token_usage.parse_token_count(inputs.image_tokens) or 0,
+            audio_in=token_usage.parse_token_count(inputs.audio_tokens) or 0,
+            audio_out=token_usage.parse_token_count(outputs.audio_tokens) or 0,
+            reasoning=token_usage.parse_token_count(outputs.reasoning_tokens) or 0,
+            billed_micros=token_usage.parse_micros(self.cost),
         )
 
 

@@ -44,7 +44,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count, parse_totals
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage, parse_token_count, parse_totals
 
 _encode = msgspec.json.Encoder().encode
 _STOPS: dict[str, Stop] = {

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.clients.chat.transport import Transport
 from sixfold.core.concurrency.single_thread import PARSER
-from sixfold.core.gateway import usage
 from sixfold.core.gateway.capabilities import (
     CHAT,
     EMBEDDINGS,
@@ -34,7 +33,8 @@ from sixfold.core.gateway.capabilities import (
     guess_model,
 )
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
-from sixfold.core.gateway.usage import TokenRates
+from sixfold.core.gateway.pricing import token_rates, usage
+from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.input_limits import json_limits
 
 # Maximum size of one response; the details of a model may include its license and template.
@@ -303,7 +303,7 @@ def _provider_rates(pricing: Any, unit: int) -> TokenRates | None:
         for name, rate in _PRICES.items():
             if pricing.get(name) is not None:
                 row[f"{rate}_per_million_usd"] = Decimal(str(pricing[name])) * 1_000_000 / unit
-        rates = usage.rates(row)
+        rates = token_rates.rates(row)
     except (ValueError, ArithmeticError):
         return None
     if unit == 1:

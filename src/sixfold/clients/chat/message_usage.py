@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
 
 
 class _CacheCreation(msgspec.Struct):

@@ -38,9 +38,9 @@ from sixfold.core.gateway.chat import (
     as_json,
 )
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage, Units, uncounted
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units, uncounted
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -23,7 +23,7 @@ from sixfold.core.gateway.capabilities import (
     ServedModel,
     guess_model,
 )
-from sixfold.core.gateway.usage import parse_token_count
+from sixfold.core.gateway.pricing.usage import parse_token_count
 
 
 class _BedrockModel(msgspec.Struct, rename="camel"):

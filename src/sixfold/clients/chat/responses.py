@@ -14,9 +14,9 @@ from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import COMPACTION, UpstreamRejection, WireProtocol
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count, parse_totals, uncounted
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

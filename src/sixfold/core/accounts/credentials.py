@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sixfold.core.accounts import accounts, audit_log, idempotency, keys, limits
+from sixfold.core.accounts import accounts, audit_log, idempotency, keys
 from sixfold.core.accounts.authentication import login_sessions, oauth
+from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.accounts.organizations import invitations
 from sixfold.core.database import Query, Transaction, many, now
 
@@ -71,7 +72,7 @@ def delete_expired() -> Transaction[None]:
     yield from idempotency.sweep((yield from now()))
     yield from login_sessions.sweep()
     yield from oauth.sweep()
-    yield from limits.sweep()
+    yield from rate_limits.sweep()
     yield from invitations.sweep()
     # A server of the previous version does not end the keys that a revoked key has created.
     yield from keys.end_derived()

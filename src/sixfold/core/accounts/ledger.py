@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import limits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits import budgets
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Query, Row, Transaction, one
 
 WORLD = "world"
@@ -42,7 +42,7 @@ def hold(
     if amount <= 0:
         raise LedgerError("the amount of a hold must be positive")
     if payer is not None:
-        yield from limits.spend(payer, amount)
+        yield from budgets.spend(payer, amount)
     rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
     if not rows:
         raise errors.InsufficientCredits
@@ -108,7 +108,7 @@ def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
 def _restore_budget(hold_row: Row, amount: int) -> Transaction[None]:
     """Add the part of a hold that was not charged back to the budgets that counted it."""
     if hold_row["key_id"] is not None and amount:
-        yield from limits.restore(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
+        yield from budgets.restore(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
 
 def deposit(

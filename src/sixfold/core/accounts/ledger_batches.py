@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sixfold import errors
-from sixfold.core.accounts import ledger, limits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts import ledger
+from sixfold.core.accounts.limits import budgets
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import ChangeRefused, Query, Transaction, Value, finish
 
@@ -90,7 +91,7 @@ def book(
                 Query("hold_end_each", {}, ends, expected=len(ends)),
                 Query("hold_insert_captured", {}, purchases),
                 Query("transfer_of_each", {}, [row for row in (*ends, *purchases) if row["captured"]]),
-                limits.change_spending(spent, _unspent(captures)),
+                budgets.change_spending(spent, _unspent(captures)),
                 _balances(holds, captures, charges),
             )
         )
@@ -100,7 +101,7 @@ def book(
         for payer, amount in spent.items():
             # Nothing has been counted. The following call raises the error with the name of the exceeded
             # budget.
-            yield from limits.spend(payer, amount)
+            yield from budgets.spend(payer, amount)
     raise error()
 
 

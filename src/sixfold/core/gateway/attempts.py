@@ -33,10 +33,11 @@ from sixfold.core.gateway.ports import (
     WireProtocol,
     read_all,
 )
+from sixfold.core.gateway.pricing.token_rates import TokenRates
+from sixfold.core.gateway.pricing.usage import TokenUsage, limit_parts
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.routing import RouteTarget
-from sixfold.core.gateway.usage import TokenRates, TokenUsage, limit_parts
 from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
 from sixfold.core.input_limits import json_limits
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Database, Transaction
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.credit_cache import CreditCache

@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from sixfold.core.gateway.usage import TokenRates
+from sixfold.core.gateway.pricing.token_rates import TokenRates
 
 CHAT, EMBEDDINGS, VISION, TOOLS, THINKING = "chat", "embeddings", "vision", "tools", "thinking"
 RERANK, MODERATION = "rerank", "moderation"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from sixfold.core.gateway import media_sizes
-from sixfold.core.gateway.usage import NOTHING, TokenUsage
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 from sixfold.core.input_limits import byte_search
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from sixfold.core.accounts import limits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits import budgets
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.database import Database, Query, Rows, Transaction
 
@@ -88,7 +88,7 @@ class CreditCache:
         self._set(account_id, account_id, _available(rows))
         for budget in payer.budgets if payer is not None else ():
             own = [row for row in rows if row["key_id"] == budget.id]
-            self._set(budget, account_id, limits.unspent_of(budget, own))
+            self._set(budget, account_id, budgets.unspent_of(budget, own))
 
     def _set(self, name: Hashable, account_id: str, balance: int) -> None:
         # A read for another key of the account may have set the account's share, part of which may be

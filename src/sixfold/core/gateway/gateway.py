@@ -16,10 +16,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.accounts import charges, limits
+from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.keys import Principal, covers, format_limit
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits import budgets, rate_limits
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database, now
@@ -42,12 +43,14 @@ from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
+from sixfold.core.gateway.pricing.price_book import PriceBook
+from sixfold.core.gateway.pricing.token_rates import FREE, TokenRates
+from sixfold.core.gateway.pricing.usage import TokenUsage, merge_usage
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord, TokenCounts
 from sixfold.core.gateway.requirements import output_limits
 from sixfold.core.gateway.requirements.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter, RouteTarget
-from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _DELETE_SECONDS = 30.0
@@ -67,7 +70,7 @@ class Gateway:
         attempts: FailoverClient,
         prices: PriceBook,
         policy: GatewayPolicy,
-        limiter: limits.RateLimits,
+        limiter: rate_limits.RateLimits,
     ) -> None:
         self.policy = policy
         self.router = router
@@ -188,7 +191,7 @@ class Gateway:
         `EngineUnavailable` with instructions if model servers are not configured.
         """
         request = replace(self._chat_request(principal, request_id, chat, model, endpoint), services=services)
-        return await self.complete(request, limits.payer_of(principal))
+        return await self.complete(request, budgets.payer_of(principal))
 
     async def complete_prepaid(
         self, caller: Principal, request_id: str, chat: ChatRequest, model: str, hold: int = 0
@@ -230,7 +233,7 @@ class Gateway:
         """
         request = self._chat_request(principal, request_id, chat, model, endpoint)
         request = replace(request, stream=True, services=services)
-        return await self.stream(request, limits.payer_of(principal))
+        return await self.stream(request, budgets.payer_of(principal))
 
     def _chat_request(
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str, endpoint: str

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold.core.gateway.capabilities import ALL, ServedModel
-from sixfold.core.gateway.usage import family
+from sixfold.core.gateway.pricing.price_book import family
 
 
 class HostedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

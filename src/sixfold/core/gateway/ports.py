@@ -14,7 +14,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency.memory_limit import MemoryLease
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gpu.arbiter import GpuAccess
 from sixfold.core.input_limits import json_limits
 from sixfold.core.input_limits.json_limits import JsonLimits

@@ -15,9 +15,9 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import charges, ledger, ledger_batches
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Database, Query, Row, Transaction, Value, now
-from sixfold.core.gateway.usage import NOTHING, TokenUsage
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 
 # A hold is released when its call exceeds its time limit by this many microseconds.
 CALL_US = 60 * 1_000_000

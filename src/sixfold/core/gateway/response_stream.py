@@ -25,8 +25,8 @@ from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.attempts import EVENT_PROTOCOLS, ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
 from sixfold.core.gateway.ports import FREE_BYTES, StreamFilter, UpstreamFailure, UsageScanner
+from sixfold.core.gateway.pricing.usage import TokenUsage, merge_usage
 from sixfold.core.gateway.request_log import CallOutcome
-from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
 # Seconds for which a stream is read after its caller has disconnected.
 _END_SECONDS = 0.5

@@ -12,7 +12,7 @@ from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, LATEST, VISION, 
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias
 from sixfold.core.gateway.ports import Upstream
-from sixfold.core.gateway.usage import TokenRates
+from sixfold.core.gateway.pricing.token_rates import TokenRates
 
 # Names for which a model is chosen by capability; `vision` is the default for conversations with images.
 DEFAULT = ("default", "text-llm", CHAT, "auto", VISION)

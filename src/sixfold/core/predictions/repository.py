@@ -16,7 +16,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.ledger_batches import Capture
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import TaskRecord

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.prices import FREE, PriceRow
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
@@ -232,7 +233,7 @@ def draft(
         priced_us=0,
         parent_id=None if parent is None else parent.id,
         hardware=quote.hardware,
-        payer=limits.payer_of(request.principal),
+        payer=budgets.payer_of(request.principal),
         key_id=request.principal.key_id,
         webhook=request.webhook,
         upload_path=request.upload_path,

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sixfold.core.accounts import accounts, keys, limits
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.limits import budgets
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Query, Transaction, one
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.repository import SessionLease, SessionRecord
@@ -69,4 +70,4 @@ def _payer(session: SessionRecord) -> Transaction[Payer | None]:
     principal = yield from keys.by_id(str(row["key_id"] or "").partition(" ")[0])
     if principal is None:
         principal = (yield from accounts.by_id(session.account_id)).owner
-    return limits.payer_of(principal)
+    return budgets.payer_of(principal)

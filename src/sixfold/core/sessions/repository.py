@@ -17,7 +17,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges, keys, ledger
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
 from sixfold.core.clock import SECOND_US

@@ -12,9 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.accounts import limits, rights
+from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Connections, Credential, current
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec
@@ -178,7 +179,7 @@ class SessionService:
             list_rate=rate.hour_micros if free else None,
             idle_us=int(self._idle_seconds(request.model) * SECOND_US),
             limit=self._session_catalog.limit,
-            payer=limits.payer_of(request.principal),
+            payer=budgets.payer_of(request.principal),
             credential=None if (credential := current()) is None else credential.text,
             credential_id=request.principal.credential_id or None,
         )

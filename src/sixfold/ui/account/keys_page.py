@@ -11,9 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import keys, limits, rights
+from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.authentication import key_changes, oauth
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Row, Transaction, now
@@ -155,7 +156,7 @@ def key_rows(session: SessionCookie) -> Transaction[tuple[dict[str, Any], ...]]:
     moment = yield from now()
     rows = yield from keys.live(session.account.id)
     live = [row for row in rows if row["expires_at"] is None or row["expires_at"] > moment]
-    spent = yield from limits.spent_now([row["budget_id"] for row in live])
+    spent = yield from budgets.spent_now([row["budget_id"] for row in live])
     return tuple(
         {
             **row,

@@ -10,8 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import keys, limits, rights
+from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import KeyLimits, NewKey
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.operation import actions, customers, link_requests
 from sixfold.core.database import Transaction, one
 from sixfold.ui.account.keys_page import describe_limits
@@ -110,7 +111,7 @@ def _values(account_id: str) -> Transaction[dict[str, Any]]:
     rows = yield from keys.live(account_id)
     return {
         "account": account,
-        "spent": (yield from limits.spent_now([account_id]))[account_id],
+        "spent": (yield from budgets.spent_now([account_id]))[account_id],
         "keys": [{**row, "limits": describe_limits(keys.scope_of(row))} for row in rows],
         "log": (yield from actions.page(_ACTIONS, None, account_id)).actions,
         "days": customers.INVITATION_DAYS,

@@ -11,8 +11,8 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal, covers
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.gateway.routing import RouteTarget
-from sixfold.core.gateway.usage import TokenRates
 from sixfold.core.money import short_usd
 from sixfold.web.services import WebServices
 

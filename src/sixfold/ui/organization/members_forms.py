@@ -68,7 +68,10 @@ class MembersForms:
     async def change(self, request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
         """Change the role, team and budgets of a member."""
         member_id = requests.path_value(request, "member_id")
-        changes: dict[str, Value] = {"team_id": form.get("team_id") or None, **members_page.budgets(form)}
+        changes: dict[str, Value] = {
+            "team_id": form.get("team_id") or None,
+            **members_page.budget_fields(form),
+        }
         if "role" in form:
             changes["role"] = _role(form)
         return await self._done(members.change(session.account.id, member_id, **changes), "changed")
@@ -127,7 +130,7 @@ class MembersForms:
 
     async def change_team(self, request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
         team_id = requests.path_value(request, "team_id")
-        changes = {"name": form.get("name", ""), **members_page.budgets(form)}
+        changes = {"name": form.get("name", ""), **members_page.budget_fields(form)}
         return await self._done(teams.change(session.account.id, team_id, **changes), "changed")
 
     async def remove_team(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:

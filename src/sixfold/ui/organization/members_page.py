@@ -10,8 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import KeyLimits, NewKey, Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import NewInvitation
 from sixfold.core.database import Transaction, Value
@@ -90,7 +91,7 @@ def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
         "choices": (yield from organizations.of_person(session.person_id)),
         "members": member_rows,
         "teams": own_teams,
-        "spent": (yield from limits.spent_now(ids)),
+        "spent": (yield from budgets.spent_now(ids)),
         "invitations": (yield from invitations.of_account(account_id)) if is_admin else (),
         "keys": [
             {
@@ -113,7 +114,7 @@ def _may_see(principal: Principal, member_id: str | None, row: Mapping[str, Any]
     return member_id is not None or row["team_id"] is not None
 
 
-def budgets(form: Mapping[str, str]) -> dict[str, Value]:
+def budget_fields(form: Mapping[str, str]) -> dict[str, Value]:
     """Return the budgets in a form, in micro-dollars; an empty field removes one. Raises `BadRequest`."""
     return {name: amount(form.get(name, "")) for name in ("budget_day", "budget_month")}
 

@@ -13,10 +13,10 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.requirements import maximum_usage, output_limits
 from sixfold.core.gateway.requirements.maximum_usage import MAX_TOKENS, Contents
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
-from sixfold.core.gateway.usage import TokenUsage
 
 TEXT = TokenUsage(100, 50)
 

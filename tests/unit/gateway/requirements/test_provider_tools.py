@@ -11,9 +11,11 @@ import pytest
 
 from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.responses import ResponsesProtocol
+from sixfold.core.gateway.pricing.price_book import PriceBook
+from sixfold.core.gateway.pricing.token_rates import rates
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
-from sixfold.core.gateway.usage import PriceBook, TokenUsage, Units, rates
 
 SEARCH, CLAUDE = {"type": "web_search"}, {"type": "web_search_20250305", "name": "web_search"}
 FILES, CODE = {"type": "file_search"}, {"type": "code_interpreter", "container": {"type": "auto"}}

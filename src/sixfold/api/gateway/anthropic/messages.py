@@ -35,7 +35,7 @@ from sixfold.core.gateway.chat import (
     ToolSpec,
     as_json,
 )
-from sixfold.core.gateway.usage import NOTHING, TokenUsage
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {

@@ -29,7 +29,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     as_json,
 )
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.errors import SixfoldError
 from sixfold.web import responses
 

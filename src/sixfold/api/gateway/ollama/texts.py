@@ -17,8 +17,8 @@ from sixfold.api.gateway.ollama import responses as ollama_responses
 from sixfold.api.gateway.openai import text_completions
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import Stop
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.request_log import refunded_on_failure
-from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import bodies, responses
 from sixfold.web.raw_asgi import RawRequest
 from sixfold.web.services import WebServices

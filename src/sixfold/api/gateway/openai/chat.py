@@ -35,7 +35,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
     ToolSpec,
 )
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {

@@ -19,7 +19,7 @@ from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import MODERATION
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies, responses
 

@@ -17,13 +17,13 @@ from sixfold.api.gateway.chat_handler import EventStreamResponse, check_replay, 
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.provider_objects import ObjectGuard
-from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import is_routing_field
-from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import requests
 from sixfold.web.bodies import FormPart
 from sixfold.web.services import WebServices
@@ -86,7 +86,7 @@ class UpstreamPassthrough:
     ) -> GatewayReply:
         """Return the server's complete response, which is paid once for an `Idempotency-Key`."""
         await self._check_objects(principal, call)
-        payer, gateway_request = limits.payer_of(principal), _gateway_request(request, principal, call)
+        payer, gateway_request = budgets.payer_of(principal), _gateway_request(request, principal, call)
         paid_cost = None
         if scope is not None:
             paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, call.body)
@@ -102,7 +102,7 @@ class UpstreamPassthrough:
         if call.stream and scope is None:
             await self._check_objects(principal, call)
             gateway_request = msgspec.structs.replace(_gateway_request(request, principal, call), stream=True)
-            stream = await self._gateway.stream(gateway_request, limits.payer_of(principal))
+            stream = await self._gateway.stream(gateway_request, budgets.payer_of(principal))
             events = EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind)
             events.raw_headers += engine_headers(stream.target)
             return events

@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.api.platform.organization import fields, schemas
-from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import Holder, Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
@@ -92,7 +93,7 @@ class OrganizationRoutes:
             principal.require_grantable(rights.OF_ROLE[fields.role(body)])
         member_id = requests.path_value(request, "member_id")
         member = await self._write(members.change(principal.account_id, member_id, **changed))
-        spent = await self._read(limits.spent_now([member.id]))
+        spent = await self._read(budgets.spent_now([member.id]))
         return responses.json(schemas.member(member, spent[member.id]))
 
     async def remove_member(self, request: Request) -> Response:
@@ -166,7 +167,7 @@ class OrganizationRoutes:
             changed["name"] = fields.text(body, "name")
         team_id = requests.path_value(request, "team_id")
         team = await self._write(teams.change(principal.account_id, team_id, **changed))
-        return responses.json(schemas.team(team, (await self._read(limits.spent_now([team.id])))[team.id]))
+        return responses.json(schemas.team(team, (await self._read(budgets.spent_now([team.id])))[team.id]))
 
     async def remove_team(self, request: Request) -> Response:
         """Remove a team and revoke its keys."""
@@ -226,7 +227,7 @@ def _is_admin(principal: Principal) -> bool:
 def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchema]:
     account = yield from accounts.by_id(principal.account_id)
     member_rows = yield from members.of_account(account.id)
-    spent = (yield from limits.spent_now([account.id]))[account.id]
+    spent = (yield from budgets.spent_now([account.id]))[account.id]
     own_budget = schemas.budget(account.budget_day, account.budget_month, spent)
     return {
         "organization_id": account.id,
@@ -241,7 +242,7 @@ def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchem
 def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
     account = yield from accounts.by_id(principal.account_id)
     member_rows = yield from members.of_account(account.id)
-    spent = yield from limits.spent_now([member_row.id for member_row in member_rows])
+    spent = yield from budgets.spent_now([member_row.id for member_row in member_rows])
     return [
         *([schemas.owner(account)] if account.has_sign_in else []),
         *(
@@ -258,7 +259,7 @@ def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
 
 def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
     team_rows = yield from teams.of_account(account_id)
-    spent = yield from limits.spent_now([team_row.id for team_row in team_rows])
+    spent = yield from budgets.spent_now([team_row.id for team_row in team_rows])
     return [schemas.team(team_row, spent[team_row.id]) for team_row in team_rows]
 
 

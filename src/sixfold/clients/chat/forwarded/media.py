@@ -16,8 +16,8 @@ from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units, parse_token_count
 from sixfold.core.gateway.routing import remove_routing_fields
-from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 from sixfold.core.input_limits import json_decoding, json_limits
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from sixfold.clients.chat.forwarded.media import MediaGeneration
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units, parse_token_count
 from sixfold.core.gateway.reranking import parse_ranking
-from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
 RERANK = "rerank"
 _encode = msgspec.json.Encoder().encode

@@ -12,8 +12,9 @@ import secrets
 
 from sixfold import errors
 from sixfold.core import ids, money
-from sixfold.core.accounts import accounts, audit_log, limits
+from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.organizations.members import Member
 from sixfold.core.database import Query, Row, Transaction, many, now, one
@@ -92,14 +93,14 @@ def budget_text(day: int | None, month: int | None) -> str:
     return ", ".join(texts) or "none"
 
 
-def begin_budgets(account_id: str, budgets: tuple[int | None, int | None]) -> Transaction[None]:
+def begin_budgets(account_id: str, amounts: tuple[int | None, int | None]) -> Transaction[None]:
     """Prepare the first budgets of an account: count the amounts that it has paid in this day and month.
 
     Runs that are not settled yet are counted only if a budget was set when they started.
     """
     account = yield from accounts.by_id(account_id)
-    if not account.budgets and budgets != (None, None):
-        for period, since in limits.current_periods((yield from now())):
+    if not account.budgets and amounts != (None, None):
+        for period, since in budgets.current_periods((yield from now())):
             yield Query("budget_begin", {"id": account_id, "period": period, "since": since})
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database
 from sixfold.core.gateway import request_log

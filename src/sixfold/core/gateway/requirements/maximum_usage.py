@@ -10,8 +10,8 @@ import re
 
 from msgspec.structs import replace
 
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
-from sixfold.core.gateway.usage import TokenUsage
 from sixfold.core.input_limits import byte_search
 
 # Tokens held for input without a limit, or the model's context if that is smaller.

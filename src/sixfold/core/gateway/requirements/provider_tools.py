@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold import errors
-from sixfold.core.gateway.usage import TokenUsage, Units
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.core.input_limits import byte_search
 
 MAX_USES = 10

@@ -17,11 +17,12 @@ from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import EMBEDDINGS, TOOLS, ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ImagePart
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.pricing.token_rates import TokenRates
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.requirements import output_limits
 from sixfold.core.gateway.requirements.maximum_usage import Contents, add_media_and_tools
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.routing import RatedTargets, RouteTarget
-from sixfold.core.gateway.usage import TokenRates, TokenUsage
 
 # An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
 _IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')

@@ -20,7 +20,7 @@ from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
-from sixfold.core.gateway.usage import TokenUsage, Units
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.web import bodies, responses
 from sixfold.web.bodies import FormPart
 

@@ -25,7 +25,7 @@ from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import tokens_of
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.web import bodies, responses
 
 MODEL = "embeddings"

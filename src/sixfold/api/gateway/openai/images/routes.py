@@ -29,7 +29,7 @@ from sixfold.core.catalog import near_names
 from sixfold.core.catalog.engines import MORE_IMAGES
 from sixfold.core.catalog.prompt_words import MAX_WORDS, NO_WORDS, PromptWords
 from sixfold.core.gateway.chat import tokens_of
-from sixfold.core.gateway.usage import TokenUsage, Units
+from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction

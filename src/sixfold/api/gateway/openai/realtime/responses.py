@@ -29,10 +29,10 @@ from sixfold.core.gateway.chat import (
     TextPart,
     ToolCallStart,
 )
+from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
 from sixfold.core.gateway.realtime.items import CallItem, RealtimeItem, ServerCallItem
 from sixfold.core.gateway.tools.servers import INSTRUCTION, MAX_ROUNDS, ToolOutput, Toolset
-from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 CancelReason = Literal["client_cancelled", "turn_detected"]
 _MAX_SERVER_CALLS = 24

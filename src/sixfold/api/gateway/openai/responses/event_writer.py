@@ -11,7 +11,7 @@ from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai.parsing import encode
 from sixfold.api.gateway.openai.tools import PlainTool, ToolKind
 from sixfold.core.gateway.chat import MessageEnd, ToolCallDelta, ToolCallStart
-from sixfold.core.gateway.usage import TokenUsage
+from sixfold.core.gateway.pricing.usage import TokenUsage
 
 
 class ResponseEventWriter:
