@@ -422,6 +422,13 @@ async def test_endless_response_is_refused_at_the_limit(fixture: ComfyFixture) -
         await small.object_info()
 
 
+async def test_response_of_single_bytes_ends_at_the_time_limit(fixture: ComfyFixture) -> None:
+    fixture.comfy.responses["/object_info"] = endless(b" ")
+    slow = ComfyServer(fixture.client, fixture.comfy.url, ComfyLimits(exchange_seconds=0.3))
+    with pytest.raises(comfyui_errors.ComfyTimeout, match="did not complete its answer within"):
+        await slow.object_info()
+
+
 async def test_truncated_output_file_is_an_error(fixture: ComfyFixture) -> None:
     fixture.comfy.responses["/view"] = cut_off(1000, b"\x89PNG")
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI was lost"):

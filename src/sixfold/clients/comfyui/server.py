@@ -41,8 +41,10 @@ class ComfyLimits(msgspec.Struct, frozen=True):
     """Limits for calls to a ComfyUI server, in seconds and bytes."""
 
     connect_seconds: float = 3.0
-    # Timeout of one HTTP call; the caller limits the run.
+    # Limit on the time between two parts of an answer; the caller limits the run.
     answer_seconds: float = 30.0
+    # Limit on a whole HTTP call, also if the server sends one byte at a time; files are limited by the run.
+    exchange_seconds: float = 60.0
     # The history is polled after this time without a message.
     quiet_seconds: float = 10.0
     # The run fails after this time without a response.
@@ -329,9 +331,12 @@ class ComfyServer:
     async def _exchange(self, method: str, path: str, **request: Any) -> tuple[int, bytes]:
         buffer = _MemoryBuffer()
         with _comfy_errors(self._limits):
-            async with self._client.stream(
-                method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
-            ) as response:
+            async with (
+                asyncio.timeout(self._limits.exchange_seconds),
+                self._client.stream(
+                    method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
+                ) as response,
+            ):
                 await _copy(response, buffer, self._limits.answer_bytes)
                 return response.status_code, bytes(buffer.data)
 
@@ -364,6 +369,10 @@ def _comfy_errors(limits: ComfyLimits) -> Iterator[None]:
     except httpx.TimeoutException as error:
         raise comfyui_errors.ComfyTimeout(
             f"ComfyUI did not respond within {seconds_text(limits.answer_seconds)}."
+        ) from error
+    except TimeoutError as error:
+        raise comfyui_errors.ComfyTimeout(
+            f"ComfyUI did not complete its answer within {seconds_text(limits.exchange_seconds)}."
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ComfyUnreachable("The connection to ComfyUI was lost.") from error
