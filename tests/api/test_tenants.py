@@ -45,8 +45,8 @@ RESPONSES = {
 }
 # Routes below these paths, and the test that requests the objects of another account.
 OTHERS = {
-    "/v1/files": "test_files",
-    "/v1/uploads": "test_files",
+    "/v1/files": "test_gateway_files",
+    "/v1/uploads": "test_gateway_files",
     "/v1/batches": "test_batches",
     "/v1/messages/batches": "test_batches",
     "/v1/conversations": "test_conversations",
