@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 
+from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.catalog.custom_models import engine_name
@@ -15,7 +16,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.money import Usd
-from sixfold.core.predictions import receipt
+from sixfold.core.predictions import receipt, repository
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.receipt import ReceiptStepSchema
 from sixfold.core.predictions.states import PredictionState
@@ -85,6 +86,21 @@ class PredictionStatus(msgspec.Struct, frozen=True):
     progress: float = 0.0
     position: int | None = None
     eta_seconds: float | None = None
+
+
+def failure_of(
+    record: Prediction, unusable: Callable[[], errors.SixfoldError], failed: errors.SixfoldError
+) -> errors.SixfoldError | None:
+    """Return the error for a prediction that has ended, or None if it succeeded.
+
+    A canceled prediction is a conflict in all APIs. `unusable` returns the error for an input that cannot be
+    used, and `failed` is the error for other failures.
+    """
+    if record.state is PredictionState.SUCCEEDED:
+        return None
+    if record.state is PredictionState.CANCELED:
+        return errors.Conflict("The request was canceled")
+    return unusable() if record.error_kind == repository.UNUSABLE else failed
 
 
 def status(record: Prediction) -> Status:

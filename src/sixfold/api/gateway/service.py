@@ -28,13 +28,11 @@ from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
-from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.predictions import OtherOutputs
+from sixfold.web.predictions import OtherOutputs, failure_of
 from sixfold.web.raw_asgi import raw_request
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
@@ -145,14 +143,15 @@ class ServiceRoutes:
             prediction = await service.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
             return responses.json(accepted_response(name, prediction), 202)
-        if prediction.state is PredictionState.CANCELED:
-            raise errors.Conflict("The request was canceled")
-        if prediction.error_kind == work.UNUSABLE:
-            raise errors.InvalidInput.of(
+        failure = failure_of(
+            prediction,
+            lambda: errors.InvalidInput.of(
                 self._unusable_input(name, prediction), prediction.error or "cannot be used"
-            )
-        if prediction.state is not PredictionState.SUCCEEDED:
-            raise errors.EngineFailed(prediction.error or "")
+            ),
+            errors.EngineFailed(prediction.error or ""),
+        )
+        if failure is not None:
+            raise failure
         return responses.json(self._result(name, prediction), headers=responses.result_headers(prediction))
 
     def _unusable_input(self, name: str, prediction: Prediction) -> str:

@@ -19,13 +19,12 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.media import save_paths, upload_paths
 from sixfold.core.media.ports import BlobStore, OutputFile
-from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.core.predictions.states import PredictionState
 from sixfold.errors import Problem
 from sixfold.web import requests, responses
 from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.predictions import failure_of
 from sixfold.web.responses import Url
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
@@ -169,10 +168,13 @@ class ImageKitRoutes:
             with contextlib.suppress(errors.StoreFailed):
                 await service.cancel(prediction.id, Tenant.of(prediction))
             raise errors.ShuttingDown if service.draining else errors.EngineFailed
-        if prediction.error_kind == predictions.UNUSABLE:
-            raise error_format.InvalidImageRequest([error_format.item(part, _unusable(prediction))])
-        if prediction.state is not PredictionState.SUCCEEDED:
-            raise errors.EngineFailed
+        failure = failure_of(
+            prediction,
+            lambda: error_format.InvalidImageRequest([error_format.item(part, _unusable(prediction))]),
+            errors.EngineFailed(),
+        )
+        if failure is not None:
+            raise failure
         return prediction
 
     async def _bytes(self, prediction: Prediction) -> Response:

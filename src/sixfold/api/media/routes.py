@@ -14,13 +14,12 @@ from sixfold.api.media import errors as error_format
 from sixfold.api.media.endpoints import MediaEndpoint
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, requests, responses
 from sixfold.web.bodies import BodyFields
 from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.predictions import failure_of
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -76,15 +75,13 @@ class MediaRoutes:
         return responses.json(serializers.queued(prediction), 202)
 
     def _ended(self, endpoint: MediaEndpoint, prediction: Prediction) -> Response:
-        if prediction.state is PredictionState.CANCELED:
-            raise errors.Conflict("The request was canceled")
-        if prediction.error_kind == predictions.UNUSABLE:
-            name = next(iter(prediction.task.files), "")
-            raise errors.InvalidInput(
-                [errors.Problem(name, f"{name}: {prediction.error}", error_format.UNUSABLE)]
-            )
-        if prediction.state is not PredictionState.SUCCEEDED:
-            raise endpoint.failure(endpoint.failure_text)
+        name = next(iter(prediction.task.files), "")
+        problem = errors.Problem(name, f"{name}: {prediction.error}", error_format.UNUSABLE)
+        failure = failure_of(
+            prediction, lambda: errors.InvalidInput([problem]), endpoint.failure(endpoint.failure_text)
+        )
+        if failure is not None:
+            raise failure
         result = endpoint.result(prediction, self._services.media_url)
         return responses.json(result, headers=responses.result_headers(prediction))
 

@@ -22,7 +22,6 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.media.media import MediaSource
-from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
@@ -31,6 +30,7 @@ from sixfold.core.provenance.formats import media_types
 from sixfold.errors import UnknownModel
 from sixfold.web import requests, responses
 from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.predictions import failure_of
 from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
@@ -91,10 +91,6 @@ def resolve_model(model: str, name: Any) -> str:
     if model == "ra2" and requested.startswith("custom:"):
         return requested
     raise UnknownModel(f"The model {requested[:100]!r} was not found for this endpoint; use {model}")
-
-
-class RunCanceled(errors.EngineFailed):
-    """The account canceled the run of a request."""
 
 
 class RunUnfinished(errors.EngineFailed):
@@ -218,8 +214,6 @@ class MediaJobRunner:
 
     def _reason(self, prediction: Prediction, input_names: Mapping[str, str]) -> errors.SixfoldError | None:
         """Return the reason for the failure of a prediction, or None if it succeeded."""
-        if prediction.state is PredictionState.SUCCEEDED:
-            return None
         if not prediction.is_terminal:
             seconds = self._services.settings.inline_seconds
             timeout_message = (
@@ -230,13 +224,10 @@ class MediaJobRunner:
                 if self._services.predictions.draining
                 else RunUnfinished(timeout_message)
             )
-        if prediction.state is PredictionState.CANCELED:
-            return RunCanceled(prediction.error or "")
-        if prediction.error_kind == work.UNUSABLE:
-            name = next(iter(prediction.task.files), "input")
-            name = input_names.get(name, name)
-            return InvalidRequest(prediction.error or f"{name} cannot be used", param=name)
-        return errors.EngineFailed(prediction.error or "")
+        name = next(iter(prediction.task.files), "input")
+        name = input_names.get(name, name)
+        unusable = InvalidRequest(prediction.error or f"{name} cannot be used", param=name)
+        return failure_of(prediction, lambda: unusable, errors.EngineFailed(prediction.error or ""))
 
     async def _collect(self, submitted: Sequence[Prediction]) -> list[Prediction]:
         """Cancel unfinished predictions; return those that succeeded before or during the cancelation."""

@@ -12,7 +12,6 @@ from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import (
     MediaJobRequest,
     MediaJobRunner,
-    RunCanceled,
     RunUnfinished,
     Successes,
 )
@@ -66,7 +65,7 @@ class ImageCutouts:
                 _LOG.error("a background could not be removed", exc_info=result)
                 result = errors.EngineFailed()
             reason = result
-            if not isinstance(result, RunCanceled | RunUnfinished) and result.status >= _SERVER_ERROR:
+            if not isinstance(result, RunUnfinished) and result.status >= _SERVER_ERROR:
                 await self._services.predictions.refund(image, "its background could not be removed")
         if not cut:
             raise reason or errors.EngineFailed
