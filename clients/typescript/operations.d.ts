@@ -92,6 +92,7 @@ export interface PlatformSchemas {
   "Upload": { "bytes": number; "id": string; "media_type": string; "sha256": string; "url": string };
   "Usage": { "days": number; "usage": Array<PlatformSchemas["UsageRow"]> };
   "UsageRow": { "amount_usd": string; "day"?: string; "input_tokens": number; "key"?: string; "kind"?: string; "member"?: string; "model"?: string; "output_tokens": number; "provider_cost_usd"?: string; "requests": number; "tag"?: string; "team"?: string };
+  "WebhookSecret": { "webhook_secret": string };
 }
 
 export interface MediaSchemas {
@@ -237,6 +238,7 @@ export interface Operations {
   "DELETE /api/shares/{share_id}": { path: { "share_id": string }; response: Response };
   "GET /api/account": { response: PlatformSchemas["Account"] };
   "DELETE /api/account": { body: PlatformSchemas["Confirmation"]; response: PlatformSchemas["ClosedAccount"] };
+  "POST /api/account/webhook-secret": { response: PlatformSchemas["WebhookSecret"] };
   "GET /api/account/export": { response: Response };
   "GET /api/account/ledger": { query?: { "limit"?: number; "cursor"?: string }; response: PlatformSchemas["Ledger"] };
   "GET /api/account/usage": { query?: { "days"?: number; "by"?: string; "format"?: "json" | "csv" }; response: PlatformSchemas["Usage"] | Response };

@@ -71,9 +71,10 @@ HARMLESS = frozenset(
         "/v1/vector_stores/{vector_store_id}/search",
     }
 )
-# Their responses contain a secret, of which only the hash is stored.
+# Their responses contain a secret, of which only the hash or the encrypted form is stored.
 SECRET = frozenset(
     {
+        "/api/account/webhook-secret",
         "/api/operator/accounts",
         "/api/organization/invitations",
         "/api/organization/keys",

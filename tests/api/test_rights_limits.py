@@ -183,6 +183,24 @@ async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixtur
     assert full_body["webhook_secret"] not in str(row)
 
 
+async def test_a_webhook_secret_is_replaced_by_a_manage_key(any_database_app: AppFixture) -> None:
+    app, path = any_database_app, "/api/account/webhook-secret"
+    before = (await app.client.get("/api/account", headers=app.bearer)).json()["webhook_secret"]
+    reading = bearer(await app.limited_key(KeyLimits(budget_day=5)))
+    refused = await app.client.post(path, headers=reading)
+    assert (refused.status_code, "account.manage" in refused.text) == (403, True)
+    repeated = await app.client.post(path, headers={**app.bearer, "Idempotency-Key": "one"})
+    assert (repeated.status_code, "omit Idempotency-Key" in repeated.text) == (400, True)
+    assert await app.server.webhook_secrets.of(app.account.id) == before
+    replaced = await app.client.post(path, headers=app.bearer)
+    secret = replaced.json()["webhook_secret"]
+    assert (replaced.status_code, secret.startswith("whsec_"), secret != before) == (200, True, True)
+    assert await app.server.webhook_secrets.of(app.account.id) == secret
+    row = await app.database.read(one("account_by_id", id=app.account.id))
+    assert row is not None
+    assert secret not in str(row)
+
+
 async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixture) -> None:
     headers = bearer(await app.limited_key(KeyLimits(services=("space:mine",))))
     graph = {"workflow": {"1": {"class_type": "EmptyImage", "inputs": {}}}, "name": "mine"}

@@ -14,7 +14,7 @@ from sixfold.api.platform.accounts import AccountRoutes
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.clock import rfc3339
-from sixfold.web import bodies, responses
+from sixfold.web import bodies, idempotency, responses
 from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -68,13 +68,18 @@ def archive(services: WebServices, account_id: str) -> Response:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     data_routes, account_routes = AccountDataRoutes(services), AccountRoutes(services)
-    small = services.settings.json_body_bytes
+    small, bearer = services.settings.json_body_bytes, services.authenticator.bearer
     return (
         RouteEntry(
             "/api/account",
             {"GET": account_routes.show, "DELETE": data_routes.close},
             small,
             access={"GET": rights.ACCOUNT_READ, "DELETE": rights.OWNER},
+        ),
+        RouteEntry(
+            "/api/account/webhook-secret",
+            {"POST": idempotency.refused(bearer, account_routes.replace_webhook_secret)},
+            access=rights.ADMIN,
         ),
         RouteEntry("/api/account/ledger", {"GET": account_routes.entries}, access=rights.ADMIN_READ),
         RouteEntry("/api/account/usage", {"GET": account_routes.usage}, access=rights.ACCOUNT_READ),

@@ -33,6 +33,12 @@ class AccountSchema(TypedDict):
     webhook_secret: str | None
 
 
+class WebhookSecretSchema(TypedDict):
+    """The secret with which webhooks are signed from now on."""
+
+    webhook_secret: str
+
+
 class UsageRowSchema(TypedDict, total=False):
     """Requests, tokens and the amount for one combination of the requested dimensions."""
 
@@ -75,6 +81,13 @@ class AccountRoutes:
             "webhook_secret": secret,
         }
         return responses.json(result, headers=_NO_STORE)
+
+    async def replace_webhook_secret(self, request: Request) -> Response:
+        """Replace the webhook secret, which a former admin or the holder of a revoked key may know."""
+        principal = await self._services.authenticator.bearer(request)
+        secret = await self._services.webhook_secrets.replace(principal.account_id)
+        document: WebhookSecretSchema = {"webhook_secret": secret}
+        return responses.json(document, headers=_NO_STORE)
 
     async def entries(self, request: Request) -> Response:
         """Return the ledger, newest entries first."""

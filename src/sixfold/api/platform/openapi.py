@@ -102,6 +102,10 @@ def _account() -> dict[str, OperationSpec]:
             (400,),
             openapi.shape("Confirmation", confirm=str),
         ),
+        "POST /api/account/webhook-secret": OperationSpec(
+            "Replace the secret that signs webhooks, at once",
+            {200: openapi.response("The new secret", accounts.WebhookSecretSchema)},
+        ),
         "GET /api/account/export": OperationSpec("All that belongs to the account", {200: archive}, (429,)),
         "GET /api/account/ledger": OperationSpec(
             "The ledger", {200: openapi.response("Newest first", entries)}, (400,), parameters=paging

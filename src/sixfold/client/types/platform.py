@@ -772,3 +772,9 @@ class UsageRow(TypedDict):
     requests: int
     tag: NotRequired[str]
     team: NotRequired[str]
+
+
+class WebhookSecret(TypedDict):
+    """The secret with which webhooks are signed from now on."""
+
+    webhook_secret: str

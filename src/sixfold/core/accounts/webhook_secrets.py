@@ -13,7 +13,8 @@ import hmac
 import secrets
 
 from sixfold import errors
-from sixfold.core.database import Database, many, one
+from sixfold.core.accounts import audit_log
+from sixfold.core.database import Database, Query, Transaction, many, one
 from sixfold.core.sealing import Seal
 
 _INFO = b"sixfold webhook secrets, version 1"
@@ -45,6 +46,12 @@ class WebhookSecrets:
             return row["webhook_secret"] or ""
         return self._decrypt(account_id, row["webhook_sealed"])
 
+    async def replace(self, account_id: str) -> str:
+        """Replace an account's secret at once and return the new one: messages have one signature."""
+        secret = new_secret()
+        await self.database.write(_replace(account_id, self._seal.close(account_id, secret)))
+        return secret
+
     async def encrypt_all(self) -> int:
         """Encrypt the plaintext secrets that the previous version stored; return their number."""
         count = 0
@@ -64,6 +71,11 @@ class WebhookSecrets:
             raise errors.NotConfigured(
                 "The webhook secret was encrypted with a different server.key: restore that file"
             ) from error
+
+
+def _replace(account_id: str, sealed: str) -> Transaction[None]:
+    yield Query("webhook_secret_replace", {"id": account_id, "sealed": sealed})
+    yield from audit_log.note(account_id, "webhook_secret.replace")
 
 
 def new_secret() -> str:

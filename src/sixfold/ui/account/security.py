@@ -54,6 +54,7 @@ _ACTIONS = {
     "account.export": "Exported all data",
     "account.close": "Requested deletion",
     "account.keep": "Canceled the deletion",
+    "webhook_secret.replace": "Replaced the webhook secret",
     "identity.link": "Linked a sign-in",
     "identity.unlink": "Unlinked a sign-in",
     "alert.create": "Created a cost alert",

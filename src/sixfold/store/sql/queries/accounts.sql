@@ -23,6 +23,9 @@ SELECT webhook_sealed, webhook_secret FROM account WHERE id = :id AND email IS N
 UPDATE account SET webhook_sealed = :sealed
 WHERE id = :id AND webhook_sealed IS NULL AND webhook_secret IS NULL RETURNING id;
 
+-- name: webhook_secret_replace | Replace the webhook secret of an account, unless it is erased.
+UPDATE account SET webhook_sealed = :sealed, webhook_secret = NULL WHERE id = :id AND email IS NOT NULL RETURNING id;
+
 -- name: webhook_secrets_open | Return accounts whose webhook secret is still stored in plain text, at most a limit.
 SELECT id, webhook_secret FROM account WHERE webhook_secret IS NOT NULL ORDER BY id LIMIT :limit;
 
