@@ -178,9 +178,8 @@ def _counted(alert: Row, lag_us: int) -> Transaction[Mapping[str, Value]]:
         until = _end_of(alert["period"], start)
     is_same = alert["counted_for"] == name
     since = int(alert["counted_until"]) if is_same else start
-    row = yield from one(
-        "alert_spending", account_id=alert["account_id"], key_id=alert["key_id"], since=since, until=until
-    )
+    span = {"since": since, "until": until, "start": start}
+    row = yield from one("alert_spending", account_id=alert["account_id"], key_id=alert["key_id"], **span)
     amount = (int(alert["amount"]) if is_same else 0) + (0 if row is None else int(row["micros"] or 0))
     return {
         "id": alert["id"],

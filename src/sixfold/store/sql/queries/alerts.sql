@@ -15,13 +15,13 @@ DELETE FROM cost_alert WHERE account_id = :account_id AND id = :id RETURNING id;
 SELECT c.* FROM cost_alert c JOIN account a ON a.id = c.account_id
 WHERE c.id > :after AND a.closing_at IS NULL ORDER BY c.id LIMIT :limit;
 
--- name: alert_spending | Return what an account, or one of its keys, has spent in a time, less refunds; the id of a refund is `refund:` and that of its hold.
+-- name: alert_spending | Return what an account, or one of its keys, has spent in a time, less refunds of charges since the period's start; the id of a refund is `refund:` and that of its hold.
 SELECT CAST(SUM(entries.amount) AS BIGINT) AS micros
 FROM (SELECT kind, request_id, hold_id AS paid, amount FROM transfer
       WHERE debit = :account_id AND created_at >= :since AND created_at < :until
       UNION ALL
-      SELECT kind, request_id, substr(id, 8), -amount FROM transfer
-      WHERE credit = :account_id AND created_at >= :since AND created_at < :until) AS entries
+      SELECT r.kind, r.request_id, substr(r.id, 8), -r.amount FROM transfer r JOIN transfer c ON c.hold_id = substr(r.id, 8)
+      WHERE r.credit = :account_id AND r.created_at >= :since AND r.created_at < :until AND c.created_at >= :start) AS entries
 LEFT JOIN relay_call ON relay_call.id = entries.request_id AND entries.kind = 'chat' AND :key_id <> ''
 LEFT JOIN prediction ON prediction.id = entries.paid AND :key_id <> ''
 LEFT JOIN hold ON hold.id = entries.paid AND :key_id <> ''
