@@ -105,15 +105,36 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("scope", "path", "body", "words"),
+    [
+        ("memory", "/api/shared-folders", {"folder": "work", "with": "ben@example.com"}, "share its folders"),
+        ("models", "/api/shares", {"kind": "page", "id": "work/plan"}, "read, write and share the memory"),
+        ("models", "/api/create-ai", {"name": "Fox"}, "publish posts and characters"),
+    ],
+)
+async def test_consent_page_states_what_a_program_may_show_others(
+    app: AppFixture, scope: str, path: str, body: dict[str, Any], words: str
+) -> None:
+    page = {"slug": "work/plan", "body": "x"}
+    assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
+    program = await OAuthClient.registered(app)
+    headers = bearer((await program.tokens(scope=scope))["access_token"])
+    shown = await app.visitor().post(path, json=body, headers=headers)
+    assert shown.status_code in (200, 201), shown.text
+    consent = (await app.client.get(AUTHORIZE, params=program.asks(scope=scope))).text
+    assert words in consent
+    reading = bearer((await program.tokens(scope="memory.read"))["access_token"])
+    assert (await app.visitor().post(path, json=body, headers=reading)).status_code == 403
+
+
 async def test_consent_page_lists_rights_and_needs_a_fresh_sign_in(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = await OAuthClient.registered(app)
     await signed_in(app)
     page = await app.client.get(AUTHORIZE, params=program.asks(scope="models"))
-    assert (
-        "Run models, which spends credit, see what it ran itself, and read and write the memory" in page.text
-    )
+    assert "Run models, which spends credit, see and share what it ran itself" in page.text
     assert "It cannot do anything else" in page.text
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     late = await app.client.get(AUTHORIZE, params=program.asks())

@@ -23,9 +23,12 @@ from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 
 SCOPES: Mapping[str, str] = {
-    "memory": "Read and write the memory",
+    "memory": "Read and write the memory, and share its folders with other accounts",
     "memory.read": "Read the memory",
-    "models": "Run models, which spends credit, see what it ran itself, and read and write the memory",
+    "models": (
+        "Run models, which spends credit, see and share what it ran itself, publish posts and characters, "
+        "and read, write and share the memory"
+    ),
 }
 DEFAULT_SCOPE = "memory"
 KEY_LIFE_US, REFRESH_LIFE_US = HOUR_US, 30 * DAY_US
