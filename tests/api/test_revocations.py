@@ -18,13 +18,14 @@ from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import login_sessions, oauth
+from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, client, running_app, small_models
 from tests.api.gateway import running_gateway
 from tests.api.test_comfyui_clients import running_server
-from tests.api.test_oauth import OAuthClient, tools
+from tests.api.test_oauth import BACK, OAuthClient, tools
 from tests.api.test_pages import signed_in
 from tests.harness import backends, postgres
 
@@ -307,3 +308,21 @@ async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture
     await app.client.post("/api/shares", json=body, headers=app.bearer)
     rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=9))
     assert theirs.json()["id"] not in {row["id"] for row in rows}
+
+
+async def test_programs_of_members_end_when_the_organization_is_closed(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    read, write = app.database.read, app.database.write
+    ben = await read(accounts.by_email("ben@example.com"))
+    admin = await write(members.add(app.account.id, ben.id, "admin", "operator"))
+    program = await OAuthClient.registered(app)
+    registered = await read(oauth.client(program.id))
+    request = oauth.parse_authorization_request(registered, BACK, program.asks(), ())
+    tokens = (await program.change(await write(oauth.grant(app.account.id, request, admin.id)))).json()
+    headers = bearer(tokens["access_token"])
+    assert (await app.client.get("/api/pages", headers=headers)).status_code == 200
+    await write(deletion.close(app.account, 7))
+    await write(deletion.reopen(app.account.id))
+    assert (await app.client.get("/api/pages", headers=headers)).status_code == 401
+    assert (await program.refresh(tokens["refresh_token"])).status_code == 400
+    assert (await app.client.get("/api/pages", headers=app.bearer)).status_code == 200

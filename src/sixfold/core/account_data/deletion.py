@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from sixfold import errors
 from sixfold.core.accounts import accounts, audit_log, credentials, keys, payments
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
@@ -121,6 +122,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
         yield from organizations.leave_all(account.id)
     yield Query("members_sessions_end", {"account_id": account.id, "but": keys.hash_of(token)})
     yield from credentials.end_all(account.id, token)
+    yield from oauth.end_of_members(account.id)
     return erased_at
 
 

@@ -292,6 +292,13 @@ def end_all(account_id: str) -> Transaction[int]:
     return count
 
 
+def end_of_members(account_id: str) -> Transaction[None]:
+    """End the grants of all members of an account that is closed."""
+    for row in (yield Query("oauth_grants_end_members", {"account_id": account_id})):
+        if row["key_id"]:
+            yield Query("key_revoke", {"id": row["key_id"]})
+
+
 def end_of_login(login_id: str) -> Transaction[None]:
     """End the grants to which the user consented in a login session that is revoked."""
     for row in (yield Query("oauth_grants_end_login", {"login_id": login_id})):

@@ -52,6 +52,10 @@ UPDATE oauth_grant SET ended_at = :now
 WHERE account_id = :account_id AND ended_at IS NULL AND (id = :id OR (:id = '' AND member_id IS NULL))
 RETURNING id, key_id;
 
+-- name: oauth_grants_end_members | End the grants of all members of an account; return their keys.
+UPDATE oauth_grant SET ended_at = :now
+WHERE account_id = :account_id AND ended_at IS NULL AND member_id IS NOT NULL RETURNING id, key_id;
+
 -- name: oauth_grants_end_login | End the grants that were created in a login session; return their keys.
 UPDATE oauth_grant SET ended_at = :now WHERE login_id = :login_id AND ended_at IS NULL RETURNING id, account_id, key_id;
 
