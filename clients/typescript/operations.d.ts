@@ -4,6 +4,7 @@ export interface PlatformSchemas {
   "Acceptance": { "token": string };
   "Account": { "account_id": string; "balance_usd": string; "credits": number; "email": string; "held_usd": string; "plan": string; "webhook_secret": string | null };
   "AccountInvitation": { "email": string; "credit_usd"?: string | number | null };
+  "AccountSecret": { "webhook_secret": string };
   "Alert": { "created_at": string; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "sent_for": string | null; "spent_usd": string; "threshold_usd": string; "url": string };
   "Alerts": { "alerts": Array<PlatformSchemas["Alert"]> };
   "Alias": { "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "targets": Array<PlatformSchemas["AliasTarget"]> };
@@ -92,7 +93,6 @@ export interface PlatformSchemas {
   "Upload": { "bytes": number; "id": string; "media_type": string; "sha256": string; "url": string };
   "Usage": { "days": number; "usage": Array<PlatformSchemas["UsageRow"]> };
   "UsageRow": { "amount_usd": string; "day"?: string; "input_tokens": number; "key"?: string; "kind"?: string; "member"?: string; "model"?: string; "output_tokens": number; "provider_cost_usd"?: string; "requests": number; "tag"?: string; "team"?: string };
-  "WebhookSecret": { "webhook_secret": string };
 }
 
 export interface MediaSchemas {
@@ -238,7 +238,7 @@ export interface Operations {
   "DELETE /api/shares/{share_id}": { path: { "share_id": string }; response: Response };
   "GET /api/account": { response: PlatformSchemas["Account"] };
   "DELETE /api/account": { body: PlatformSchemas["Confirmation"]; response: PlatformSchemas["ClosedAccount"] };
-  "POST /api/account/webhook-secret": { response: PlatformSchemas["WebhookSecret"] };
+  "POST /api/account/webhook-secret": { response: PlatformSchemas["AccountSecret"] };
   "GET /api/account/export": { response: Response };
   "GET /api/account/ledger": { query?: { "limit"?: number; "cursor"?: string }; response: PlatformSchemas["Ledger"] };
   "GET /api/account/usage": { query?: { "days"?: number; "by"?: string; "format"?: "json" | "csv" }; response: PlatformSchemas["Usage"] | Response };

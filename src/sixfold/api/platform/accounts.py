@@ -33,7 +33,7 @@ class AccountSchema(TypedDict):
     webhook_secret: str | None
 
 
-class WebhookSecretSchema(TypedDict):
+class AccountSecretSchema(TypedDict):
     """The secret with which webhooks are signed from now on."""
 
     webhook_secret: str
@@ -86,7 +86,7 @@ class AccountRoutes:
         """Replace the webhook secret, which a former admin or the holder of a revoked key may know."""
         principal = await self._services.authenticator.bearer(request)
         secret = await self._services.webhook_secrets.replace(principal.account_id)
-        document: WebhookSecretSchema = {"webhook_secret": secret}
+        document: AccountSecretSchema = {"webhook_secret": secret}
         return responses.json(document, headers=_NO_STORE)
 
     async def entries(self, request: Request) -> Response:

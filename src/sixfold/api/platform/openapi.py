@@ -104,7 +104,7 @@ def _account() -> dict[str, OperationSpec]:
         ),
         "POST /api/account/webhook-secret": OperationSpec(
             "Replace the secret that signs webhooks, at once",
-            {200: openapi.response("The new secret", accounts.WebhookSecretSchema)},
+            {200: openapi.response("The new secret", accounts.AccountSecretSchema)},
         ),
         "GET /api/account/export": OperationSpec("All that belongs to the account", {200: archive}, (429,)),
         "GET /api/account/ledger": OperationSpec(

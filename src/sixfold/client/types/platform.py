@@ -26,6 +26,12 @@ class AccountInvitation(TypedDict):
     credit_usd: NotRequired[str | float | None]
 
 
+class AccountSecret(TypedDict):
+    """The secret with which webhooks are signed from now on."""
+
+    webhook_secret: str
+
+
 class Alert(TypedDict):
     """An alert; `spent_usd` is as of the last count, `sent_for` the day or month of the last message."""
 
@@ -772,9 +778,3 @@ class UsageRow(TypedDict):
     requests: int
     tag: NotRequired[str]
     team: NotRequired[str]
-
-
-class WebhookSecret(TypedDict):
-    """The secret with which webhooks are signed from now on."""
-
-    webhook_secret: str
