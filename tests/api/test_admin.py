@@ -92,6 +92,7 @@ async def test_admin_log_searches_all_accounts_without_prompts(any_database_app:
         assert other not in page
     failed = (await app.client.get("/admin/requests", params={"status": "failed"})).text
     assert first not in failed
+    assert '<p class="error">' in failed, "other notes are not errors"
     assert (await app.client.get("/admin/requests", params={"q": "100%"})).text.count("<li>") == 0
     details = (await app.client.get(f"/admin/requests/{first}")).text
     assert "charged" in details

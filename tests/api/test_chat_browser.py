@@ -130,6 +130,25 @@ async def test_button_scrolls_to_the_latest_message(chatting: tuple[Gateway, str
         assert await page.evaluate("document.activeElement.id") == "text"
 
 
+async def test_edited_message_is_in_view_and_its_text_is_focused(
+    chatting: tuple[Gateway, str, Any],
+) -> None:
+    gateway, url, chromium = chatting
+    async with browser.tab(chromium, gateway.app, url, TabOptions(width=390)) as tab:
+        page = tab.page
+        await tab.open("/chat")
+        for text in ("say 300 words", "say 301 words"):
+            await _ask(page, text)
+            await page.wait_for_selector(f"#messages .question:has-text('{text}')")
+            await page.wait_for_selector("#last .cost, #messages .answer:last-child .cost")
+        await page.locator(".question a:text-is('Edit')").first.click()
+        await page.wait_for_selector(".question:target")
+        await page.wait_for_function("() => document.activeElement.id === 'text'")
+        assert await page.input_value("#text") == "say 300 words"
+        box = await page.locator(".question:target").bounding_box()
+        assert 0 <= box["y"] <= 300
+
+
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_chat_fits_the_window_without_shifts_or_faults(
     chatting: tuple[Gateway, str, Any], width: int

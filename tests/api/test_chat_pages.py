@@ -353,6 +353,15 @@ async def test_memory_is_shown_to_the_model_and_cited(gateway: Gateway) -> None:
     assert '<li><a href="/memory/ships/zeppelin">Zeppelin</a></li>' in page
 
 
+async def test_answer_without_credit_states_the_next_step(gateway: Gateway) -> None:
+    await gateway.app.database.write(accounts.credit("ada@example.com", -4_999_999))
+    person = await ChatUser.of(gateway)
+    page = await person.page(await person.ask_path("say 3 words"))
+    assert "Your balance does not cover the most that this answer can cost" in page
+    assert 'href="/account/billing' in page
+    assert gateway.acme.requests == []
+
+
 async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         person = await ChatUser.of(gateway)

@@ -201,6 +201,21 @@ async def test_an_output_fills_the_form_of_the_next_model(app: AppFixture) -> No
     assert "a zeppelin" not in fields
 
 
+async def test_inputs_and_recent_files_have_names_in_words(dot_app: AppFixture) -> None:
+    app = dot_app
+    await signed_in(app)
+    body = {"model": "ra1", "input": {"prompt": "a fox"}}
+    run = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
+    page = (await app.client.get(f"/predictions/{run['id']}")).text
+    assert "<dt>enable safety checker</dt><dd>yes</dd>" in page
+    run = await run_model(app, "a hen")
+    assert "<dt>negative prompt</dt>" not in (await app.client.get(f"/predictions/{run['id']}")).text, "empty"
+    body = {"model": "bg-remover", "input": {"image": run["output"]["url"]}}
+    assert (await app.client.post(RUN, json=body, headers=app.bearer)).status_code == 200
+    fields = (await app.client.get("/catalog/bg-remover")).text
+    assert f'title="{app.server.catalog["bg-remover"].title}"' in fields
+
+
 async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> None:
     token = await signed_in(app)
     run = await run_model(app, "a fox")

@@ -113,6 +113,30 @@ async def test_links_and_tags_are_completed(notes: tuple[AppFixture, str, Any]) 
         assert "[[companies/acme]]" in await page.input_value("#body")
 
 
+async def test_a_completion_replaces_only_the_link_at_the_cursor(
+    notes: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = notes
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/memory/~new")
+        assert await page.evaluate("document.activeElement.id") == "title"
+        await page.focus("#body")
+        await page.keyboard.type("By [[airsh")
+        await page.wait_for_selector("#completions:not([hidden]) >> text=Acme Airships")
+        # Later texts get no entries, as on a slow connection.
+        await page.route("**/~complete?*", lambda route: route.abort())
+        await page.keyboard.type("ore]] and on.\n")
+        assert await page.input_value("#body") == "By [[airshore]] and on.\n"
+        await page.unroute("**/~complete?*")
+        await page.keyboard.type("See [[airsh")
+        await page.wait_for_selector("#completions:not([hidden]) >> text=Acme Airships")
+        await page.evaluate("document.getElementById('body').setSelectionRange(2, 2)")
+        await page.keyboard.press("Enter")
+        assert (await page.input_value("#body")).endswith("See [[airsh")
+        tab.ignore("ERR_FAILED")
+
+
 async def test_a_draft_survives_a_crash_and_ends_when_saved(notes: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = notes
     edit = "/memory/projects/zeppelin/~edit"

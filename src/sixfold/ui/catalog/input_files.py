@@ -12,6 +12,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.history import recent_files
 from sixfold.core.predictions.history.recent_files import RecentFile
 from sixfold.ui.auth import PageUser
+from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
 _LIMIT = 12
@@ -56,5 +57,6 @@ async def recent(services: WebServices, user: PageUser | None, model: Model) -> 
     for kind in kinds:
         for file in await recent_files.find(services.database, user.tenant, kind, _LIMIT):
             path = f"{MEDIA_PATH}{file.name}"
-            files.setdefault(kind, []).append(InputFile(file, f"{services.settings.base_url}{path}", path))
+            named = msgspec.structs.replace(file, title=model_title(services.catalog, file.title))
+            files.setdefault(kind, []).append(InputFile(named, f"{services.settings.base_url}{path}", path))
     return files

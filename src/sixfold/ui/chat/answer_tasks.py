@@ -37,6 +37,9 @@ _KEEP_ALIVE_SECONDS = 15.0
 # Seconds between two reads of an answer that another process generates.
 _POLL_SECONDS = 0.3
 _MAX_CHARS = 400_000
+_NO_CREDIT = (
+    "Your balance does not cover the most that this answer can cost: choose a cheaper model, or a new chat"
+)
 _FAILED = "The answer failed on this server. Nothing was charged; the server log contains the reason."
 _encode = msgspec.json.Encoder().encode
 
@@ -195,7 +198,8 @@ class AnswerWriter:
         try:
             await self._make(answer)
         except errors.SixfoldError as error:
-            answer.error, answer.code = error.message, error.code
+            is_unpaid = isinstance(error, errors.InsufficientCredits)
+            answer.error, answer.code = _NO_CREDIT if is_unpaid else error.message, error.code
         except Exception:  # noqa: BLE001 - the page says that it failed
             _LOG.exception("An answer failed")
             answer.error = _FAILED

@@ -13,7 +13,7 @@
 
   // -- the end of the page, which is kept in view unless the reader has scrolled away from it --------
 
-  let follow = true;
+  let follow = !location.search;
   const page = document.scrollingElement;
   const atEnd = () => page.scrollHeight - page.scrollTop - innerHeight < 120;
   let position = page.scrollTop;
@@ -236,6 +236,11 @@
 
   if (byId("active")) listen();
   else setBusy(false);
+  // Until the page is loaded, the fragment that shows the edited message takes the focus away.
+  if (composer.elements.edited) addEventListener("load", () => requestAnimationFrame(() => {
+    text.focus({ preventScroll: true });
+    text.setSelectionRange(text.value.length, text.value.length);
+  }));
   if (thread.dataset.chat && !location.search) {
     history.scrollRestoration = "manual"; // a reload would otherwise return to an earlier position
     requestAnimationFrame(() => { toEnd(); requestAnimationFrame(toEnd); });

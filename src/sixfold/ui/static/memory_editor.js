@@ -151,14 +151,30 @@ function initCompletion(text) {
     if (!document.execCommand("insertText", false, insert)) text.setRangeText(insert, open.from, end, "end");
     close();
   }
-  text.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(update, 60); });
+  // The link or tag at the cursor, if the list belongs to it: the text may have changed since, or the cursor moved.
+  function current() {
+    const found = open && find();
+    return found && found.kind === open.kind && found.from === open.from ? found : null;
+  }
+  text.addEventListener("input", () => {
+    if (open && !current()) close();
+    clearTimeout(timer);
+    timer = setTimeout(update, 60);
+  });
   text.addEventListener("blur", close);
   text.addEventListener("scroll", close);
   text.addEventListener("keydown", (event) => {
     if (!open || list.hidden) return;
+    const found = current();
+    if (!found) { close(); return; }
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (move) activate(active + move);
-    else if (event.key === "Enter" || event.key === "Tab") choose(list.children[active]);
+    else if (event.key === "Enter" || event.key === "Tab") {
+      const option = list.children[active];
+      // An entry for an earlier text is chosen only if it contains the present one.
+      if (found.query !== open.query && !option.textContent.toLowerCase().includes(found.query.trim().toLowerCase())) { close(); return; }
+      choose(option);
+    }
     else if (event.key === "Escape") close();
     else { if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End") close(); return; }
     event.preventDefault();
