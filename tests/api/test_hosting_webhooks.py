@@ -9,18 +9,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from sixfold.app import asgi, bootstrap
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.authentication import oauth
+from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.webhook_secrets import signature
-from sixfold.core.database import Row
+from sixfold.core.database import Row, Transaction
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.webhooks import RetrySchedule
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
-from tests.api.app_fixture import AppFixture, client, running_app, small_models
+from tests.api.app_fixture import AppFixture, bearer, client, running_app, small_models
+from tests.api.test_oauth import OAuthClient
 from tests.fakes import fault_server
 from tests.fakes.fault_server import Faults
 
@@ -210,3 +215,26 @@ async def test_deliveries_are_retried_for_a_day() -> None:
     assert waits[:4] == [5, 15, 45, 135]
     assert max(waits) == 4 * 3600
     assert schedule.life_us == 24 * 3600 * 1_000_000
+
+
+@pytest.mark.parametrize("end", ["member", "program"])
+async def test_webhooks_of_a_removed_member_or_program_are_not_sent(either: Path, end: str) -> None:
+    faults = Faults()
+    async with running_app(either, **INSIDE) as app, webhook_url(faults) as url:
+        read, write = app.database.read, app.database.write
+        ending: Transaction[Any] = oauth.end_all(app.account.id)
+        if end == "member":
+            ben = await read(accounts.by_email("ben@example.com"))
+            member = await write(members.add(app.account.id, ben.id, "member", "operator"))
+            key = (await write(keys.create(app.account.id, holder=keys.Holder(member.id)))).api_key
+            ending = members.remove(app.account.id, member.id)
+        else:
+            key = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
+        body = {**run_body(url, "SLOW"), "wait": 0}
+        run = (await app.client.post(RUN, json=body, headers=bearer(key))).json()
+        await wait_for_messages(app, run["id"], lambda rows: bool(rows and rows[0]["ended_at"]))
+        await write(ending)
+        await app.client.delete(f"/api/containers/predictions/{run['id']}", headers=app.bearer)
+        (_, last) = await wait_for_messages(app, run["id"], has_start_and_end)
+        assert "no access any more" in last["error"]
+        assert len(faults.steps("webhook")) == 1

@@ -245,6 +245,8 @@ class WebhookOutbox:
 
     async def _send_stored(self, message: Row) -> tuple[str | None, bool]:
         row = await self._database.read(one("outbox_prediction", id=message["id"]), snapshot=False)
+        if row is not None and row["is_ended"]:
+            return "The member or program that requested this webhook has no access any more", True
         if row is not None and row["webhook"] is not None and row["prediction"] is None:
             # An older version wrote the message.
             row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
