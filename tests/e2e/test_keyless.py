@@ -181,7 +181,7 @@ async def test_a_first_start_into_a_file_prints_no_secret(tmp_path: Path, testin
         assert banner.count((folder / "local.key").read_text().strip()) == secrets
         assert ("/signin?token=link_" in banner) is bool(secrets)
         assert str(folder / "local.key") in banner
-        assert "sixfold open" in banner
+        assert f"sixfold open --data-dir {folder}" in banner
         await assert_curl_works(banner)
     finally:
         child.terminate()

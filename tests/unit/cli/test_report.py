@@ -214,6 +214,16 @@ async def test_uninstalled_embedded_engines_are_reported_missing(
     assert "install `sixfold[embedded]` for images, videos and audio without weights" in printed
 
 
+def test_commands_of_the_banner_name_a_data_folder_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    default = settings.load({}, probe=False)
+    assert banner.command(default, "open") == "`sixfold open`"
+    other = settings.load({}, data_dir=tmp_path / "my data", probe=False)
+    assert banner.command(other, "open") == f"`sixfold open --data-dir '{tmp_path}/my data'`"
+
+
 def test_banner_marks_a_slow_server(capsys: pytest.CaptureFixture[str]) -> None:
     how = "wait for ComfyUI: http://127.0.0.1:8188 did not respond within 1 second"
     banner.print_found(

@@ -44,7 +44,7 @@ def start(
         rows += _owner(paint, server_settings, visible)
     else:
         rows.append(("key", _where_the_key_is(server_settings)))
-        rows.append(("sign in", "`sixfold open` signs in your browser"))
+        rows.append(("sign in", f"{command(server_settings, 'open')} signs in your browser"))
     paint.rows(rows)
     line = curl(server_settings, visible, pictures=price is not None)
     if line:
@@ -77,7 +77,7 @@ def _owner(paint: TerminalStyle, server_settings: Settings, welcome: FirstRunInf
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
         ("", paint.dim(f"stored in {key_file}")),
         ("sign in", f"{server_settings.base_url}/signin?token={welcome.link_token}"),
-        ("", paint.dim("valid once, within one hour; `sixfold open` creates another")),
+        ("", paint.dim(f"valid once, within one hour; {command(server_settings, 'open')} creates another")),
     ]
 
 
@@ -85,7 +85,14 @@ def _where_the_key_is(server_settings: Settings) -> str:
     key_file = server_settings.data_dir / KEY_FILE
     if key_file.exists():
         return f"in {key_file}"
-    return "none is stored here; create one with `sixfold key create EMAIL`"
+    return f"none is stored here; create one with {command(server_settings, 'key create EMAIL')}"
+
+
+def command(server_settings: Settings, arguments: str) -> str:
+    """Return a command to paste in this folder, with the data folder unless it is the default one."""
+    if server_settings.data_dir.absolute() == Settings().data_dir.absolute():
+        return f"`sixfold {arguments}`"
+    return f"`sixfold {arguments} --data-dir {shlex.quote(str(server_settings.data_dir))}`"
 
 
 def curl(server_settings: Settings, welcome: FirstRunInfo | None, *, pictures: bool) -> str:
@@ -113,10 +120,17 @@ _NAMED_KEYS = 4
 _SET_KEY = frozenset(f"set {spec.variable}" for spec in PROVIDERS.values())
 
 
-def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
+def print_found(
+    paint: TerminalStyle,
+    resources: Sequence[Resource],
+    *,
+    container: bool = False,
+    doctor: str = "`sixfold doctor`",
+) -> None:
     """Print the resources that were found and how to unlock the rest.
 
-    `container` adds a note on how to reach servers on the host, unless one was found there.
+    `container` adds a note on how to reach servers on the host, unless one was found there. `doctor` is the
+    command that reports on this server.
     """
     rows = [
         (resource.name, f"{resource.found}  {paint.dim(benefit(resource.unlocks, used=resource.used))}")
@@ -139,9 +153,7 @@ def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, containe
     if container and not any(on_container_host(resource.url) for resource in resources):
         paint.paragraph(paint.dim(IN_CONTAINER))
     paint.line(
-        paint.dim(
-            "  `sixfold doctor` shows which engine serves each model. Press Control-C to stop the server."
-        )
+        paint.dim(f"  {doctor} shows which engine serves each model. Press Control-C to stop the server.")
     )
     paint.line()
 

@@ -343,7 +343,12 @@ async def _show(
     paint = TerminalStyle()
     banner.start(paint, application.settings, welcome, price=_image_price(application))
     await application.gateway_runtime.wait_refreshed()
-    banner.print_found(paint, await application.resources.resources(), container=hosts.in_container())
+    banner.print_found(
+        paint,
+        await application.resources.resources(),
+        container=hosts.in_container(),
+        doctor=banner.command(application.settings, "doctor"),
+    )
 
 
 def _image_price(application: Application) -> str | None:
