@@ -21,6 +21,7 @@ async def test_published_result_can_be_remixed_by_others(any_database_app: AppFi
     result, csrf = await run(app, "a quiet harbour", seed=7), await signed_in(app)
     form = (await app.client.get(f"/gallery/publish?run={result['id']}")).text
     assert "a quiet harbour" in form
+    assert f'src="/media/{result["output"]["url"].rpartition("/")[2]}?w=320"' in form
     answer = await publish(app, csrf, result["id"], inputs="on")
     assert answer.status_code == 303, answer.text
     where = answer.headers["location"]

@@ -19,6 +19,17 @@ from tests.api.test_memory_pages import put
 from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
+# The positions at which another element is above the left end of the Run button.
+COVERED = """() => {
+  const run = document.querySelector(".run-form .actions .primary"), covered = [];
+  for (let y = 0; y < 400; y += 10) {
+    scrollTo(0, y);
+    const box = run.getBoundingClientRect();
+    const top = document.elementFromPoint(box.x + 20, box.y + box.height / 2);
+    if (top && !run.contains(top)) covered.push([y, top.outerHTML.slice(0, 60)]);
+  }
+  return covered;
+}"""
 # The sum of layout shifts since the page was opened, two frames after its fonts were loaded.
 SHIFT = """() => new Promise((done) => {
   let total = 0;
@@ -137,6 +148,16 @@ async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str
         for path in ("/memory/notes/long/~edit", "/docs/howto/keys", "/catalog/ra1"):
             await tab.open(path)
             assert await tab.page.evaluate(SHIFT) < 0.05, path
+
+
+async def test_nothing_covers_the_run_button_while_scrolling(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=834)) as tab:
+        await tab.open("/catalog/tts")
+        await tab.page.wait_for_load_state("load")
+        assert await tab.page.evaluate(COVERED) == []
 
 
 async def test_result_and_save_button_are_in_the_first_view(browser_app: tuple[AppFixture, str, Any]) -> None:

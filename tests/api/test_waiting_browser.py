@@ -121,7 +121,7 @@ async def test_expired_link_shows_the_sign_in_form(dot_app: tuple[AppFixture, An
         await tab.page.context.clear_cookies()
         await tab.open("/signin?token=expired")
         await wait_for_text(tab.page, ".problem", "expired")
-        assert await tab.page.is_visible("form .primary >> text='Sign in'")
+        assert await tab.page.is_visible("form button:text-is('Sign in')")
         expect_failures(tab)
 
 

@@ -82,13 +82,13 @@ class PublishForms:
         self._gallery = Gallery(services.database, services.media)
 
     async def form(self, request: Request, user: PageUser) -> Response:
-        prediction, _ = await self._result(user, requests.query_text(request, "run", _MAX_TEXT))
-        return await self._render(user, prediction)
+        result = await self._result(user, requests.query_text(request, "run", _MAX_TEXT))
+        return await self._render(user, result)
 
     async def publish(self, request: Request, user: PageUser) -> Response:
         """Publish the first image or video of a run under the account's public name."""
         form = await self._auth.read_form(request, user)
-        prediction, file = await self._result(user, form.get("run", ""))
+        prediction, file = result = await self._result(user, form.get("run", ""))
         model = self._model(prediction) if "inputs" in form else None
         draft = PostDraft(
             user.account_id,
@@ -105,7 +105,7 @@ class PublishForms:
             _check(draft)
             await self._services.database.write(gallery.set_public_name(user.account_id, name))
         except _REFUSALS as error:
-            return await self._render(user, prediction, form, error.message, error.status)
+            return await self._render(user, result, form, error.message, error.status)
         stored = await self._services.media.find(file.name)
         source = MediaSource(stored.blob, stored.content_type, stored.size)
         post = await self._gallery.add_post(draft, source)
@@ -135,11 +135,12 @@ class PublishForms:
     async def _render(
         self,
         user: PageUser,
-        prediction: Prediction,
+        result: tuple[Prediction, OutputFile],
         form: dict[str, str] | None = None,
         problem: str = "",
         status: int = 200,
     ) -> Response:
+        prediction, file = result
         name = await self._services.database.read(gallery.public_name(user.account_id), snapshot=False)
         values: dict[str, Any] = {"text": title_of(prediction.inputs), "tags": "", "name": name}
         return self._pages.render(
@@ -148,6 +149,7 @@ class PublishForms:
             status=status,
             user=user,
             prediction=prediction,
+            thumbnail=f"{MEDIA_PATH}{file.name}{'' if 'svg' in file.content_type else '?w=320'}",
             form={**values, **(form or {})},
             has_form=form is not None,
             may_remix=self._model(prediction) is not None,
