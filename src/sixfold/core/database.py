@@ -53,6 +53,17 @@ class Query(msgspec.Struct, frozen=True):
 Transaction = Generator[Query, Rows, T]
 
 
+def encode_json(value: object) -> str:
+    """Encode a value, such as a list of ids, as JSON for a query parameter."""
+    return msgspec.json.encode(value).decode()
+
+
+def contains_pattern(text: str) -> str:
+    """Return the LIKE pattern of texts that contain `text`; its escape character is the backslash."""
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
+
+
 class TransactionConflict(Exception):
     """A write violated a uniqueness or check constraint, which the message names."""
 

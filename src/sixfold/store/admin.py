@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from graphlib import TopologicalSorter
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -53,6 +55,19 @@ class DatabaseAdmin(Protocol):
     def health(self) -> DatabaseHealth:
         """Check pages and references; raises `InvalidDatabase`."""
         ...
+
+
+def references_first(references: Mapping[str, set[str]]) -> list[str]:
+    """Sort tables so that each comes after those that it references; raises `graphlib.CycleError`."""
+    sorter = TopologicalSorter[str]()
+    for table, needed in references.items():
+        sorter.add(table, *(needed & references.keys() - {table}))
+    sorter.prepare()
+    ordered: list[str] = []
+    while ready := sorted(sorter.get_ready()):
+        ordered += ready
+        sorter.done(*ready)
+    return ordered
 
 
 class DatabaseLoad(TableWriter, Protocol):

@@ -15,13 +15,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from sixfold import errors
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.concurrency import fair_threads
-from sixfold.core.database import Database, Transaction, many
+from sixfold.core.database import Database, Transaction, encode_json, many
 
 CHECK_SECONDS = 0.5
 Kind = Literal["key", "session", "login"]
@@ -169,6 +167,6 @@ def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
     for kind, query in _QUERIES.items():
         ids = sorted(credential.id for credential in credentials if credential.kind == kind)
         if ids:
-            rows = yield from many(query, ids=msgspec.json.encode(ids).decode())
+            rows = yield from many(query, ids=encode_json(ids))
             valid |= {Credential(kind, str(row["id"])) for row in rows}
     return valid

@@ -14,7 +14,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.database import Query, Row, Transaction, encode_json, one
 
 LIFE_US = DAY_US
 # Used in place of the HTTP method for lines of batches: a client that repeats the key of a line must not get
@@ -92,7 +92,7 @@ def finish(scope: str, reply: StoredReply) -> Transaction[None]:
         {
             "id": scope,
             "status": reply.status,
-            "headers": msgspec.json.encode(reply.headers).decode(),
+            "headers": encode_json(reply.headers),
             "body": reply.body,
         },
     )

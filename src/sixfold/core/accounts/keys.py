@@ -14,7 +14,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.rights import Access, Rights, Role
 from sixfold.core.accounts.tenants import MemoryAccess, Tenant
-from sixfold.core.database import Query, Row, Transaction, Value, one
+from sixfold.core.database import Query, Row, Transaction, Value, encode_json, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
 Origin = Literal["key", "oauth"]
@@ -285,7 +285,7 @@ def create(
         key,
         holder,
         hint=key.api_key[-4:],
-        scope=msgspec.json.encode(_with_legacy_flags(limits, key_rights)).decode(),
+        scope=encode_json(_with_legacy_flags(limits, key_rights)),
         rights=rights.encode(key_rights),
         origin=origin,
         expires_at=expires_at,

@@ -21,7 +21,7 @@ from sixfold.core.catalog import gradio_spaces, trained_models
 from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog.metering import RunRates
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
-from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, many, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, encode_json, many, one
 from sixfold.core.input_limits import json_decoding
 
 _Key = tuple[str, str, int]
@@ -194,7 +194,7 @@ class CustomModels:
 
     def _checked(self, name: str, document: Mapping[str, Any]) -> str:
         catalogs.parse_custom(document, self._catalog, name)
-        return msgspec.json.encode(document).decode()
+        return encode_json(document)
 
     async def _of(self, row: Row) -> CustomModel:
         key = _key(row)

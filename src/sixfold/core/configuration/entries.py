@@ -15,7 +15,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
-from sixfold.core.database import Query, Transaction, many, one
+from sixfold.core.database import Query, Transaction, encode_json, many, one
 from sixfold.core.gateway import policy
 
 SERVERS, ALIASES = f"gateway.{policy.SERVERS}", "gateway.aliases"
@@ -54,7 +54,7 @@ def entry(section: str, name: str, value: Any) -> ConfigEntry:
         raise errors.InvalidInput.of(
             "name", f"The name must have 1 to {MAX_NAME} characters: letters, digits and . : @ / + - _"
         )
-    text = msgspec.json.encode(value).decode()
+    text = encode_json(value)
     if len(text) > _MAX_VALUE:
         raise errors.InvalidInput.of("value", f"The value must be at most {_MAX_VALUE:,} characters of JSON")
     return ConfigEntry(section, name, text)

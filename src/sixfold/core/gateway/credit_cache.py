@@ -16,7 +16,7 @@ import msgspec
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.shared_reads import SharedReads
-from sixfold.core.database import Database, Query, Rows, Transaction
+from sixfold.core.database import Database, Query, Rows, Transaction, encode_json
 
 # This fraction (1/n) of the remaining credit may be reserved from the cache.
 _PARTS = 4
@@ -105,7 +105,7 @@ def _balances(account_id: str, payer: Payer | None) -> Transaction[Rows]:
     if payer is None or not payer.shared:
         key_id = payer.key_id if payer is not None else ""
         return (yield Query("credit_now", {"account_id": account_id, "key_id": key_id}))
-    ids = msgspec.json.encode([budget.id for budget in payer.budgets]).decode()
+    ids = encode_json([budget.id for budget in payer.budgets])
     return (yield Query("credit_now_shared", {"account_id": account_id, "ids": ids}))
 
 

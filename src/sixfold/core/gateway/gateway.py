@@ -46,7 +46,7 @@ from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFai
 from sixfold.core.gateway.pricing.price_book import PriceBook
 from sixfold.core.gateway.pricing.token_rates import FREE, TokenRates
 from sixfold.core.gateway.pricing.usage import TokenUsage, merge_usage
-from sixfold.core.gateway.request_log import CallOutcome, CallRecord, TokenCounts
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord, CallState, TokenCounts
 from sixfold.core.gateway.requirements import output_limits
 from sixfold.core.gateway.requirements.requirements import RequestNeeds, meeting
 from sixfold.core.gateway.response_stream import ResponseStream
@@ -463,19 +463,18 @@ class Gateway:
         await self._billing.settle(call, outcome)
 
     async def _end(
-        self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
+        self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, outcome: CallOutcome
     ) -> CallOutcome:
         """Settle a finished stream; a stream without usage is free.
 
         A failed stream counts as a failure of its target.
         """
-        if state == "failed":
+        if outcome.state == "failed":
             self.health.record_failure(response.target.name)
-        outcome = CallOutcome(state, error=error)
         if usage is not None:
             usage = active.billable(usage, response.target)
             charge = charges.calculate(response.rates.lines(usage), active.plan.held)
-            outcome = _outcome(state, usage, charge, error)
+            outcome = _outcome(outcome.state, usage, charge, outcome.error)
         await self._settle(active, outcome)
         return outcome
 
@@ -491,7 +490,7 @@ def _check_allowed(request: GatewayRequest) -> None:
         )
 
 
-def _outcome(state: str, usage: TokenUsage, charge: CostBreakdown, error: str = "") -> CallOutcome:
+def _outcome(state: CallState, usage: TokenUsage, charge: CostBreakdown, error: str = "") -> CallOutcome:
     counted_by = "server" if usage.reported else "estimate"
     return CallOutcome(state, usage, charge.amount, error, counted_by, charges.encode(charge))
 

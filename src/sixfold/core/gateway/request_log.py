@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits.budgets import Payer
-from sixfold.core.database import Database, Query, Row, Transaction, Value, now
+from sixfold.core.database import Database, Query, Row, Transaction, Value, contains_pattern, now
 from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 
 # A hold is released when its call exceeds its time limit by this many microseconds.
@@ -54,15 +55,17 @@ class CallRecord(msgspec.Struct):
     response: str | None = None
 
 
-class CallOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a call: succeeded, left (the caller disconnected) or failed.
+# How a call ended; `left` means that the caller disconnected.
+CallState = Literal["succeeded", "left", "failed"]
 
-    `cost` is in micro-dollars.
+
+class CallOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a call; `cost` is in micro-dollars.
 
     `charge` contains the lines that add up to the cost, as JSON.
     """
 
-    state: str
+    state: CallState
     usage: TokenUsage = NOTHING
     cost: int = 0
     error: str = ""
@@ -215,13 +218,12 @@ def list_calls(
     Calls of this server's models are predictions, whose ids begin with `pred_`.
     """
     before = pagination.id_before(cursor, "req_").removeprefix("req_")
-    escaped = filters.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     params = {
         "account_id": account_id,
         "model": filters.model,
         "state": filters.state,
         "key_id": filters.key_id,
-        "pattern": f"%{escaped}%",
+        "pattern": contains_pattern(filters.text.casefold()),
         "limit": limit + 1,
     }
     calls = yield Query("gateway_call_page", {**params, "before": f"req_{before}"})

@@ -39,7 +39,7 @@ _MAX_CHARS = chats.MAX_RESPONSE_CHARS
 # Events that are converted in one iteration of the event loop, about 5 ms.
 _TURN_EVENTS = 200
 T = TypeVar("T")
-OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
+OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, CallOutcome], Awaitable[CallOutcome]]
 
 
 class _CallerTooSlow(Exception):
@@ -74,7 +74,7 @@ class ResponseStream:
     async def _blocks(self) -> AsyncGenerator[bytes]:
         scanner = self._response.wire.scanner()
         keep_usage = self._active.request.keep_usage
-        outcome = ("left", "")
+        outcome = CallOutcome("left")
         try:
             async for block in self._read():
                 output = await self._step(scanner, block, partial(scanner.forward, keep_usage=keep_usage))
@@ -84,23 +84,23 @@ class ResponseStream:
             last_chunk = await self._step(scanner, b"", partial(scanner.forward, keep_usage=keep_usage))
             final = _outcome(scanner)
             # After an incomplete event, clients would not recognize the error that follows.
-            if last_chunk and final[0] == "succeeded":
+            if last_chunk and final.state == "succeeded":
                 yield last_chunk
             outcome = final
         except _CallerTooSlow:
-            outcome = ("left", _SLOW_CALLER)
+            outcome = CallOutcome("left", error=_SLOW_CALLER)
         except UpstreamFailure as error:
-            outcome = ("failed", f"The model server {error}")
+            outcome = CallOutcome("failed", error=f"The model server {error}")
         except errors.TooManyRequests as error:
-            outcome = ("failed", error.message)
+            outcome = CallOutcome("failed", error=error.message)
         finally:
-            await self._close(scanner, *outcome, lambda block: scanner.forward(block, keep_usage=True))
-        if outcome[1]:
-            raise errors.EngineFailed(outcome[1])
+            await self._close(scanner, outcome, lambda block: scanner.forward(block, keep_usage=True))
+        if outcome.error:
+            raise errors.EngineFailed(outcome.error)
 
     async def _events(self) -> AsyncGenerator[Event]:
         parser = self._response.wire.stream_parser(self._active.conversation())
-        outcome = ("left", "")
+        outcome = CallOutcome("left")
         try:
             count = 0
             async for block in self._read():
@@ -116,20 +116,20 @@ class ResponseStream:
             for event in await self._step(parser, b"", parser.events):
                 yield event
             outcome = _outcome(parser)
-            if outcome[0] == "succeeded":
+            if outcome.state == "succeeded":
                 usage = _usage(self._active, parser, parser.chars, complete=True)
                 end = parser.end()
                 yield replace(end, usage=usage) if isinstance(end, chats.MessageEnd) else end
         except _CallerTooSlow:
-            outcome = ("left", _SLOW_CALLER)
+            outcome = CallOutcome("left", error=_SLOW_CALLER)
         except UpstreamFailure as error:
-            outcome = ("failed", f"The model server {error}")
+            outcome = CallOutcome("failed", error=f"The model server {error}")
         except errors.TooManyRequests as error:
-            outcome = ("failed", error.message)
+            outcome = CallOutcome("failed", error=error.message)
         finally:
-            await self._close(parser, *outcome, parser.events)
-        if outcome[1]:
-            raise errors.EngineFailed(outcome[1])
+            await self._close(parser, outcome, parser.events)
+        if outcome.error:
+            raise errors.EngineFailed(outcome.error)
 
     async def _step(self, scanner: UsageScanner, block: bytes, scan: Callable[[bytes], T]) -> T:
         """Return the result of `scan` for a block.
@@ -165,23 +165,27 @@ class ResponseStream:
         try:
             await self._response.stream.aclose()
         finally:
-            self.outcome = await self._on_end(self._active, self._response, None, "left", _UNREAD)
+            self.outcome = await self._on_end(
+                self._active, self._response, None, CallOutcome("left", error=_UNREAD)
+            )
 
     async def _close(
-        self, scanner: UsageScanner, state: str, error: str, scan: Callable[[bytes], object] | None = None
+        self, scanner: UsageScanner, outcome: CallOutcome, scan: Callable[[bytes], object]
     ) -> None:
         self._is_closed = True
         chars, is_chat = scanner.chars, self._active.request.expected_usage is None
         # A caller that has received the last part of a text has received all of it.
-        complete = state == "succeeded" or (is_chat and scanner.complete)
+        complete = outcome.state == "succeeded" or (is_chat and scanner.complete)
         try:
-            if state == "left" and scan is not None and chars and is_chat and self._is_paid:
+            if outcome.state == "left" and chars and is_chat and self._is_paid:
                 await self._read_end(scanner, scan)
         finally:
             self._response.lease.release()
             await self._response.stream.aclose()
-            usage = None if state == "failed" else _usage(self._active, scanner, chars, complete=complete)
-            self.outcome = await self._on_end(self._active, self._response, usage, state, error)
+            usage = (
+                None if outcome.state == "failed" else _usage(self._active, scanner, chars, complete=complete)
+            )
+            self.outcome = await self._on_end(self._active, self._response, usage, outcome)
 
     @property
     def _is_paid(self) -> bool:
@@ -224,14 +228,12 @@ def _check_length(chars: int) -> None:
         raise UpstreamFailure(f"sent more than {_MAX_CHARS:,} characters of text")
 
 
-def _outcome(scanner: UsageScanner) -> tuple[str, str]:
+def _outcome(scanner: UsageScanner) -> CallOutcome:
     if scanner.error:
-        return "failed", scanner.error
-    return (
-        ("succeeded", "")
-        if scanner.complete
-        else ("failed", "The model server disconnected before the response was complete")
-    )
+        return CallOutcome("failed", error=scanner.error)
+    if scanner.complete:
+        return CallOutcome("succeeded")
+    return CallOutcome("failed", error="The model server disconnected before the response was complete")
 
 
 def _usage(active: ActiveCall, scanner: UsageScanner, chars: int, *, complete: bool) -> TokenUsage:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from sixfold import errors
-from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.database import Query, Row, Transaction, encode_json
 from sixfold.core.memory import limits, markdown, slugs
 from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage, Origin
 from sixfold.core.memory.relation_extraction import entities
@@ -32,10 +32,6 @@ class LinkTarget(msgspec.Struct, frozen=True):
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def _encode(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def targets(
     account_id: str, names: Iterable[tuple[str, str]]
 ) -> Transaction[dict[tuple[str, str], LinkTarget]]:
@@ -49,11 +45,11 @@ def targets(
     if not near:
         return {}
     texts = {text for text, _ in near}.union(*near.values())
-    rows = yield Query("link_targets", {"account_id": account_id, "targets": _encode(sorted(texts))})
+    rows = yield Query("link_targets", {"account_id": account_id, "targets": encode_json(sorted(texts))})
     rows_by_target = {row["target"]: row for row in sorted(rows, key=lambda row: -row["rank"])}
     current = {slug: row for slug, row in rows_by_target.items() if row["rank"] == 0}
     missing = sorted({text for text, _ in near if "/" not in text and text not in rows_by_target})
-    rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
+    rows = yield Query("link_names", {"account_id": account_id, "names": encode_json(missing)})
     named = {row["target"]: row for row in rows}
     named |= yield from _other_names(account_id, [name for name in missing if name not in named])
     resolved: dict[tuple[str, str], LinkTarget] = {}
@@ -76,7 +72,7 @@ def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str,
     if not names:
         return {}
     keys = {entities.slug_key(name): name for name in names}
-    params = {"account_id": account_id, "names": _encode(list(keys)), "limit": len(keys) * 10}
+    params = {"account_id": account_id, "names": encode_json(list(keys)), "limit": len(keys) * 10}
     rows = yield Query("names_find", params)
     return {keys[row["name"]]: row for row in reversed(rows)}
 
@@ -85,7 +81,7 @@ def arrive_by_other_names(account_id: str, pages: Sequence[tuple[str, str]]) -> 
     """Resolve unresolved links to the aliases of pages, given as (page id, alias)."""
     rows = [{"id": page_id, "name": slugs.loosely(name)} for page_id, name in pages]
     if rows:
-        yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
+        yield Query("links_arrive_by_name", {"account_id": account_id, "rows": encode_json(rows)})
 
 
 def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[None]:
@@ -93,7 +89,7 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
     if not pages:
         return
     slug_list = [slug for _, slug in pages]
-    yield Query("links_arrive", {"account_id": account_id, "slugs": _encode(slug_list)})
+    yield Query("links_arrive", {"account_id": account_id, "slugs": encode_json(slug_list)})
     shortest: dict[str, tuple[int, str, str]] = {}
     for page_id, slug in pages:
         name = slugs.name(slug)
@@ -101,7 +97,7 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
             shortest[name] = min(shortest.get(name, (FOREVER, "", "")), (len(slug), slug, page_id))
     rows = [{"name": name, "id": best[2]} for name, best in shortest.items()]
     if rows:
-        yield Query("links_arrive_by_name", {"account_id": account_id, "rows": _encode(rows)})
+        yield Query("links_arrive_by_name", {"account_id": account_id, "rows": encode_json(rows)})
     rows = [
         {"folder": folder, "path": slug.removeprefix(folder), "id": page_id}
         for page_id, slug in pages
@@ -109,7 +105,7 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
         for folder in slugs.parent_prefixes(slugs.parent(slug))[:-1]
     ]
     if rows:
-        yield Query("links_arrive_within", {"account_id": account_id, "rows": _encode(rows)})
+        yield Query("links_arrive_within", {"account_id": account_id, "rows": encode_json(rows)})
 
 
 def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
@@ -134,7 +130,7 @@ def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: i
     if removed:
         yield _end_query("body", removed, moment)
     if changed_rows:
-        yield Query("links_context", {"rows": _encode(changed_rows)})
+        yield Query("links_context", {"rows": encode_json(changed_rows)})
     yield from _put(account_id, fresh, old, moment)
 
 
@@ -148,7 +144,9 @@ def _stored_links(
 ) -> Transaction[dict[str, dict[tuple[str, str], Row]]]:
     stored: dict[str, dict[tuple[str, str], Row]] = {}
     if page_ids:
-        rows = yield Query("links_kept", {"account_id": account_id, "ids": _encode(page_ids), "maker": maker})
+        rows = yield Query(
+            "links_kept", {"account_id": account_id, "ids": encode_json(page_ids), "maker": maker}
+        )
         for row in rows:
             stored.setdefault(row["page_id"], {})[row["target"], row["type"]] = row
     return stored
@@ -184,7 +182,7 @@ def _put(
             row |= {"target_id": target.id, "by_name": int(target.by_name)}
         rows.append(row)
     if rows:
-        yield Query("links_put", {"account_id": account_id, "rows": _encode(rows), "at": moment})
+        yield Query("links_put", {"account_id": account_id, "rows": encode_json(rows), "at": moment})
 
 
 def _new_row(page_id: str, kind: str, target: str, maker: str, context: str) -> dict[str, Any]:
@@ -201,7 +199,7 @@ def _new_row(page_id: str, kind: str, target: str, maker: str, context: str) -> 
 
 
 def _end_query(maker: str, rows: object, moment: int) -> Query:
-    return Query("links_end", {"maker": maker, "rows": _encode(rows), "ended_at": moment})
+    return Query("links_end", {"maker": maker, "rows": encode_json(rows), "ended_at": moment})
 
 
 def add(page: MemoryPage, link: tuple[str, str, str], moment: int) -> Transaction[None]:
@@ -237,7 +235,7 @@ def _write_links(
             row |= {"target_id": resolved.id, "by_name": int(resolved.by_name)}
         rows.append(row)
     if rows:
-        yield Query("links_put", {"account_id": page.account_id, "rows": _encode(rows), "at": moment})
+        yield Query("links_put", {"account_id": page.account_id, "rows": encode_json(rows), "at": moment})
 
 
 def of_calls(page: MemoryPage) -> Transaction[tuple[tuple[str, str, str], ...]]:
@@ -325,7 +323,7 @@ def of_page(caller: Caller, page: MemoryPage, moment: int = FOREVER) -> Transact
 def of_pages(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Link, ...]]]:
     """Return the current links of pages by page id, without access checks, for the index."""
     by_page: dict[str, list[Row]] = {page.id: [] for page in pages}
-    rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(by_page))})
+    rows = yield Query("links_out_of", {"account_id": account_id, "ids": encode_json(list(by_page))})
     for row in rows:
         by_page[row["page_id"]].append(row)
     owner = Caller(account_id, "")
@@ -443,7 +441,7 @@ def walk(caller: Caller, start: MemoryPage, route: LinkPath) -> Transaction[Grap
                 f"edges_{way}",
                 {
                     "account_id": caller.account_id,
-                    "ids": _encode(rim),
+                    "ids": encode_json(rim),
                     "type": route.type,
                     "limit": route.nodes * 10,
                 },

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
-from sixfold.core.database import Query, Transaction
+from sixfold.core.database import Query, Transaction, encode_json
 from sixfold.core.memory import links, markdown, pages, slugs
 from sixfold.core.memory.models import Caller, MemoryPage
 
@@ -54,7 +52,7 @@ def _visible(caller: Caller, names: Iterable[str], folder: str) -> Transaction[d
     resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
     if not resolved:
         return {}
-    ids = msgspec.json.encode(sorted({target.id for target in resolved.values()})).decode()
+    ids = encode_json(sorted({target.id for target in resolved.values()}))
     rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": ids})
     visible_ids = {
         row["id"]: PageMention(row["slug"], row["title"])

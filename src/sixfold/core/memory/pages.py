@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, encode_json, now, one
 from sixfold.core.memory import links, markdown, slugs, timeline, usage
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
@@ -191,7 +191,7 @@ def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ..
     """Return the previous slugs of pages by page id; pages without previous slugs are absent."""
     by_page: dict[str, list[str]] = {}
     if some:
-        page_ids = encode([page.id for page in some])
+        page_ids = encode_json([page.id for page in some])
         rows = yield Query("redirects_of", {"account_id": some[0].account_id, "ids": page_ids})
         for row in rows:
             by_page.setdefault(row["page_id"], []).append(row["slug"])
@@ -219,8 +219,8 @@ def save(
     yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in arrived])
     old = [{"slug": slug, "id": page.id} for plan, page in batch for slug in plan.draft.old_slugs]
     if old:
-        yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode(old)})
-        yield Query("links_redirected", {"account_id": caller.account_id, "rows": encode(old)})
+        yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode_json(old)})
+        yield Query("links_redirected", {"account_id": caller.account_id, "rows": encode_json(old)})
     reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
     called = [(page.id, alias) for page, _ in reading for alias in extraction.aliases(page)]
     yield from links.arrive_by_other_names(caller.account_id, called)
@@ -252,8 +252,8 @@ def reindex(page: MemoryPage) -> Transaction[None]:
 def retag(page: MemoryPage) -> Transaction[None]:
     """Write the tags of a page as rows, after their rules have changed."""
     if any(name not in page.tags for name in tags_of(page)):
-        yield Query("page_tags_clear", {"ids": encode([page.id])})
-        rows = encode([{"id": page.id, "name": name} for name in tags_of(page)])
+        yield Query("page_tags_clear", {"ids": encode_json([page.id])})
+        rows = encode_json([{"id": page.id, "name": name} for name in tags_of(page)])
         yield Query("page_tags_put", {"account_id": page.account_id, "rows": rows})
 
 
@@ -301,7 +301,7 @@ def count_folders(account_id: str, arrived: Iterable[str], left: Collection[str]
     """Update the page counts of all folders above slugs that gained or lost a page."""
     counted = Counter(folder for slug in arrived for folder in slugs.folders(slug))
     counted.subtract(folder for slug in left for folder in slugs.folders(slug))
-    rows = encode([[*folder, more] for folder, more in sorted(counted.items()) if more])
+    rows = encode_json([[*folder, more] for folder, more in sorted(counted.items()) if more])
     if rows != "[]":
         yield Query("folders_changed", {"account_id": account_id, "rows": rows})
         if left:
@@ -314,13 +314,13 @@ def _write(
     account_id = caller.account_id
     old = [page.id for plan, page in batch if plan.current is not None]
     if old:
-        yield Query("versions_end", {"ids": encode(old), "ended_at": moment})
+        yield Query("versions_end", {"ids": encode_json(old), "ended_at": moment})
     occupied = [page.slug for plan, page in batch if _arrives(plan, page)]
     if occupied:
-        yield Query("redirects_clear", {"account_id": account_id, "slugs": encode(occupied)})
+        yield Query("redirects_clear", {"account_id": account_id, "slugs": encode_json(occupied)})
     rows = [_row(page, operation, caller) for _, page in batch]
-    yield Query("pages_put", {"account_id": account_id, "rows": encode([_who(row) for row in rows])})
-    yield Query("versions_put", {"account_id": account_id, "rows": encode(rows)})
+    yield Query("pages_put", {"account_id": account_id, "rows": encode_json([_who(row) for row in rows])})
+    yield Query("versions_put", {"account_id": account_id, "rows": encode_json(rows)})
     for plan, page in batch:
         if plan.current is not None and plan.current.slug != page.slug:
             yield Query(
@@ -335,8 +335,8 @@ def _row(page: MemoryPage, operation: str, caller: Caller) -> dict[str, str | in
         "name": slugs.name(page.slug),
         "title": page.title,
         "type": page.type,
-        "tags": encode(page.tags),
-        "collections": encode(page.collections),
+        "tags": encode_json(page.tags),
+        "collections": encode_json(page.collections),
         "version": page.version,
         "created_at": page.created_at,
         "updated_at": page.updated_at,
@@ -373,9 +373,9 @@ def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPag
                 rows += [{"id": page.id, "name": value} for value in values]
                 stale += [page.id] if before else []
         if stale:
-            yield Query(clear, {"ids": encode(stale)})
+            yield Query(clear, {"ids": encode_json(stale)})
         if rows:
-            yield Query(put, {"account_id": account_id, "rows": encode(rows)})
+            yield Query(put, {"account_id": account_id, "rows": encode_json(rows)})
 
 
 def _listed_names(page: MemoryPage, name: str) -> tuple[str, ...]:
@@ -392,15 +392,10 @@ def delete(page: MemoryPage) -> Transaction[None]:
     moment = max((yield from now()), page.updated_at)
     yield Query("memory_page_left", {"account_id": page.account_id})
     yield Query("page_delete", {"account_id": page.account_id, "id": page.id, "deleted_at": moment})
-    yield Query("versions_end", {"ids": encode([page.id]), "ended_at": moment})
-    yield Query("page_tags_clear", {"ids": encode([page.id])})
-    yield Query("page_collections_clear", {"ids": encode([page.id])})
+    yield Query("versions_end", {"ids": encode_json([page.id]), "ended_at": moment})
+    yield Query("page_tags_clear", {"ids": encode_json([page.id])})
+    yield Query("page_collections_clear", {"ids": encode_json([page.id])})
     yield Query("shares_end_object", {"account_id": page.account_id, "kind": "page", "object_id": page.id})
     yield from count_folders(page.account_id, (), [page.slug])
     yield from index.remove(page.account_id, page.id)
     yield from inference.forget(page)
-
-
-def encode(value: object) -> str:
-    """Encode a value as JSON for a query parameter."""
-    return msgspec.json.encode(value).decode()

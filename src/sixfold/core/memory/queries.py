@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import pagination
-from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.database import Query, Row, Rows, Transaction, encode_json, one
 from sixfold.core.memory import limits, links, pages, slugs, timeline
 from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
 from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
@@ -231,6 +231,6 @@ def _subfolders(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
         return (yield Query("folders_counted", {**params, "limit": MAX_FOLDERS}))
     scope_params = {
         "prefix_end": params["prefix"] + _LAST,
-        "collections": pages.encode(sorted(caller.collections)),
+        "collections": encode_json(sorted(caller.collections)),
     }
     return (yield Query("folders_counted_in", {**params, **scope_params, "limit": MAX_FOLDERS}))

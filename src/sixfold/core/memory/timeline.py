@@ -9,7 +9,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, pagination
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.database import Query, Row, Transaction, encode_json, one
 from sixfold.core.memory import limits, markdown
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 
@@ -20,16 +20,12 @@ MAX_ADDED, MAX_ADDED_CHARS = 10_000, 8_000_000
 _LAST = "~"
 
 
-def _encode(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
     """Update the timeline entries of pages, given as (page, whether it existed before)."""
     page_ids = [page.id for page, there in pages if there]
     old: dict[str, dict[TimelineEntry, str]] = {}
     if page_ids:
-        rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": _encode(page_ids)})
+        rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": encode_json(page_ids)})
         for row in rows:
             old.setdefault(row["page_id"], {})[_entry(row)] = row["id"]
     removed: list[str] = []
@@ -40,7 +36,7 @@ def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: in
         removed += [entry_id for entry, entry_id in before.items() if entry not in in_text]
         fresh += [_row(page, entry, "body") for entry in in_text if entry not in before]
     if removed:
-        yield Query("timeline_end", {"ids": _encode(removed), "ended_at": moment})
+        yield Query("timeline_end", {"ids": encode_json(removed), "ended_at": moment})
     yield from _put(caller, fresh, moment)
 
 
@@ -68,7 +64,7 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Tim
     """Return the entries that calls added to pages, by page id; pages without such entries are absent."""
     by_page: dict[str, list[TimelineEntry]] = {}
     if pages:
-        ids_of = _encode([page.id for page in pages])
+        ids_of = encode_json([page.id for page in pages])
         rows = yield Query("timeline_of_calls", {"account_id": pages[0].account_id, "ids": ids_of})
         for row in rows:
             by_page.setdefault(row["page_id"], []).append(_entry(row))
@@ -87,7 +83,12 @@ def _put(caller: Caller, rows: Sequence[dict[str, Any]], moment: int) -> Transac
     if rows:
         yield Query(
             "timeline_put",
-            {"account_id": caller.account_id, "rows": _encode(rows), "created_by": caller.name, "at": moment},
+            {
+                "account_id": caller.account_id,
+                "rows": encode_json(rows),
+                "created_by": caller.name,
+                "at": moment,
+            },
         )
 
 

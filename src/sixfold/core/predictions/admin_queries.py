@@ -13,7 +13,7 @@ import msgspec
 
 from sixfold.core import ids, pagination
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, many, now
+from sixfold.core.database import Query, Row, Transaction, contains_pattern, many, now
 
 _LAST_ID = "~"
 _FAILURES, _TOP_ACCOUNTS = 20, 10
@@ -78,10 +78,14 @@ def requests(
     Raises `BadRequest` for an invalid cursor.
     """
     before = _parse_cursor(cursor)
-    escaped = filters.text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     pages: list[Sequence[Row]] = []
     for name, last in zip(("admin_predictions", "admin_calls"), before, strict=True):
-        params = {"before": last, "state": filters.state, "pattern": f"%{escaped}%", "limit": limit + 1}
+        params = {
+            "before": last,
+            "state": filters.state,
+            "pattern": contains_pattern(filters.text.lower()),
+            "limit": limit + 1,
+        }
         pages.append((yield Query(name, params)))
     merged = list(heapq.merge(*pages, key=itemgetter("created_at"), reverse=True))
     entries = tuple(merged[:limit])

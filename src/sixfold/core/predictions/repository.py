@@ -21,7 +21,7 @@ from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.metering import RunCharge
-from sixfold.core.database import Query, Row, Rows, Transaction, now, one
+from sixfold.core.database import Query, Row, Rows, Transaction, encode_json, now, one
 from sixfold.core.media import upload_paths
 from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import receipt, refunds, webhooks
@@ -37,10 +37,6 @@ _MAX_SWEEP = 500
 
 class StaleAttempt(Exception):
     """This attempt has ended: its lease was lost, or the prediction has ended."""
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 # -- accepting -----------------------------------------------------------------------------------
@@ -146,8 +142,8 @@ def _row(draft: PredictionDraft) -> dict[str, Any]:
         "engine": draft.engine,
         "quality": draft.quality,
         "output_kind": draft.output_kind,
-        "inputs": _json(draft.inputs),
-        "task": _json(draft.task),
+        "inputs": encode_json(draft.inputs),
+        "task": encode_json(draft.task),
         "fingerprint": draft.fingerprint,
         "price": draft.price.micros,
         "credits": draft.price.credits,
@@ -157,7 +153,7 @@ def _row(draft: PredictionDraft) -> dict[str, Any]:
         "key_id": draft.key_id,
         "hardware": draft.hardware,
         "charge": draft.price.charge,
-        "webhook": None if draft.webhook is None else _json(draft.webhook),
+        "webhook": None if draft.webhook is None else encode_json(draft.webhook),
         "priced_us": draft.priced_us,
         "keyless": int(draft.keyless),
         "credential_id": draft.credential_id or None,

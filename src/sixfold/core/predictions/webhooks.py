@@ -23,7 +23,7 @@ from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.concurrency.single_thread import PARSER
-from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, encode_json, many, now, one
 from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.states import PredictionState
@@ -98,7 +98,7 @@ def enqueue(prediction: Prediction) -> Transaction[None]:
     event = "completed" if prediction.is_terminal else "started"
     if event in prediction.webhook.events:
         message = {"id": ids.new("msg"), "prediction_id": prediction.id, "event": event}
-        yield Query("outbox_insert", {**message, "prediction": msgspec.json.encode(prediction).decode()})
+        yield Query("outbox_insert", {**message, "prediction": encode_json(prediction)})
 
 
 def enqueue_replacement(prediction: Prediction) -> Transaction[None]:
@@ -183,7 +183,7 @@ class WebhookOutbox:
         free = MAX_SENDING - self._messages
         if free <= 0 or await self._database.read(one("outbox_due"), snapshot=False) is None:
             return 0
-        busy = msgspec.json.encode(tuple(self._sending)).decode()
+        busy = encode_json(tuple(self._sending))
         claim = many(
             "outbox_claim", lease=_LEASE_US, busy=busy, window=_WINDOW, share=_ACCOUNT_SHARE, limit=free
         )

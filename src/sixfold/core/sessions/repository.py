@@ -21,7 +21,7 @@ from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.database import Query, Row, Transaction, encode_json, now, one
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 
@@ -188,7 +188,7 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
         {
             **{name: getattr(draft, name) for name in _DRAFT_COLUMNS},
             "id": session_id,
-            "inputs": msgspec.json.encode(draft.inputs).decode(),
+            "inputs": encode_json(draft.inputs),
             "token_hash": keys.hash_of(token),
             "resume_hash": keys.hash_of(resume),
             "state": SessionState.REQUESTED,

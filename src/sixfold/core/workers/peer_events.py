@@ -12,10 +12,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
-import msgspec
-
 from sixfold.core.concurrency import background
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, encode_json
 from sixfold.core.predictions.events import EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
@@ -97,4 +95,4 @@ def _changed_predictions(ids: Iterable[str], notified: Iterable[str]) -> Transac
 
 
 def _json(ids: Iterable[str]) -> str:
-    return msgspec.json.encode(sorted(ids)).decode()
+    return encode_json(sorted(ids))

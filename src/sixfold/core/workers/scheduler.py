@@ -15,14 +15,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from sixfold.core import ids
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import background
 from sixfold.core.concurrency.background import Work
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, encode_json
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import EventBus, StateChanged
@@ -486,7 +484,7 @@ def _engines_waiting() -> Transaction[tuple[str, ...]]:
 
 
 def _servers_living(boots: Sequence[str], own: str) -> Transaction[frozenset[str]]:
-    rows = yield Query("servers_living", {"boots": msgspec.json.encode(boots).decode(), "own": own})
+    rows = yield Query("servers_living", {"boots": encode_json(boots), "own": own})
     return frozenset(str(row["boot"]) for row in rows)
 
 

@@ -16,7 +16,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, encode_json, many, now, one
 from sixfold.core.media import blob_keys
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
@@ -229,7 +229,7 @@ def _encode_ui(stored: CachedOutput, *, in_row: bool) -> str:
         data[_WORDS] = stored.words
     if in_row and stored.packed is not None:
         data[_PACKED] = base64.b64encode(stored.packed).decode()
-    return msgspec.json.encode(data).decode()
+    return encode_json(data)
 
 
 class NodeOutputCache:
@@ -251,7 +251,7 @@ class NodeOutputCache:
         result = {key: self._in_memory[key] for key in keys if key in self._in_memory}
         missing = [key for key in keys if key not in result]
         if missing:
-            encoded_keys = msgspec.json.encode([self._prefix + key for key in missing]).decode()
+            encoded_keys = encode_json([self._prefix + key for key in missing])
             rows = await self._database.read(
                 many("graph_outcomes", account_id=self._account_id, keys=encoded_keys)
             )

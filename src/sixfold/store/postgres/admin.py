@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from sixfold import errors
 from sixfold.core.database import Transaction
 from sixfold.store import sql
-from sixfold.store.admin import DatabaseHealth, InvalidDatabase
+from sixfold.store.admin import DatabaseHealth, InvalidDatabase, references_first
 from sixfold.store.archive import ArchiveDamaged, Row, TableReader, without_nul
 from sixfold.store.postgres import connection as link
 from sixfold.store.postgres.binding import PostgresBinder
@@ -102,19 +102,11 @@ class _Tables:
         return {name: tuple(columns) for name, columns in self._columns.items()}
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        waiting: dict[str, set[str]] = {name: set() for name in self._columns}
+        references: dict[str, set[str]] = {name: set() for name in self._columns}
         for row in self._session.fetch(_REFERENCES):
-            if row["tab"] != row["needs"]:
-                waiting[row["tab"]].add(row["needs"])
-        columns, ordered = self.columns(), list[tuple[str, tuple[str, ...]]]()
-        while waiting:
-            free = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
-            if not free:
-                raise ValueError("the foreign keys of the tables form a cycle")
-            for name in free:
-                ordered.append((name, columns[name]))
-                del waiting[name]
-        return ordered
+            references[row["tab"]].add(row["needs"])
+        columns = self.columns()
+        return [(name, columns[name]) for name in references_first(references)]
 
     def rows(self, table: str) -> Iterator[Row]:
         kinds = self._columns[table]

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from sixfold.core.clock import steady_clock
 from sixfold.core.database import Rows, Transaction
 from sixfold.store import sql
-from sixfold.store.admin import DatabaseHealth, InvalidDatabase
+from sixfold.store.admin import DatabaseHealth, InvalidDatabase, references_first
 from sixfold.store.archive import ArchiveDamaged, Row
 from sixfold.store.sqlite import database as sqlite
 
@@ -255,23 +255,10 @@ def _primary_key(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 def _in_order(connection: sqlite3.Connection, tables: Iterable[str]) -> list[str]:
     """Sort tables so that each comes after those that its foreign keys refer to."""
-    remaining = {
-        name: {
-            str(row[0])
-            for row in connection.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (name,))
-        }
-        - {name}
-        for name in tables
-    }
-    ordered: list[str] = []
-    while remaining:
-        free = sorted(name for name, needs in remaining.items() if not needs & remaining.keys())
-        if not free:
-            raise ValueError("the foreign keys of the tables form a cycle")
-        ordered += free
-        for name in free:
-            del remaining[name]
-    return ordered
+    references = 'SELECT "table" FROM pragma_foreign_key_list(?)'
+    return references_first(
+        {name: {str(row[0]) for row in connection.execute(references, (name,))} for name in tables}
+    )
 
 
 def _name(text: str) -> str:

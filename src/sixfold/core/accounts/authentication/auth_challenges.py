@@ -13,7 +13,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts import keys
 from sixfold.core.clock import MINUTE_US
-from sixfold.core.database import Query, Transaction
+from sixfold.core.database import Query, Transaction, encode_json
 
 LIFE_US = 10 * MINUTE_US
 Content = Mapping[str, str]
@@ -21,7 +21,7 @@ Content = Mapping[str, str]
 
 def create(kind: str, token: str, content: Content) -> Transaction[None]:
     """Store `content` for the second request, replacing an earlier challenge of this kind and token."""
-    stored = msgspec.json.encode(content).decode()
+    stored = encode_json(content)
     yield Query(
         "auth_challenge_begin",
         {"token_hash": _hash(kind, token), "kind": kind, "content": stored, "life": LIFE_US},

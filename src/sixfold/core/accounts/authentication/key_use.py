@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from sixfold import errors
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, encode_json
 
 STORE_SECONDS = 60
 # Keys per statement.
@@ -44,5 +42,5 @@ class KeyUse:
 
 def _store(key_ids: list[str]) -> Transaction[None]:
     for start in range(0, len(key_ids), _BATCH):
-        text = msgspec.json.encode(key_ids[start : start + _BATCH]).decode()
+        text = encode_json(key_ids[start : start + _BATCH])
         yield Query("keys_used", {"ids": text})

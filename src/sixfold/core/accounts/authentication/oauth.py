@@ -20,7 +20,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import audit_log, keys
 from sixfold.core.accounts.authentication import redirects
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
-from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.database import Query, Row, Transaction, encode_json, now, one
 
 SCOPES: Mapping[str, str] = {
     "memory": "Read and write the memory, and share its folders with other accounts",
@@ -98,7 +98,7 @@ def register(name: str, redirect_uris: Sequence[object]) -> Transaction[OAuthCli
     uris = tuple(_redirect(uri) for uri in redirect_uris)
     display_name = " ".join(name.split())[:_MAX_NAME_CHARS] or "Unnamed program"
     client = OAuthClient(ids.new("client"), display_name, uris, (yield from now()))
-    text = msgspec.json.encode(uris).decode()
+    text = encode_json(uris)
     yield Query("oauth_client_insert", {"id": client.id, "name": display_name, "redirect_uris": text})
     return client
 

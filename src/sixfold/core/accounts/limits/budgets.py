@@ -14,13 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.keys import Budget, Principal
 from sixfold.core.clock import DAY_US, SECOND_US
-from sixfold.core.database import Query, Rows, Transaction, Value, many, now, one
+from sixfold.core.database import Query, Rows, Transaction, Value, encode_json, many, now, one
 
 PeriodUnit = Literal["day", "month"]
 _NO_LIMIT = 2**62
@@ -81,7 +79,7 @@ def spend(payer: Payer, amount: int) -> Transaction[None]:
 def _spend_shared(payer: Payer, amount: int) -> Transaction[None]:
     """Count in one statement, so that a refused request does not write; other requests may run with it."""
     budgets = [{"id": budget.id, **_limits(budget)} for budget in sorted(payer.budgets)]
-    document = msgspec.json.encode(budgets).decode()
+    document = encode_json(budgets)
     if (yield Query("budgets_spend", {"budgets": document, "amount": amount})):
         return
     epoch_us = yield from now()
@@ -155,9 +153,7 @@ def unspent_of(budget: Budget, rows: Rows) -> int:
 def spent_now(budget_ids: Sequence[str]) -> Transaction[dict[str, tuple[int, int]]]:
     """Return the spending of the current day and month in micro-dollars, by budget id."""
     day, month = _periods((yield from now()))
-    rows = yield from many(
-        "budgets_spent", ids=msgspec.json.encode(budget_ids).decode(), day=day, month=month
-    )
+    rows = yield from many("budgets_spent", ids=encode_json(budget_ids), day=day, month=month)
     spent: dict[str, tuple[int, int]] = dict.fromkeys(budget_ids, (0, 0))
     for row in rows:
         in_day, in_month = spent[row["key_id"]]

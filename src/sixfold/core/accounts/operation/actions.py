@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold.core import ids, pagination
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.database import Query, Transaction
+from sixfold.core.database import Query, Transaction, encode_json
 
 # Maximum length of the record of a value; longer records are truncated.
 _MAX_TEXT = 4000
@@ -67,4 +67,4 @@ def page(limit: int, cursor: str | None, target: str = "") -> Transaction[Action
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else msgspec.json.encode(value).decode()[:_MAX_TEXT]
+    return "" if value is None else encode_json(value)[:_MAX_TEXT]

@@ -15,7 +15,7 @@ from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey, Principal
 from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, now
+from sixfold.core.database import Query, Row, Transaction, contains_pattern, now
 
 INVITATION_DAYS = 7
 MAX_REASON = 200
@@ -39,8 +39,11 @@ class InvitedAccount(msgspec.Struct, frozen=True):
 
 def page(text: str, limit: int, cursor: str | None) -> Transaction[AccountsPage]:
     """Return at most `limit` accounts whose e-mail address contains `text`; raises `BadRequest`."""
-    escaped = text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    params = {"before_id": pagination.id_before(cursor), "pattern": f"%{escaped}%", "limit": limit + 1}
+    params = {
+        "before_id": pagination.id_before(cursor),
+        "pattern": contains_pattern(text.lower()),
+        "limit": limit + 1,
+    }
     rows = yield Query("operator_accounts", params)
     entries = tuple(rows[:limit])
     return AccountsPage(entries, str(entries[-1]["id"]) if len(rows) > limit else None)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from sixfold import errors
-from sixfold.core.database import Query, Row, Rows, Transaction, many, now, one
+from sixfold.core.database import Query, Row, Rows, Transaction, encode_json, many, now, one
 from sixfold.core.gateway.guardrails.models import Guardrail
 
 
@@ -19,7 +17,7 @@ def set_guardrail(
     The hook ends with the role of the member who set it. Raises `NotFound` for a key of another account.
     """
     yield from _check_key(account_id, key_id)
-    document = msgspec.json.encode(guardrail).decode()
+    document = encode_json(guardrail)
     row = {"account_id": account_id, "key_id": key_id, "document": document, "member_id": member_id}
     yield Query("guardrail_set", row)
     return (yield from now())

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, one
+from sixfold.core.database import Query, Transaction, encode_json, one
 from sixfold.core.files import files
 from sixfold.core.files.files import AccountFile
 from sixfold.core.memory import links, markdown, pages, slugs
@@ -97,9 +97,7 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
     if not resolved:
         return {}
     file_rows = yield from of_pages(caller.account_id, sorted({target.id for target in resolved.values()}))
-    rows = yield Query(
-        "pages_titled", {"account_id": caller.account_id, "ids": pages.encode(list(file_rows))}
-    )
+    rows = yield Query("pages_titled", {"account_id": caller.account_id, "ids": encode_json(list(file_rows))})
     visible = {
         row["id"]: PageFile(row["slug"], row["title"], file_rows[row["id"]][1])
         for row in rows
@@ -110,7 +108,7 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
 
 def of_pages(account_id: str, ids: Sequence[str]) -> Transaction[dict[str, tuple[str, str]]]:
     """Return the id and media type of the file of each page that has a file."""
-    rows = yield Query("page_files", {"account_id": account_id, "ids": pages.encode(list(ids))})
+    rows = yield Query("page_files", {"account_id": account_id, "ids": encode_json(list(ids))})
     return {row["page_id"]: (row["file_id"], row["media_type"]) for row in rows}
 
 

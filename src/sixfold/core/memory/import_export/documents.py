@@ -17,7 +17,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, encode_json
 from sixfold.core.documents import Document, DocumentBlock, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileDetails
 from sixfold.core.memory import commands, frontmatter, limits, pages, slugs
@@ -279,7 +279,7 @@ def _complete(
     if report.errors:
         return report
     rows = yield from pages.list_rows(writer.caller, PageFilter(type=PAGE_TYPE, prefix=f"{slug}/"), _PARTS)
-    slugs_json = pages.encode([row["slug"] for row in rows])
+    slugs_json = encode_json([row["slug"] for row in rows])
     rows_of_slugs = yield Query(
         "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": slugs_json}
     )

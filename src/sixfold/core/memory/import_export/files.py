@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sixfold import errors
-from sixfold.core.database import Query, Transaction
+from sixfold.core.database import Query, Transaction, encode_json
 from sixfold.core.memory import (
     frontmatter,
     links,
@@ -77,7 +77,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
     report = ImportReport()
     writes = _writes_by_slug(batch, naming, report)
     rows = yield Query(
-        "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(writes))}
+        "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": encode_json(list(writes))}
     )
     rows_by_slug = {row["slug"]: row for row in rows}
     plans: list[PageWritePlan] = []

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.database import Query, Row, Transaction, encode_json
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.indexing import weights
 from sixfold.core.memory.models import Caller, MemoryPage
@@ -53,10 +53,6 @@ def table() -> PatternTable:
     return patterns.build(tomllib.loads(_TABLE.read_text("utf-8")))
 
 
-def _encode(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def refresh(page: MemoryPage) -> Transaction[None]:
     """Update the inferred links of a page from its text."""
     yield from refresh_many((page,))
@@ -78,7 +74,7 @@ def refresh_many(pages: Sequence[MemoryPage]) -> Transaction[None]:
 
 def forget(page: MemoryPage) -> Transaction[None]:
     """Remove the inferred links of a deleted page, and all statements about it."""
-    ids = _encode([page.id])
+    ids = encode_json([page.id])
     rows = yield Query("names_of", {"ids": ids})
     yield Query("names_clear", {"ids": ids})
     affected = yield from _take_back([page.id])
@@ -92,7 +88,7 @@ def _put_names(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[tupl
     page_ids = [page.id for page in pages if page.version > 1]
     before: dict[str, dict[str, int]] = {}
     if page_ids:
-        rows = yield Query("names_of", {"ids": _encode(page_ids)})
+        rows = yield Query("names_of", {"ids": encode_json(page_ids)})
         for row in rows:
             before.setdefault(row["page_id"], {})[row["name"]] = row["rank"]
     stale: list[str] = []
@@ -111,16 +107,16 @@ def _put_names(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[tupl
         fresh += [(name, page.id, rank) for name, rank in names.items()]
         changed |= names.keys() ^ old.keys()
     if stale:
-        yield Query("names_clear", {"ids": _encode(stale)})
+        yield Query("names_clear", {"ids": encode_json(stale)})
     if fresh:
-        yield Query("names_put", {"account_id": account_id, "rows": _encode(fresh)})
+        yield Query("names_put", {"account_id": account_id, "rows": encode_json(fresh)})
     return changed, renamed
 
 
 def _take_back(ids: Sequence[str]) -> Transaction[set[Triple]]:
     if not ids:
         return set()
-    rows = yield Query("statements_clear", {"ids": _encode(ids)})
+    rows = yield Query("statements_clear", {"ids": encode_json(ids)})
     return {triple for row in rows if (triple := _triple(row)) is not None}
 
 
@@ -156,7 +152,7 @@ def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction
             if relation.subject_id is not None and relation.object_id is not None:
                 affected.add((relation.subject_id, relation.relation, relation.object_id))
     if rows:
-        yield Query("statements_put", {"account_id": account_id, "rows": _encode(rows)})
+        yield Query("statements_put", {"account_id": account_id, "rows": encode_json(rows)})
     return affected
 
 
@@ -184,7 +180,7 @@ def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[
     by_name: dict[str, list[KnownEntity]] = {}
     if keys:
         rows = yield Query(
-            "names_find", {"account_id": account_id, "names": _encode(keys), "limit": _MAX_NAMES}
+            "names_find", {"account_id": account_id, "names": encode_json(keys), "limit": _MAX_NAMES}
         )
         for row in rows:
             kind = table().kind(row["type"], row["slug"])
@@ -200,8 +196,11 @@ def _settle_others(
     page_ids = {page.id for page in pages}
     rows: dict[tuple[str, int], Row] = {}
     for query, params in (
-        ("statements_naming", {"account_id": account_id, "names": _encode(sorted(names))} if names else None),
-        ("statements_meaning", {"ids": _encode(moved)} if moved else None),
+        (
+            "statements_naming",
+            {"account_id": account_id, "names": encode_json(sorted(names))} if names else None,
+        ),
+        ("statements_meaning", {"ids": encode_json(moved)} if moved else None),
     ):
         if params is not None:
             matching = yield Query(query, {**params, "limit": _MAX_WAITING})
@@ -234,7 +233,7 @@ def _settle_others(
         if after[0] is not None and after[1] is not None:
             affected.add((after[0], after[2], after[1]))
     if updates:
-        yield Query("statements_settle", {"rows": _encode(updates)})
+        yield Query("statements_settle", {"rows": encode_json(updates)})
     return affected
 
 
@@ -243,7 +242,7 @@ def _resting_on(pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
     ids = [page.id for page in pages if page.version > 1]
     if not ids:
         return set()
-    rows = yield Query("statements_kept", {"ids": _encode(ids)})
+    rows = yield Query("statements_kept", {"ids": encode_json(ids)})
     return {(row["page_id"], row["type"], row["target_id"]) for row in rows if row["target_id"] is not None}
 
 
@@ -251,8 +250,8 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
     """Update the links of these triples to the current statements; `own` pages are reindexed anyway."""
     if not affected:
         return
-    subjects = _encode(sorted({triple[0] for triple in affected}))
-    objects = _encode(sorted({triple[2] for triple in affected}))
+    subjects = encode_json(sorted({triple[0] for triple in affected}))
+    objects = encode_json(sorted({triple[2] for triple in affected}))
     rows = yield Query(
         "statements_between", {"subjects": subjects, "objects": objects, "limit": _MAX_SUPPORT}
     )
@@ -267,14 +266,14 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
         affected = affected & support.keys()
     removed, put = _differences(affected, support, live)
     if removed:
-        yield Query("links_end", {"maker": "inference", "rows": _encode(removed), "ended_at": moment})
+        yield Query("links_end", {"maker": "inference", "rows": encode_json(removed), "ended_at": moment})
     if put:
-        yield Query("links_put", {"account_id": account_id, "rows": _encode(put), "at": moment})
+        yield Query("links_put", {"account_id": account_id, "rows": encode_json(put), "at": moment})
     changed = {str(row["id"]) for row in (*removed, *put)} - own
     # Search must read the links of a changed page again.
     if changed:
         change = yield from index.next_change(account_id)
-        yield Query("statements_touch", {"ids": _encode(sorted(changed)), "change": change})
+        yield Query("statements_touch", {"ids": encode_json(sorted(changed)), "change": change})
 
 
 def _differences(
@@ -423,7 +422,7 @@ def _query_answers(
     for side, page_id in ((side, page_id) for side in sides for page_id in sorted(slug_set)):
         params = {
             "account_id": account_id,
-            "relations": _encode(sorted(question.relations)),
+            "relations": encode_json(sorted(question.relations)),
             "id": page_id,
             "scope": scope,
             "sep": _SEPARATOR,
@@ -471,6 +470,6 @@ def _visible(account_id: str, ids: Sequence[str], scope: str) -> Transaction[lis
     if not ids:
         return []
     rows = yield Query(
-        "pages_within", {"account_id": account_id, "ids": _encode(ids), "scope": scope, "sep": _SEPARATOR}
+        "pages_within", {"account_id": account_id, "ids": encode_json(ids), "scope": scope, "sep": _SEPARATOR}
     )
     return [row["id"] for row in rows]

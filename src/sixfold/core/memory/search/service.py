@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, encode_json, now, one
 from sixfold.core.memory import markdown
 from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.indexing.weights import STOP_WORDS_IN_TEXT, STOP_WORDS_IN_TITLE, WEIGHTS
@@ -232,7 +232,7 @@ def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]
 
 def _pages(caller: Caller, ranked_hits: Sequence[_RankedHit], limit: int) -> Transaction[Rows]:
     """Return the pages; texts above a limit of characters are omitted."""
-    ids = msgspec.json.encode([hit.page_id for hit in ranked_hits]).decode()
+    ids = encode_json([hit.page_id for hit in ranked_hits])
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": limit}))
 
 
@@ -328,7 +328,7 @@ def _with_phrase(caller: Caller, best: _BestPages, query: str) -> Transaction[fr
     if not phrase or len(best.complete) < 2:
         return frozenset()
     ids = {best.view.page_id(position): position for position in best.complete}
-    document = msgspec.json.encode(list(ids)).decode()
+    document = encode_json(list(ids))
     rows = yield Query(
         "memory_results", {"account_id": caller.account_id, "ids": document, "most": phrases.MAX_CHARS}
     )

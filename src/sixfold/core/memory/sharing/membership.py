@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sixfold.core.database import Database, Query, Rows, Transaction, Value, many, one
+from sixfold.core.database import Database, Query, Rows, Transaction, Value, encode_json, many, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.pages import PageDraft
@@ -108,10 +108,10 @@ def _at(page: MemoryPage, folders: Sequence[str], name: str) -> MemoryPage:
 
 
 def _write(account_id: str, moved: Sequence[MemoryPage]) -> Transaction[None]:
-    rows = pages.encode([{"id": page.id, "collections": pages.encode(page.collections)} for page in moved])
+    rows = encode_json([{"id": page.id, "collections": encode_json(page.collections)} for page in moved])
     names = [{"id": page.id, "name": name} for page in moved for name in page.collections]
     yield Query("pages_set_collections", {"account_id": account_id, "rows": rows})
     yield Query("versions_set_collections", {"account_id": account_id, "rows": rows})
-    yield Query("page_collections_clear", {"ids": pages.encode([page.id for page in moved])})
-    yield Query("page_collections_put", {"account_id": account_id, "rows": pages.encode(names)})
+    yield Query("page_collections_clear", {"ids": encode_json([page.id for page in moved])})
+    yield Query("page_collections_put", {"account_id": account_id, "rows": encode_json(names)})
     yield from pages.reindex_many(moved)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
 from sixfold.core import pagination
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Rows, Transaction, Value, many, one
+from sixfold.core.database import Query, Rows, Transaction, Value, encode_json, many, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PROMPT
@@ -62,7 +60,7 @@ def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
 
 def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Transaction[None]:
     """Remove ended prompts from the history."""
-    ids = msgspec.json.encode(list(prompt_ids)).decode()
+    ids = encode_json(list(prompt_ids))
     row = {**_of(tenant), "everything": int(everything), "prompt_ids": ids}
     yield Query("prompts_forget", row)
 
