@@ -444,9 +444,7 @@ class Scheduler:
 
     async def _stop_workers(self, slots: Iterable[WorkerSlot]) -> int:
         workers = [slot.worker for slot in slots if slot.worker is not None]
-        for worker in workers:
-            with contextlib.suppress(OSError):
-                await worker.stop()
+        await asyncio.gather(*map(_stop_worker, workers))
         return len(workers)
 
     async def _evict_idle(self) -> None:
@@ -472,6 +470,11 @@ def _every(seconds: float, steps: Mapping[str, Work]) -> asyncio.Task[None]:
 
 
 _LAPSED = Query("prediction_lapsed", {"limit": 1})
+
+
+async def _stop_worker(worker: Worker) -> None:
+    with contextlib.suppress(OSError):
+        await worker.stop()
 
 
 def _rows(query: Query) -> Transaction[int]:
