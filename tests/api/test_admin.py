@@ -11,6 +11,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.operation import actions
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
+from tests.harness.waiting import wait_until
 
 PATHS = ["/admin", "/admin/engines", "/admin/requests"]
 RUN = "/api/containers/run"
@@ -27,8 +28,7 @@ async def idle(app: AppFixture, count: int) -> None:
     """Wait until `count` workers of the painter are idle, and none is busy."""
     async with asyncio.timeout(60):
         expected = {"busy": 0, "idle": count}
-        while app.server.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.005)
+        await wait_until(lambda: app.server.scheduler.snapshot()["scene-painter"] == expected)
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/admin/requests/pred_0"])

@@ -23,6 +23,7 @@ from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.sessions import BROWSER_COOKIE
 from tests.api.app_fixture import AppFixture, bearer, client, running_app
 from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.waiting import wait_until
 
 PUBLIC = "https://six.example.com"
 RIGHT = "correct horse"
@@ -36,8 +37,7 @@ async def listening(app: AppFixture) -> AsyncIterator[int]:
     task = asyncio.create_task(server.serve())
     config.port = 0
     try:
-        while not server.started:  # noqa: ASYNC110 - of its start there is no event
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: server.started)
         yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True

@@ -16,6 +16,7 @@ from sixfold.core.batches.models import Batch
 from sixfold.core.batches.processor import BatchProcessor
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_stored_responses import native
+from tests.harness.waiting import wait_until
 
 OPEN = ("queued", "in_progress")
 
@@ -249,9 +250,7 @@ async def test_background_needs_stored_responses(tmp_path: Path) -> None:
 async def test_many_background_responses_run_side_by_side(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
     queued = [await begun(gateway, max_output_tokens=50) for _ in range(5)]
-    async with asyncio.timeout(60):
-        while len(gateway.acme.requests) < 5:  # noqa: ASYNC110 - the server has one event for all requests
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: len(gateway.acme.requests) >= 5)
     gateway.acme.go_on.set()
     responses = [await ended(gateway, each.id) for each in queued]
     assert {response.status for response in responses} == {"completed"}

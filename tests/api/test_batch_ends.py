@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from sixfold.core.database import Query, Transaction, many
 from sixfold.core.failpoints import FailpointHit
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_batches import chat_line, content, create_batch, finished_batch
+from tests.harness.waiting import wait_until
 
 OUTCOMES: tuple[BatchOutcome, ...] = ("expired", "cancelled", "failed")
 
@@ -34,9 +34,7 @@ async def line_is_charged(gateway: Gateway) -> int:
     """Wait for the end of the only line's call; return its cost in micro-dollars."""
     (call,) = await gateway.settled(1)
     assert call["status"] == "succeeded"
-    async with asyncio.timeout(60):
-        while gateway.app.server.batch_processor._running:  # noqa: ASYNC110 - a task without an event
-            await asyncio.sleep(0.005)
+    await wait_until(lambda: not gateway.app.server.batch_processor._running)
     return money.parse_usd(call["cost_usd"])
 
 

@@ -19,6 +19,7 @@ from tests.api.gateway import PRICE, Gateway, leave_stream, running_gateway
 from tests.api.test_gateway_async import finished_prediction
 from tests.harness.cases import nightly_after
 from tests.harness.charge_recomputation import micros, recomputed
+from tests.harness.waiting import wait_until
 
 FRACTIONAL_PRICE = {"input_per_million_usd": "33.333333", "output_per_million_usd": "200.000001"}
 PRICES = {
@@ -202,9 +203,7 @@ async def test_running_call_has_no_charge(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
     request = asyncio.ensure_future(gateway.chat("say 3 words"))
     await gateway.acme.request_event.wait()
-    async with asyncio.timeout(60):
-        while not (calls := await gateway.calls()):  # noqa: ASYNC110 - its hold is written a moment later
-            await asyncio.sleep(0.005)
+    calls = await wait_until(lambda: gateway.calls())
     assert (calls[0]["status"], calls[0]["charge"]) == ("running", None)
     gateway.acme.go_on.set()
     assert (await request).status_code == 200

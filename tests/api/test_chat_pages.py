@@ -24,6 +24,7 @@ from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_pages import put
 from tests.api.test_pages import signed_in
 from tests.harness import image_files
+from tests.harness.waiting import wait_until
 
 SCRIPT = {"Accept": "application/json"}
 
@@ -149,8 +150,7 @@ async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
     gateway.acme.mode = "trickle"
     assert (await person.ask("say 20 words")).status_code == 202
     async with asyncio.timeout(120):
-        while not gateway.acme.requests:  # noqa: ASYNC110 - the server has no event for a request
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: gateway.acme.requests)
         await write(members.remove(app.account.id, member.id))
         await gateway.acme.disconnect_event.wait()
     call = (await gateway.settled())[0]
@@ -172,8 +172,7 @@ async def test_answer_stops_when_its_login_session_ends(any_database_gateway: Ga
         "suspension": customers.suspend(app.operator.owner, app.account.id, suspended=True),
     }
     async with asyncio.timeout(120):
-        while not gateway.acme.requests:  # noqa: ASYNC110 - the server has no event for a request
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: gateway.acme.requests)
         assert await app.server.connections.check() == 0
         await app.database.write(ends[end])
         await gateway.acme.disconnect_event.wait()

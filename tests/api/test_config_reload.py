@@ -17,6 +17,7 @@ from tests.api.app_fixture import running_app
 from tests.api.gateway import PRICE, Gateway
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.harness import backends
+from tests.harness.waiting import wait_until
 
 IMAGE_INPUTS = {"prompt": "a fox", "size": "1024x1024"}
 LOG = "sixfold.configuration"
@@ -79,9 +80,7 @@ async def running_configured(folder: Path, more: str = "") -> AsyncIterator[Conf
 
 
 async def wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await condition():  # noqa: ASYNC110 - the file is polled, too
-            await asyncio.sleep(0.02)
+    await wait_until(condition, 30)
 
 
 async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
@@ -175,9 +174,7 @@ async def test_call_in_progress_keeps_its_price_and_server(
         first = (await server.gateway.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
         server.gateway.acme.mode = "wait"
         request = asyncio.create_task(server.gateway.chat(text="say 3 words", model="acme/small"))
-        async with asyncio.timeout(30):
-            while len(server.gateway.acme.requests) < 2:  # noqa: ASYNC110 - the model server has no event for it
-                await asyncio.sleep(0.01)
+        await wait_until(lambda: len(server.gateway.acme.requests) >= 2, 30)
         dearer = written(server.gateway.acme).replace('"1000"', '"1100"')
         server.write(dearer)
         await until_logged(caplog, "was reloaded: [gateway.prices]")

@@ -31,6 +31,7 @@ from sixfold.core.predictions.webhooks import RetrySchedule
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
+from tests.harness.waiting import wait_until
 
 PATH = "/api/account/alerts"
 # What `say 3 words` costs: 10 tokens of input, 4 of them cached, and 3 of output.
@@ -191,9 +192,7 @@ async def test_hanging_receivers_do_not_delay_other_accounts(
         sweeping = asyncio.create_task(alerts.run(0.05))
         try:
             # Less than one message to a receiver that does not respond takes.
-            async with asyncio.timeout(10):
-                while not messages.requests:  # noqa: ASYNC110 - a message has no event
-                    await asyncio.sleep(0.01)
+            await wait_until(lambda: messages.requests, 10)
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)

@@ -24,6 +24,7 @@ from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, listening, running_gateway
 from tests.api.test_pages import signed_in
 from tests.fakes.chat_servers import model_server
+from tests.harness.waiting import wait_until
 
 STREAM: dict[str, Any] = {"stream": True}
 UPSTREAM_FAULTS = ["fail", "limit", "key", "garbage", "truncate", "hang"]
@@ -261,9 +262,7 @@ async def test_long_call_is_held_and_logged_while_it_runs(tmp_path: Path) -> Non
         gateway.acme.mode = "wait"
         asking = asyncio.create_task(gateway.chat(max_tokens=100))
         await gateway.acme.request_event.wait()
-        async with asyncio.timeout(60):
-            while not (calls := await gateway.calls()):  # noqa: ASYNC110 - a poll
-                await asyncio.sleep(0.005)
+        calls = await wait_until(lambda: gateway.calls())
         assert [call["status"] for call in calls] == ["running"]
         held = (await gateway.app.balance())[1]
         assert float(held) > 0.1

@@ -23,6 +23,7 @@ from tests.api.test_pages import signed_in
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.fakes.hosted_providers import KEY, hosted_provider
 from tests.harness import backends
+from tests.harness.waiting import wait_until
 
 ROOT = "/api/operator"
 CHAT = {"messages": [{"role": "user", "content": "say 3 words"}]}
@@ -30,9 +31,7 @@ CHAT = {"messages": [{"role": "user", "content": "say 3 words"}]}
 
 async def wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until another server has applied a change."""
-    async with asyncio.timeout(30):
-        while not await condition():  # noqa: ASYNC110 - the entries are polled, too
-            await asyncio.sleep(0.02)
+    await wait_until(condition, 30)
 
 
 async def put(app: AppFixture, section: str, name: str, value: Any) -> int:

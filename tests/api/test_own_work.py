@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from sixfold.core.accounts.rights import Rights
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import running_gateway
 from tests.api.test_oauth import OAuthClient
+from tests.harness.waiting import wait_until
 from tests.mcp.agent import Agent
 
 RUN = {"model": "ra1", "input": {"prompt": "a hill"}}
@@ -121,9 +121,7 @@ async def prompts_are_apart(app: AppFixture) -> None:
     async def history(key: str) -> dict[str, Any]:
         return (await app.client.get("/history", headers=bearer(key))).json()
 
-    async with asyncio.timeout(60):
-        while not await history(first):  # noqa: ASYNC110 - the history has no event
-            await asyncio.sleep(0.02)
+    await wait_until(lambda: history(first))
     (image,) = (await history(app.key))["p"]["outputs"]["2"]["images"]
     assert await history(second) == {}
     assert (await app.client.get("/history/p", headers=bearer(second))).json() == {}

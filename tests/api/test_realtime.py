@@ -29,6 +29,7 @@ from tests.api.realtime import (
     user_message,
 )
 from tests.harness import backends
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -480,7 +481,6 @@ async def test_items_are_freed_with_the_connection(server: RealtimeServer) -> No
             await until(connection, "conversation.item.done")
             assert remaining()
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while remaining():  # noqa: ASYNC110 - the end of a connection has no event
-                await asyncio.sleep(0.05)
+            await wait_until(lambda: not remaining())
     finally:
         gc.enable()

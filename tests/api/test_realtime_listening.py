@@ -17,6 +17,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.gateway.realtime import audio, input_audio
 from tests.api.realtime import RealtimeServer, event, running_realtime, until, user_message
 from tests.harness import backends
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -262,9 +263,7 @@ async def test_no_silence_is_answered_after_the_client_left(
         await connection.response.create()
         await until(connection, "response.output_text.delta")
     (session,) = sessions
-    async with asyncio.timeout(30):
-        while session._runs:  # noqa: ASYNC110 - polled
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: not session._runs, 30)
     assert session._idle is None
 
 

@@ -32,6 +32,7 @@ from tests.api.realtime import (
 )
 from tests.api.test_realtime_listening import SECOND, send, spoken
 from tests.harness import backends
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -195,8 +196,7 @@ async def test_slow_client_buffers_a_limited_amount(tmp_path: Path, monkeypatch:
                     await slow.send(json.dumps(message))
                 (connection,) = connections
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    while connection.writable.is_set():  # noqa: ASYNC110 - uvicorn's event of the other state
-                        await asyncio.sleep(0.005)
+                    await wait_until(lambda: not connection.writable.is_set())
                 transport = cast("asyncio.Transport", connection.transport)
                 assert transport.get_write_buffer_size() < 2**17
                 (row,) = await server.gateway.calls()

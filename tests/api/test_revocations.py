@@ -28,6 +28,7 @@ from tests.api.test_comfyui_clients import running_server
 from tests.api.test_oauth import BACK, OAuthClient, tools
 from tests.api.test_pages import signed_in
 from tests.harness import backends, postgres
+from tests.harness.waiting import wait_until
 
 RUN, PREDICTIONS = "/api/containers/run", "/api/containers/predictions"
 REVOKED = '"code": "revoked"'
@@ -52,9 +53,7 @@ async def slow(app: AppFixture, headers: dict[str, str] | None = None) -> str:
 
 async def until_open(application: Application, count: int = 1) -> None:
     """Wait until `count` connections are registered."""
-    async with asyncio.timeout(8):
-        while len(application.connections) < count:  # noqa: ASYNC110 - a registration has no event
-            await asyncio.sleep(0.005)
+    await wait_until(lambda: len(application.connections) >= count, 8)
 
 
 async def until_ended(streams: list[asyncio.Task[httpx.Response]]) -> list[str]:
@@ -173,9 +172,7 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
                 for socket in (session, comfy):
                     await socket.wait_closed()
                     assert socket.close_code == 4401
-        async with asyncio.timeout(8):
-            while app.server.sessions.running:  # noqa: ASYNC110 - its end has no event
-                await asyncio.sleep(0.005)
+        await wait_until(lambda: not app.server.sessions.running, 8)
         final_session = await app.server.sessions.find(body["session_id"], Tenant(app.account.id))
         assert (final_session.state in TERMINAL, final_session.reason) == (True, "revoked")
         assert await app.faults() == ()

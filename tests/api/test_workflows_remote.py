@@ -20,6 +20,7 @@ from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_comfyui_clients import PAINT, node
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.harness import image_files
+from tests.harness.waiting import wait_until
 
 SPACES = "/api/graph/spaces"
 TINT = {
@@ -159,9 +160,7 @@ async def test_canceled_remote_run_is_interrupted_and_free(comfy_app: ComfySetup
     body = (await comfy_app.run("paint", wait=0, text="a lake")).json()
     await hold.reached.wait()
     await comfy_app.app.client.post(body["urls"]["cancel"], headers=comfy_app.app.bearer)
-    async with asyncio.timeout(60):
-        while not comfy_app.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: comfy_app.comfy.called("/interrupt"))
     hold.go.set()
     prediction = await comfy_app.app.predictions.wait(await comfy_app.app.predictions.get_any(body["id"]), 60)
     assert (str(prediction.state), prediction.cost) == ("canceled", 0)

@@ -23,6 +23,7 @@ from sixfold.store.buckets import BucketAccess, InvalidUrl, open_bucket
 from sixfold.store.object_store import PART_BYTES, ObjectOptions, ObjectStore
 from tests.fakes.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.harness import azure, buckets, s3
+from tests.harness.waiting import wait_until
 
 pytestmark = s3.NEEDED
 MIB = 1 << 20
@@ -237,8 +238,7 @@ async def test_canceled_reader_does_not_block_others(tmp_path: Path) -> None:
     async with faulty_proxy(s3.server().port, first) as front:
         store = behind(front, tmp_path, name)
         impatient = asyncio.create_task(store.local_path(key))
-        while not front.request_lines:  # noqa: ASYNC110 - the stand-in has no event for it
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: front.request_lines)
         patient = asyncio.create_task(store.local_path(key))
         await asyncio.sleep(0)
         impatient.cancel()

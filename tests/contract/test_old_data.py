@@ -14,6 +14,7 @@ from sixfold.store import sql
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.harness import backends, databases, old_data, postgres
 from tests.harness.old_data import COOKIE, KEY
+from tests.harness.waiting import wait_until
 
 # The others take a second each and differ little.
 OFTEN = {1, old_data.MEMORY_SINCE, old_data.SESSIONS_SINCE, 26}
@@ -72,9 +73,7 @@ async def check_memory(app: AppFixture) -> None:
     page = (await app.client.get(f"/api/pages/{old_data.SLUG}", headers=headers)).json()
     assert (page["id"], page["title"], page["tags"]) == (old_data.PAGE, "Ann", ["clocks"])
     assert page["body"] == old_data.BODY
-    async with asyncio.timeout(60):
-        while not await _is_found(app):  # noqa: ASYNC110 - the renewal of the index has no event
-            await asyncio.sleep(0.02)
+    await wait_until(lambda: _is_found(app))
     changed_response = await app.client.put(
         f"/api/pages/{old_data.SLUG}", json={"body": "Ann has retired."}, headers=headers
     )

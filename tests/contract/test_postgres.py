@@ -16,6 +16,7 @@ from sixfold.core.database import Query, Transaction, TransactionConflict, one
 from sixfold.store import sql
 from sixfold.store.postgres import connection, readers
 from tests.harness import backends, databases, postgres
+from tests.harness.waiting import wait_until
 
 pytestmark = [
     pytest.mark.postgres,
@@ -227,9 +228,7 @@ async def test_cancelled_connect_closes_its_session(tmp_path: Path) -> None:
     url = backends.database_url(tmp_path, "postgres")
     # The settings of the session take a second, in which the connecting is cancelled.
     connecting = asyncio.create_task(connection.connect(url, application_name="a'; SELECT pg_sleep(1), 'b"))
-    async with asyncio.timeout(30):
-        while not await _sessions(tmp_path, "%pg_sleep%"):  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0.01)
+    await wait_until(lambda: _sessions(tmp_path, "%pg_sleep%"), 30)
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError) as error:
         await connecting

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.e2e.servers import Server
 from tests.e2e.test_two_servers import both
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.harness import postgres
+from tests.harness.waiting import wait_until
 
 CONFIG = """[gateway.upstreams.acme]
 kind = "openai"
@@ -37,11 +37,6 @@ def line(number: int) -> bytes:
     body = {"model": "small", "messages": messages, "max_tokens": 50}
     request = {"custom_id": str(number), "method": "POST", "url": "/v1/chat/completions", "body": body}
     return json.dumps(request).encode() + b"\n"
-
-
-async def wait_until(true: Callable[[], bool]) -> None:
-    while not true():  # noqa: ASYNC110 - the fake counts, and sets no event at a number
-        await asyncio.sleep(0.005)
 
 
 class BatchClient:

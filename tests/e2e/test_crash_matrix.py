@@ -20,6 +20,7 @@ from tests.e2e import pipeline_child
 from tests.harness import processes
 from tests.harness.cases import nightly_after
 from tests.harness.pipeline import PRICE, PipelineFixture, running_pipeline
+from tests.harness.waiting import wait_until
 
 CREDIT = 1_000_000
 
@@ -41,8 +42,7 @@ async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asynci
 async def _wait_for_end(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """Return the output of an ended process; workers that it was starting would hold its pipes open."""
     async with asyncio.timeout(processes.STORY_SECONDS):
-        while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: child.returncode is not None)
     await processes.kill_and_wait(child)
     return await processes.read_output(child)
 

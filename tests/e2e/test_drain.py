@@ -13,6 +13,7 @@ from PIL import Image
 from tests.e2e.servers import Reply, Server, serving
 from tests.e2e.test_server import descendants
 from tests.harness import image_files
+from tests.harness.waiting import wait_until
 
 IMAGE_PATH = "/create_image?prompt=a+harbour&width=256&height=256&seed=1"
 HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.create_image=hang"}
@@ -33,10 +34,7 @@ async def states(server: Server) -> list[str]:
 
 
 async def wait_for_worker(server: Server) -> list[int]:
-    async with asyncio.timeout(60):
-        while not (workers := descendants(server.process.pid)):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.02)
-    return workers
+    return await wait_until(lambda: descendants(server.process.pid))
 
 
 async def until_it_runs(server: Server) -> None:

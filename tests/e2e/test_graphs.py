@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.e2e import servers
 from tests.e2e.servers import Server
+from tests.harness.waiting import wait_until
 
 # A custom model that writes its process id and waits for a file.
 GATE = '''
@@ -76,9 +77,7 @@ def runs(run_folder: Path) -> list[int]:
 
 async def poll_until(holds: Any) -> None:
     """Poll until a condition holds; another process sends no events."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  # of another process there is no event
-            await asyncio.sleep(0.05)
+    await wait_until(holds)
 
 
 async def call(server: Server, method: str, path: str, body: Any = None) -> Any:

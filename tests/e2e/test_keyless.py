@@ -18,6 +18,7 @@ from sixfold.cli import client
 from tests.e2e.servers import Server, serving
 from tests.harness import processes
 from tests.harness.cases import nightly_after
+from tests.harness.waiting import wait_until
 
 IMAGE_PATH = "/create_image?prompt=x&width=64&height=64"
 ACCOUNT_ROUTES = ("/metrics", "/api/account", "/api/containers/predictions", "/api/engines", "/predictions")
@@ -175,8 +176,7 @@ async def test_a_first_start_into_a_file_prints_no_secret(tmp_path: Path, testin
             *command, env={**environ, "SIXFOLD_TESTING": testing}, stdout=output, stderr=output
         )
     try:
-        while "Control-C" not in log.read_text():  # noqa: ASYNC110 - a file has no event
-            await asyncio.sleep(0.05)
+        await wait_until(lambda: "Control-C" in log.read_text())
         banner = log.read_text()
         assert banner.count((folder / "local.key").read_text().strip()) == secrets
         assert ("/signin?token=link_" in banner) is bool(secrets)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from pathlib import Path
 
 from tests.e2e.servers import Server, serving
+from tests.harness.waiting import wait_until
 
 
 async def until_logged(server: Server, text: str) -> None:
     log = server.folder.parent / f"{server.folder.name}.log"
-    async with asyncio.timeout(60):
-        while text not in log.read_text():  # noqa: ASYNC110 - a file has no event
-            await asyncio.sleep(0.05)
+    await wait_until(lambda: text in log.read_text())
 
 
 async def test_sighup_reloads_the_file(tmp_path: Path) -> None:

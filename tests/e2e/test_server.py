@@ -17,6 +17,7 @@ import pytest
 
 from tests.e2e.servers import Server, serving
 from tests.harness.cases import nightly_after
+from tests.harness.waiting import wait_until
 
 PROMPT = "a lighthouse on a cliff at sunset"
 
@@ -101,9 +102,7 @@ async def test_killed_worker_is_replaced_and_its_job_reruns(tmp_path: Path) -> N
     async with serving(tmp_path / "data") as server:
         order = {"api_key": server.key, "prompt": PROMPT, "num_images": 4, "response_mode": "polling"}
         reply = await server.call("POST", "/api/anime", order)
-        async with asyncio.timeout(60):
-            while not (children := descendants(server.process.pid)):  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.02)
+        children = await wait_until(lambda: descendants(server.process.pid))
         for pid in children:
             os.kill(pid, signal.SIGKILL)
         assert await server.final_status(reply.json["status_url"]) == "completed"

@@ -44,6 +44,7 @@ from tests.fakes import comfyui_nodes, comfyui_rules
 from tests.fakes.comfyui_nodes import InstalledFiles
 from tests.fakes.shared_gpu import ComfyMemory
 from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.waiting import wait_until
 
 VERSION = "0.8.0"
 
@@ -159,9 +160,7 @@ class Comfy:
         config = uvicorn.Config(self.app(), host=host, port=0, ws="websockets-sansio", **options)
         self._server = server = EmbeddedServer(config)
         self._tasks = [asyncio.create_task(server.serve()), asyncio.create_task(self._worker())]
-        async with asyncio.timeout(60):
-            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-                await asyncio.sleep(0.005)
+        await wait_until(lambda: server.started)
         port = server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://{host}:{port}"
 

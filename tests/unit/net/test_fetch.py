@@ -15,6 +15,7 @@ from sixfold.errors import FetchFailed, FetchRefused, TooLarge
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher, FetchLimits, FetchResult
 from tests import loop_time
+from tests.harness.waiting import wait_until
 from tests.unit.net.servers import Answering, ReceivedRequest, head, raw, redirect, reply, serving
 
 LOOPBACK = AllowList.parse("127.0.0.0/8 ::1")
@@ -348,9 +349,7 @@ async def test_canceled_fetch_closes_its_connection_and_leaves_no_file(tmp_path:
             fetcher().fetch(server.url(), into=path, max_bytes=1 << 40, timeout_seconds=30)
         )
         await asyncio.wait_for(server.request_event.wait(), 60)
-        async with asyncio.timeout(60):
-            while not path.exists():  # noqa: ASYNC110  a file has no event
-                await asyncio.sleep(0)
+        await wait_until(lambda: path.exists())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

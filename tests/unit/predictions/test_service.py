@@ -23,6 +23,7 @@ from sixfold.core.provenance import embed
 from sixfold.drivers.process import ProcessDriver
 from tests.harness import backends
 from tests.harness.pipeline import PRICE, Options, PipelineFixture, running_pipeline
+from tests.harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -247,9 +248,7 @@ async def test_idle_worker_stops_and_next_request_starts_another(tmp_path: Path)
 
 async def _until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the supervisor's sweep has no event to wait for
-            await asyncio.sleep(0.02)
+    await wait_until(condition)
 
 
 async def test_events_are_sent_in_order(pipeline: PipelineFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from sixfold.core.predictions.models import Webhook
 from sixfold.core.predictions.webhooks import WebhookOutbox
 from tests import loop_time
 from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
+from tests.harness.waiting import wait_until
 
 HUNG, GOOD = "http://hung.example/", "http://good.example/"
 
@@ -88,9 +90,7 @@ async def test_hung_receivers_delay_no_other_account(either: Path) -> None:
             await finish(pipeline, HUNG)
         other = await pipeline.database.write(accounts.create("other@example.com", credit=1_000_000))
         async with sending(pipeline, receivers):
-            async with asyncio.timeout(30):
-                while not receivers.pending_count:  # noqa: ASYNC110 - no event tells of a started request
-                    await asyncio.sleep(0.01)
+            await wait_until(lambda: receivers.pending_count, 30)
             await finish(pipeline, GOOD, other.owner)
             async with asyncio.timeout(30):
                 await receivers.delivered.wait()
@@ -102,8 +102,7 @@ async def test_messages_in_progress_are_released_when_the_server_stops(either: P
     async with running_pipeline(either, Options(start=False)) as pipeline:
         run = await finish(pipeline, HUNG)
         async with sending(pipeline, receivers), asyncio.timeout(30):
-            while not receivers.pending_count:  # noqa: ASYNC110 - no event tells of a started request
-                await asyncio.sleep(0.01)
+            await wait_until(lambda: receivers.pending_count)
         (row,) = await pipeline.database.read(webhooks.of_prediction(run))
         moment = await pipeline.database.read(now())
     assert row["ended_at"] is None
@@ -116,8 +115,7 @@ async def test_all_messages_of_an_account_are_sent_in_groups(either: Path) -> No
         runs = [await finish(pipeline, GOOD) for _ in range(20)]
         async with sending(pipeline, receivers), asyncio.timeout(30):
             for run in runs:
-                while not await _is_sent(pipeline, run):  # noqa: ASYNC110 - no event tells of a row
-                    await asyncio.sleep(0.01)
+                await wait_until(functools.partial(_is_sent, pipeline, run))
         assert receivers.requests == 20
 
 
@@ -165,8 +163,7 @@ async def send_all(pipeline: PipelineFixture, outbox: WebhookOutbox, runs: list[
     outbox.renderers["test"] = lambda prediction, _event, _time: prediction.output
     async with asyncio.timeout(30):
         for run in runs:
-            while not await _is_sent(pipeline, run):  # noqa: ASYNC110 - no event tells of a row
-                await asyncio.sleep(0.01)
+            await wait_until(functools.partial(_is_sent, pipeline, run))
 
 
 async def test_large_messages_of_an_account_use_32_mib(either: Path) -> None:

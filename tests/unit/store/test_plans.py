@@ -20,6 +20,7 @@ from sixfold.core.workers import scheduler
 from sixfold.store import sql
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import backends, postgres
+from tests.harness.waiting import wait_until
 from tests.unit.store import plans
 
 # Every statement that a timer, a start, a heartbeat, the outbox or a scrape of /metrics runs.
@@ -346,7 +347,6 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
     application.database._queries = recorded
     loops = {"account_deletion_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
     async with bootstrap.running(application), asyncio.timeout(60):
-        while any(recorded.names[name] < 3 for name in loops):  # noqa: ASYNC110 - a statement sets no event
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: not any(recorded.names[name] < 3 for name in loops))
     assert set(recorded.names) - set(SWEPT) == {"predictions_orphaned"}, "which runs once, at the start"
     assert recorded.names["predictions_orphaned"] == 1

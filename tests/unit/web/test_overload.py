@@ -25,6 +25,7 @@ from sixfold.web.connections.overload import ConnectionCapacity
 from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.metrics import Metrics
 from sixfold.web.routing import ApiGroup, RouteEntry
+from tests.harness.waiting import wait_until
 
 LIMIT = 64  # descriptors: 24 connections, and 8 refused ones that wait for a request
 
@@ -70,8 +71,7 @@ async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
 
 
 async def _until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - there is no event for connections in transit
-        await asyncio.sleep(0)
+    await wait_until(condition)
 
 
 async def _connect(stack: AsyncExitStack, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

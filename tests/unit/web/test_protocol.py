@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 from sixfold.web import refusals
 from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
+from tests.harness.waiting import wait_until
 
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
 _REQUEST = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -186,8 +187,7 @@ async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - there is no event for bytes in transit
-        await asyncio.sleep(0)
+    await wait_until(condition)
 
 
 async def test_response_falls_back_without_the_fast_path() -> None:

@@ -16,6 +16,7 @@ from uvicorn.server import ServerState
 from sixfold.web import refusals
 from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
+from tests.harness.waiting import wait_until
 
 KIB = 1024
 # The requests of one slice.
@@ -91,8 +92,7 @@ async def test_waiting_requests_do_not_fill_memory() -> None:
         request = b"GET / HTTP/1.1\r\nx-a: " + b"a" * 4 * KIB + b"\r\n\r\n"
         writer.write(request * 2_000)
         await served.arrived.wait()
-        while not served.connection.flow.read_paused:  # noqa: ASYNC110 - there is no event for a pause
-            await asyncio.sleep(0)
+        await wait_until(lambda: served.connection.flow.read_paused)
         served.released.set()
         for _ in range(2_000):
             assert await answer(reader) == b"0"

@@ -35,6 +35,7 @@ from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.metrics import Metrics
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.trusted_hosts import TrustedHosts
+from tests.harness.waiting import wait_until
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
@@ -162,8 +163,7 @@ async def serving(
 
 async def poll_until(condition: Callable[[], bool]) -> None:
     """Poll until bytes in transit have arrived; there is no event for it."""
-    while not condition():  # noqa: ASYNC110 - there is no event for bytes in transit
-        await asyncio.sleep(0)
+    await wait_until(condition)
 
 
 async def open_connection(stack: AsyncExitStack, port: int) -> Pair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from sixfold.drivers import process_memory
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.process import ProcessDriver
 from tests.harness.pipeline import Options, PipelineFixture, models, running_pipeline
+from tests.harness.waiting import wait_until
 
 GIB = 2**30
 ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "other": "EchoEngine"}
@@ -57,8 +57,7 @@ async def running(built: PipelineFixture, model: str) -> str:
 
 async def cramp(built: PipelineFixture) -> None:
     """Wait until an engine waits for memory."""
-    while not built.scheduler.memory()[2]:  # noqa: ASYNC110 - only the log reports it
-        await asyncio.sleep(0.01)
+    await wait_until(lambda: built.scheduler.memory()[2])
 
 
 async def test_two_models_that_do_not_fit_together_run_in_turn(
@@ -148,8 +147,7 @@ async def test_measured_memory_of_a_worker_is_used_later(tmp_path: Path) -> None
         tmp_path, Options(driver=ProcessDriver(), machine=MemoryBudget(16 * GIB))
     ) as built:
         await built.run()
-        while not built.scheduler.memory()[0]:  # noqa: ASYNC110 - the sweep looks once a second
-            await asyncio.sleep(0.05)
+        await wait_until(lambda: built.scheduler.memory()[0])
 
 
 def test_memory_is_the_smallest_limit_of_the_machine(tmp_path: Path) -> None:

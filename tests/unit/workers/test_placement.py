@@ -10,6 +10,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from tests.harness.pipeline import HARDWARE, Options, running_pipeline
+from tests.harness.waiting import wait_until
 
 
 class Placing(InlineDriver):
@@ -59,8 +60,7 @@ async def test_idle_worker_is_stopped_for_one_that_cannot_start(tmp_path: Path) 
         await built.run()
         slow = asyncio.create_task(built.run("slow", extras={"seconds": 0}))
         (idle,) = driver.workers
-        while idle.alive:  # noqa: ASYNC110 - the sweep looks once a second
-            await asyncio.sleep(0.05)
+        await wait_until(lambda: not idle.alive)
         driver.capacity.release()
         assert (await slow).state is PredictionState.SUCCEEDED
 
