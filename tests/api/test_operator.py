@@ -58,6 +58,7 @@ async def test_credit_needs_a_reason_and_is_in_both_ledgers(any_database_app: Ap
     for amount, reason in (("1", ""), ("one", "gift"), ("0", "gift"), ("-9", "more than there is")):
         answer = await app.client.post(url, data={"csrf": csrf, "amount_usd": amount, "reason": reason})
         assert answer.status_code == 400, (amount, reason)
+        assert f'value="{amount}"' in answer.text, "the form keeps what was entered"
     assert await log(app) == []
     await app.client.post(url, data={"csrf": csrf, "amount_usd": "1.25", "reason": "a bug"})
     assert (await app.balance())[0] == "6.25"
@@ -84,6 +85,7 @@ async def test_a_suspended_account_runs_nothing_until_resumed(any_database_app: 
     await app.client.post(path(app, "A/resume"), data={"csrf": csrf})
     assert (await app.visitor().post(RUN, json=BODY, headers=app.bearer)).status_code == 200
     assert [action for action, _, _ in await log(app)] == ["account.resume", "account.suspend"]
+    assert "suspended no, reason" not in (await app.client.get("/admin/audit")).text, "without a reason"
     operator = f"/admin/people/{app.operator.id}/suspend"
     assert (await app.client.post(operator, data={"csrf": csrf})).status_code == 400
 

@@ -162,7 +162,7 @@ def _recorded(text: str) -> str:
 def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        return ", ".join(f"{name} {_in_words(each)}" for name, each in fields.items())
+        return ", ".join(f"{name} {_in_words(each)}" for name, each in fields.items() if each != "")
     if isinstance(value, list):
         return ", then ".join(_in_words(each) for each in cast("list[Any]", value))
     if value is None or isinstance(value, bool):

@@ -79,10 +79,14 @@ class PeoplePages:
         account_id: str,
         *,
         problem: str = "",
+        form: Mapping[str, str] | None = None,
         token: str = "",
         key: NewKey | None = None,
     ) -> Response:
-        """Show an account with the result of a form; `token` is the secret of a new sign-in link."""
+        """Show an account with the result of a form; `token` is the secret of a new sign-in link.
+
+        `form` is a rejected form, whose values the page shows again.
+        """
         values = await self._services.database.read(_values(account_id))
         link = f"{self._services.settings.base_url}/signin?token={token}" if token else ""
         return self._pages.render(
@@ -90,6 +94,7 @@ class PeoplePages:
             user.session,
             status=400 if problem else 200,
             problem=problem,
+            rejected=form or {},
             link=link,
             new_key=key,
             **values,
@@ -135,7 +140,7 @@ class PeopleForms:
             try:
                 return await work(self, account_id, user, form)
             except (errors.BadRequest, errors.Conflict) as error:
-                return await self.pages.render_one(user, account_id, problem=error.message)
+                return await self.pages.render_one(user, account_id, problem=error.message, form=form)
 
         return self._auth.page(handle)
 
