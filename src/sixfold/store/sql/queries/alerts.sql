@@ -20,8 +20,9 @@ SELECT CAST(SUM(entries.amount) AS BIGINT) AS micros
 FROM (SELECT kind, request_id, hold_id AS paid, amount FROM transfer
       WHERE debit = :account_id AND created_at >= :since AND created_at < :until
       UNION ALL
-      SELECT r.kind, r.request_id, substr(r.id, 8), -r.amount FROM transfer r JOIN transfer c ON c.hold_id = substr(r.id, 8)
-      WHERE r.credit = :account_id AND r.created_at >= :since AND r.created_at < :until AND c.created_at >= :start) AS entries
+      SELECT kind, request_id, substr(id, 8), -amount FROM transfer r
+      WHERE credit = :account_id AND created_at >= :since AND created_at < :until
+        AND EXISTS (SELECT 1 FROM transfer c WHERE c.hold_id = substr(r.id, 8) AND c.created_at >= :start)) AS entries
 LEFT JOIN relay_call ON relay_call.id = entries.request_id AND entries.kind = 'chat' AND :key_id <> ''
 LEFT JOIN prediction ON prediction.id = entries.paid AND :key_id <> ''
 LEFT JOIN hold ON hold.id = entries.paid AND :key_id <> ''
