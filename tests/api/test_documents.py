@@ -151,6 +151,20 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
     assert (plain.json()["created"], plain.json()["skipped"]) == (1, 7)
 
 
+async def test_archive_beyond_its_time_is_imported_in_parts(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = zip_of({"ann.md": b"# Ann", "d.txt": b"plain text", "e.txt": b"more text"}.items())
+    monkeypatch.setattr(imports, "_ARCHIVE_READINGS", 0)
+    report = await import_file(app, "all.zip", data)
+    reason = "The documents of an archive are read for at most 0 seconds: import it again"
+    assert report["created"] == 1
+    assert report["errors"] == [{"path": path, "error": reason} for path in ("d.txt", "e.txt")]
+    monkeypatch.undo()
+    report = await import_file(app, "all.zip", data)
+    assert (report["created"], report["errors"]) == (2, [])
+
+
 async def test_export_and_import_give_the_same_pages(app: AppFixture) -> None:
     await import_file(app, "a.pdf", fakes.pdf(REPORT))
     exported = await app.client.get("/api/export", headers=app.bearer)

@@ -156,7 +156,10 @@ def entities() -> bytes:
         ("a.docx", entities(), "document type definition"),
         ("a.docx", fakes.pack({f"f{n}": "" for n in range(5_001)}), "at most 5,000 parts"),
         ("a.docx", fakes.pack({"word/document.xml": b" " * (65 * 2**20)}), "file is larger than"),
+        ("a.docx", fakes.pack({"word/document.xml": b"<a/>" * 2_000_001}), "at most 2,000,000 XML tags"),
         ("a.epub", fakes.pack({"a.txt": "x"}), "damaged"),
+        ("a.epub", fakes.epub(["x"], parts={"OEBPS/book.opf": b"<a/>" * 100_001}), "at most 100,000"),
+        ("a.epub", fakes.epub(["x"], parts={"OEBPS/book.opf": b'<a a=""' * 50_001}), "at most 100,000"),
         ("a.epub", fakes.epub(["<p>x"], parts={"META-INF/encryption.xml": (
             '<encryption><CipherReference URI="OEBPS/c0.xhtml"/></encryption>'
         )}), "DRM"),

@@ -26,6 +26,7 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
         if "word/document.xml" not in package.namelist():
             raise UnusableInput("The file is not a DOCX document: save it as DOCX in Word or LibreOffice.")
         packages.refuse_entities(package)
+        packages.check_tags(package)
         properties = packages.xml(package, _PROPERTIES) if _PROPERTIES in package.namelist() else None
     try:
         with path.open("rb") as file:

@@ -49,6 +49,8 @@ _SLUG_CHARS = 60
 # Maximum length of the slug of a document, which leaves room for the slugs of its parts.
 _MAX_SLUG = slugs.MAX_CHARS - _SLUG_CHARS - 8
 _CHUNK = 2**20
+# An archive is read for this many times the time limit of one document.
+_ARCHIVE_READINGS = 60
 
 
 class DocumentOptions(msgspec.Struct, frozen=True):
@@ -135,8 +137,16 @@ class DocumentImports:
     async def _take_archive(
         self, writer: PageWriter, path: Path, prefix: str, options: DocumentOptions
     ) -> ImportReport:
+        seconds = _ARCHIVE_READINGS * self._reader.limits.seconds
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        late = f"The documents of an archive are read for at most {seconds:,} seconds: import it again"
+
         async def take(member: ArchiveMember, report: ImportReport) -> None:
             try:
+                if loop.time() >= end:
+                    report.refuse(member.path, late)
+                    return
                 await self._take_document(writer, member, options, report)
             except (errors.BadRequest, errors.Forbidden, errors.EngineUnavailable) as error:
                 report.refuse(member.path, error.message)
