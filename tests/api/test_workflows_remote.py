@@ -208,6 +208,30 @@ async def test_result_of_an_unpaid_remote_run_is_not_free_later(either: Path) ->
         assert await app.faults() == ()
 
 
+async def test_refund_of_a_remote_run_leaves_what_a_later_run_paid(either: Path) -> None:
+    sampler = {**PAINT_AND_TINT["3"], "inputs": {**PAINT_AND_TINT["3"]["inputs"], "seed": 6}}
+    two = {
+        **PAINT_AND_TINT,
+        "13": sampler,
+        "18": node("VAEDecode", samples=["13", 0], vae=["4", 2]),
+        "19": node("SaveImage", filename_prefix="second", images=["18", 0]),
+    }
+    async with (
+        comfyui() as comfy,
+        running_app(either, app_catalog.models_document(), comfyui_url=comfy.url) as app,
+    ):
+        comfy_app = ComfySetup(app, comfy)
+        await comfy_app.imported(PAINT_AND_TINT, "paint")
+        await comfy_app.imported(two, "two")
+        first = (await comfy_app.run("paint")).json()
+        costs = [first["cost"], (await comfy_app.run("two")).json()["cost"]]
+        await app.predictions.refund(await app.predictions.get_any(first["id"]), "test")
+        costs.append((await comfy_app.run("two")).json()["cost"])
+        assert costs == ["0.04", "0.04", "0.04"], "each image is paid for once, and the refunded one again"
+        assert await app.balance() == ("4.92", "0.00")
+        assert await app.faults() == ()
+
+
 async def test_graph_that_no_single_executor_supports_is_refused(comfy_app: ComfySetup) -> None:
     unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
     check = "/api/graph/validate"

@@ -156,6 +156,10 @@ class CachedOutput(msgspec.Struct, frozen=True):
     words: PromptWords = NO_WORDS
 
 
+# Begins the keys of records that a run has paid for a node, which is not an output of the node.
+PAYMENT_PREFIX = "paid:"
+
+
 class NodeCachePort(Protocol):
     """The cached node outputs of one account by key; they survive restarts."""
 

@@ -16,7 +16,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Row, Transaction, encode_json, many, now, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, encode_json, many, now, one
 from sixfold.core.media import blob_keys
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
@@ -26,7 +26,7 @@ from sixfold.core.provenance import embed
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.workflows.ports import CachedOutput, NodeFile
+from sixfold.core.workflows.ports import PAYMENT_PREFIX, CachedOutput, NodeFile
 
 Kind = Literal["input", "output", "temp"]
 # Prefix of inputs that refer to files sent with the request, also in a graph embedded in an image.
@@ -256,14 +256,16 @@ class NodeOutputCache:
                 many("graph_outcomes", account_id=self._account_id, keys=encoded_keys)
             )
             if used_by is not None:
-                await self._record_sources(used_by, {str(row["prediction_id"]) for row in rows})
+                await self._record_sources(used_by, rows)
             for row in rows:
                 key = str(row["key"]).removeprefix(self._prefix)
                 result[key] = await self._read(key, row)
         return {key: stored for key, stored in result.items() if stored is not _MISSING}
 
-    async def _record_sources(self, prediction_id: str, source_ids: set[str]) -> None:
-        """Record the runs whose outputs a run uses."""
+    async def _record_sources(self, prediction_id: str, outputs: Rows) -> None:
+        """Record the runs whose outputs a run uses; a record of a payment is not such an output."""
+        payments = self._prefix + PAYMENT_PREFIX
+        source_ids = {str(row["prediction_id"]) for row in outputs if not row["key"].startswith(payments)}
         common = {"account_id": self._account_id, "prediction_id": prediction_id, "life": _SOURCE_LIFE_US}
         # Concurrent batches on PostgreSQL must lock rows in the same order.
         rows = [{**common, "source_id": each} for each in sorted(source_ids - {_FREE, prediction_id})]

@@ -16,11 +16,9 @@ from sixfold import errors
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.remote import Place
-from sixfold.core.workflows.ports import CachedOutput, NodeCachePort, NodeFile
+from sixfold.core.workflows.ports import PAYMENT_PREFIX, CachedOutput, NodeCachePort, NodeFile
 from sixfold.core.workflows.validate import GraphNode
 
-# Separates these records from outputs of nodes.
-_PREFIX = "paid:"
 _RECORD = CachedOutput(None, {})
 
 
@@ -43,7 +41,7 @@ class PaidNodes:
             node_id: msgspec.structs.replace(node, values=values[node_id]) for node_id, node in nodes.items()
         }
         keys = await slices.run(cache_keys.key_steps(read))
-        return cls({node_id: _PREFIX + key for node_id, key in keys.items()}, cache)
+        return cls({node_id: PAYMENT_PREFIX + key for node_id, key in keys.items()}, cache)
 
     async def among(self, node_ids: Collection[str]) -> frozenset[str]:
         """Return those of the nodes that the account has paid for."""
