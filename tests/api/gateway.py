@@ -56,8 +56,8 @@ class Gateway:
 
     async def calls(self) -> list[dict[str, Any]]:
         """Return the call log, newest first."""
-        answer = await self.app.client.get("/api/gateway/calls", headers=self.headers)
-        return answer.json()["calls"]
+        response = await self.app.client.get("/api/gateway/calls", headers=self.headers)
+        return response.json()["calls"]
 
     async def settled(self, count: int = 1) -> list[dict[str, Any]]:
         """Wait until `count` calls have ended, and return the call log."""
@@ -149,9 +149,11 @@ async def leave_stream(gateway: Gateway, text: str) -> None:
     async with (
         listening(gateway.app.asgi) as origin,
         httpx.AsyncClient() as client,
-        client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=gateway.headers) as answer,
+        client.stream(
+            "POST", f"{origin}/v1/chat/completions", json=body, headers=gateway.headers
+        ) as response,
     ):
-        async for line in answer.aiter_lines():
+        async for line in response.aiter_lines():
             if line.count("word"):
                 break
     async with asyncio.timeout(60):

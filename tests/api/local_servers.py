@@ -32,9 +32,9 @@ async def chat(app: AppFixture, model: str, content: Any = "hello") -> httpx.Res
 
 async def serving_model(app: AppFixture, model: str = "default") -> str:
     """Return the model that serves a chat completion, as the response names it."""
-    answer = await chat(app, model)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["choices"][0]["message"]["content"]).removeprefix("I am ")
+    response = await chat(app, model)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["message"]["content"]).removeprefix("I am ")
 
 
 def status(app: AppFixture, name: str) -> ServerStatus:
@@ -43,8 +43,8 @@ def status(app: AppFixture, name: str) -> ServerStatus:
 
 async def model_names(app: AppFixture) -> set[str]:
     """Return the names that `/v1/models` lists."""
-    answer = await app.client.get("/v1/models", headers=app.bearer)
-    return {row["id"] for row in answer.json()["data"]}
+    response = await app.client.get("/v1/models", headers=app.bearer)
+    return {row["id"] for row in response.json()["data"]}
 
 
 async def service(app: AppFixture, name: str) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def wav(seconds: float, tone: float, loud: float = 0.5, rate: int = 48_000, chan
 
 async def upload(app: AppFixture, data: bytes) -> str:
     """Upload a file and return its URL."""
-    answer = await app.client.post("/api/uploads", content=data, headers=app.bearer)
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["url"])
+    response = await app.client.post("/api/uploads", content=data, headers=app.bearer)
+    assert response.status_code == 201, response.text
+    return str(response.json()["url"])
 
 
 async def finished_job(app: AppFixture, status_url: str) -> dict[str, Any]:

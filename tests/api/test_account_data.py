@@ -81,9 +81,9 @@ async def test_export_has_all_data_of_its_account_only(any_database_app: AppFixt
     url = await use_everything(app)
     other = {"api_key": app.other, "prompt": "another's secret wish", "size": "1024x1024"}
     await app.client.post("/api/ra1-art-generator", json=other)
-    answer = await app.client.get(EXPORT, headers=app.bearer)
-    assert "attachment" in answer.headers["Content-Disposition"]
-    result = read_zip(answer)
+    response = await app.client.get(EXPORT, headers=app.bearer)
+    assert "attachment" in response.headers["Content-Disposition"]
+    result = read_zip(response)
     account = json.loads(result.read("account.json"))
     assert (account["email"], account["balance_usd"]) == ("ada@example.com", "4.96")
     assert [entry["amount_usd"] for entry in lines(result, "ledger")] == ["-0.04", "5.00"]
@@ -92,8 +92,8 @@ async def test_export_has_all_data_of_its_account_only(any_database_app: AppFixt
     assert lines(result, "characters")[0]["name"] == "Sailor"
     assert lines(result, "audit")[-1]["action"] == "account.export"
     name = url.rpartition("/")[2]
-    with Image.open(io.BytesIO(result.read(f"media/{name}"))) as picture:
-        assert picture.size == (16, 16)
+    with Image.open(io.BytesIO(result.read(f"media/{name}"))) as image:
+        assert image.size == (16, 16)
     assert {row["id"] for row in lines(result, "media")} == {
         path.removeprefix("media/") for path in result.namelist() if path.startswith("media/")
     }

@@ -66,11 +66,13 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
         ):
             if not headers and f"{method} {path}" in WITHOUT_TOKEN:
                 continue
-            answer = await app.client.request(method, fill(path), data=form, headers=headers)
-            if answer.status_code == 415:  # it takes a file
+            response = await app.client.request(method, fill(path), data=form, headers=headers)
+            if response.status_code == 415:  # it takes a file
                 files = {"file": ("a.zip", b"PK")}
-                answer = await app.client.request(method, fill(path), data=form, files=files, headers=headers)
-            assert answer.status_code in (401, 403), (method, path, headers, answer.status_code)
+                response = await app.client.request(
+                    method, fill(path), data=form, files=files, headers=headers
+                )
+            assert response.status_code in (401, 403), (method, path, headers, response.status_code)
 
 
 async def test_every_page_has_a_strict_content_security_policy(app: AppFixture) -> None:
@@ -79,17 +81,17 @@ async def test_every_page_has_a_strict_content_security_policy(app: AppFixture) 
     for method, route in routes(app):
         if method != "GET" or route.path.startswith(("/static", "/pages")):
             continue
-        answer = await app.client.get(fill(route.path), follow_redirects=True)
-        if "text/html" not in answer.headers.get("content-type", ""):
+        response = await app.client.get(fill(route.path), follow_redirects=True)
+        if "text/html" not in response.headers.get("content-type", ""):
             continue
         page_count += 1
-        policy = answer.headers["Content-Security-Policy"]
+        policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy, route.path
         assert "unsafe" not in policy, route.path
         assert "frame-ancestors 'none'" in policy, route.path
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert answer.headers["X-Frame-Options"] == "DENY"
-        assert not INLINE.search(answer.text), (route.path, INLINE.search(answer.text))
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["X-Frame-Options"] == "DENY"
+        assert not INLINE.search(response.text), (route.path, INLINE.search(response.text))
     assert page_count > 15
 
 
@@ -122,8 +124,8 @@ async def test_cookies_behind_https_are_secure_and_http_only(public: AppFixture)
 async def test_sign_in_attempts_behind_a_proxy_count_per_client(public: AppFixture) -> None:
     async def request_status(peer: str, forwarded: str) -> int:
         async with client(public.asgi, peer, "https://six.example.com") as visitor:
-            answer = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
-            return answer.status_code
+            response = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
+            return response.status_code
 
     proxy = [await request_status("10.0.0.2", "192.0.2.1, 198.51.100.7") for _ in range(31)]
     assert proxy == [200] * 30 + [429]
@@ -154,8 +156,8 @@ async def test_login_redirects_to_paths_of_this_server_only(app: AppFixture) -> 
     await app.database.write(accounts.set_password_hash(app.account.id, stored))
     for there in ELSEWHERE[:4]:
         form = {"email": "ada@example.com", "password": "correct horse", "next": there}
-        answer = await app.visitor().post("/signin", data=form)
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+        response = await app.visitor().post("/signin", data=form)
+        assert (response.status_code, response.headers["Location"]) == (303, "/")
 
 
 async def test_sign_in_ends_the_previous_session(app: AppFixture) -> None:

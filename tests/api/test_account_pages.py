@@ -21,8 +21,8 @@ TABS = ("/account", "/account/usage", "/account/keys", "/account/billing", "/acc
 
 async def run(app: AppFixture, key: str = "", model: str = "ra1") -> None:
     body = {"model": model, "input": {"prompt": "a fox"}}
-    answer = await app.client.post(RUN, json=body, headers=bearer(key or app.key))
-    assert answer.status_code == 200, answer.text
+    response = await app.client.post(RUN, json=body, headers=bearer(key or app.key))
+    assert response.status_code == 200, response.text
 
 
 async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
@@ -120,8 +120,8 @@ async def test_a_rolled_key_keeps_name_limits_and_spending(any_database_app: App
 async def test_a_key_of_another_account_is_unknown(app: AppFixture, action: str) -> None:
     csrf = await signed_in(app)
     other = await app.database.write(keys.create(app.operator.id))
-    answer = await app.client.post(f"/account/keys/{other.id}/{action}", data={"csrf": csrf, "name": "x"})
-    assert answer.status_code == 404
+    response = await app.client.post(f"/account/keys/{other.id}/{action}", data={"csrf": csrf, "name": "x"})
+    assert response.status_code == 404
     assert (await app.client.post(f"/account/keys/{other.id}/{action}", data={})).status_code == 403
 
 
@@ -129,8 +129,8 @@ async def test_key_of_a_member_is_rolled_by_the_member_only(app: AppFixture) -> 
     holder = keys.Holder("member_1")
     key = await app.database.write(keys.create(app.account.id, KeyLimits(), holder=holder))
     csrf = await signed_in(app)
-    answer = await app.client.post(f"/account/keys/{key.id}/roll", data={"csrf": csrf})
-    assert answer.status_code == 404
+    response = await app.client.post(f"/account/keys/{key.id}/roll", data={"csrf": csrf})
+    assert response.status_code == 404
 
 
 async def test_last_use_is_stored_with_the_key(any_database_app: AppFixture) -> None:
@@ -145,12 +145,12 @@ async def test_last_use_is_stored_with_the_key(any_database_app: AppFixture) -> 
 
 async def test_a_name_that_is_too_long_and_a_past_day_are_refused(app: AppFixture) -> None:
     csrf = await signed_in(app)
-    answer = await app.client.post("/account/keys", data={"csrf": csrf, "name": "x" * 61})
-    assert answer.status_code == 400
+    response = await app.client.post("/account/keys", data={"csrf": csrf, "name": "x" * 61})
+    assert response.status_code == 400
     for day in ("2020-01-01", "soon"):
-        answer = await app.client.post("/account/keys", data={"csrf": csrf, "expires": day})
-        assert answer.status_code == 422
-        assert "must be a date in the future" in answer.text
+        response = await app.client.post("/account/keys", data={"csrf": csrf, "expires": day})
+        assert response.status_code == 422
+        assert "must be a date in the future" in response.text
 
 
 async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixture) -> None:

@@ -20,8 +20,8 @@ RUN = "/api/containers/run"
 async def run(app: AppFixture, prompt: str, key: str = "") -> str:
     """The id of a prediction that has ended."""
     body = {"model": "ra1", "input": {"prompt": prompt}}
-    answer = await app.client.post(RUN, json=body, headers=bearer(key or app.key))
-    return str(answer.json()["id"])
+    response = await app.client.post(RUN, json=body, headers=bearer(key or app.key))
+    return str(response.json()["id"])
 
 
 async def idle(app: AppFixture, count: int) -> None:
@@ -38,9 +38,9 @@ async def test_admin_pages_are_hidden_from_tenants_and_anonymous(app: AppFixture
     await signed_in(app)
     assert (await app.client.get(path)).status_code == 404
     assert 'href="/admin"' not in (await app.client.get("/catalog")).text
-    async with app.visitor(peer="10.0.0.9") as stranger:
-        answer = await stranger.get(path)
-    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/signin")
+    async with app.visitor(peer="10.0.0.9") as other_client:
+        response = await other_client.get(path)
+    assert (response.status_code, response.headers["location"].partition("?")[0]) == (303, "/signin")
 
 
 async def test_admin_overview_shows_requests_failures_and_storage(app: AppFixture) -> None:
@@ -115,11 +115,14 @@ async def test_operator_cancels_a_run_of_another_account(app: AppFixture) -> Non
     token = await signed_in(app, app.operator)
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
     started = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
-    async with app.visitor(base_url="http://evil.example") as stranger:
-        assert (await stranger.post(f"/admin/requests/{started}/cancel", data={})).status_code in (303, 403)
+    async with app.visitor(base_url="http://evil.example") as other_client:
+        assert (await other_client.post(f"/admin/requests/{started}/cancel", data={})).status_code in (
+            303,
+            403,
+        )
     assert started in (await app.client.get("/admin")).text
-    answer = await app.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
-    assert answer.status_code == 303
+    response = await app.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
+    assert response.status_code == 303
     async with asyncio.timeout(60):
         result = await app.predictions.get_any(started)
         prediction = await app.predictions.wait(result, 60)

@@ -87,7 +87,7 @@ async def test_ended_event_stream_frees_its_slot(tmp_path: Path) -> None:
 async def test_rate_limit_applies_to_each_account(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_account=1) as app:
         ours = [await app.client.get("/api/account", headers=app.bearer) for _ in range(11)]
-        assert [answer.status_code for answer in ours] == [200] * 10 + [429]
+        assert [response.status_code for response in ours] == [200] * 10 + [429]
         assert ours[-1].json()["code"] == "rate_limited"
         assert int(ours[-1].headers["Retry-After"]) >= 1
         chat = await app.client.get("/v1/models", headers=app.bearer)
@@ -148,8 +148,8 @@ async def _try_sign_in(app: AppFixture, peer: str, password: str, cookies: Any =
     async with client(app.asgi, peer, PUBLIC) as visitor:
         visitor.cookies.update(cookies or {})
         form = {"email": "ada@example.com", "password": password}
-        answer = await visitor.post("/signin", data=form)
-        return answer.status_code, visitor.cookies
+        response = await visitor.post("/signin", data=form)
+        return response.status_code, visitor.cookies
 
 
 async def test_failed_logins_of_one_address_do_not_block_another(public: AppFixture) -> None:

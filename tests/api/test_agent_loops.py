@@ -300,10 +300,10 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     output = {"effort": "medium", "format": {"type": "json_schema", "schema": schema}}
     body = {"model": "acme/small", "max_tokens": 99, "messages": [{"role": "user", "content": "Where?"}]}
-    answer = await gateway.app.client.post(
+    response = await gateway.app.client.post(
         "/v1/messages", json={**body, "output_config": output}, headers=gateway.headers
     )
-    assert json.loads(answer.json()["content"][0]["text"]) == {"city": "Oslo"}
+    assert json.loads(response.json()["content"][0]["text"]) == {"city": "Oslo"}
     sent = gateway.acme.requests[0].document
     assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
 

@@ -41,10 +41,10 @@ async def deleted(gateway: Gateway, response_id: str) -> None:
     async with asyncio.timeout(60):
         while True:
             path = f"/v1/responses/{response_id}"
-            answer = await gateway.app.client.delete(path, headers=gateway.headers)
-            if answer.status_code == 200:
+            response = await gateway.app.client.delete(path, headers=gateway.headers)
+            if response.status_code == 200:
                 return
-            assert "cancel it first" in answer.text
+            assert "cancel it first" in response.text
             await asyncio.sleep(0.02)
 
 
@@ -194,8 +194,8 @@ async def test_another_server_runs_an_accepted_background_response(either: Path)
             await client.responses.delete(accepted.id)
         with pytest.raises(openai.BadRequestError, match="is not completed"):
             await client.responses.input_items.list(accepted.id)
-        stranger = gateway.openai(gateway.app.other).responses
-        for operation in (stranger.retrieve, stranger.cancel, stranger.delete):
+        other_account = gateway.openai(gateway.app.other).responses
+        for operation in (other_account.retrieve, other_account.cancel, other_account.delete):
             with pytest.raises(openai.NotFoundError):
                 await operation(accepted.id)
         assert (await client.responses.cancel(canceled.id)).status == "cancelled"
@@ -236,8 +236,10 @@ async def test_invalid_background_request_is_refused_before_queueing(
     gateway: Gateway, wrong: dict[str, Any], status: int, message: str
 ) -> None:
     body = {"model": "acme/small", "input": "Hello", "background": True, **wrong}
-    answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
-    assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), answer.text
+    response = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
+    assert (response.status_code, message in response.json()["error"]["message"]) == (status, True), (
+        response.text
+    )
     assert gateway.acme.requests == []
 
 

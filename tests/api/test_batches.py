@@ -68,8 +68,8 @@ async def finished_batch(gateway: Gateway, batch: Batch, key: str | None = None)
 async def content(gateway: Gateway, file_id: str | None, key: str | None = None) -> list[Any]:
     if file_id is None:
         return []
-    answer = await gateway.openai(key).files.content(file_id)
-    return [json.loads(line) for line in answer.content.splitlines()]
+    response = await gateway.openai(key).files.content(file_id)
+    return [json.loads(line) for line in response.content.splitlines()]
 
 
 async def test_deleted_input_of_an_open_batch_counts(either: Path) -> None:
@@ -401,12 +401,12 @@ async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) ->
         while batch.request_counts is None or not batch.request_counts.completed:
             await asyncio.sleep(0.02)
             batch = await gateway.openai().batches.retrieve(batch.id)
-    answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as result:
+    response = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
+    with zipfile.ZipFile(io.BytesIO(response.content)) as result:
         (row,) = [json.loads(line) for line in result.read("batches.jsonl").splitlines()]
         assert (row["id"], row["metadata"]) == (batch.id, {"job": "mine"})
-        answers = [json.loads(line) for line in result.read("batch-answers.jsonl").splitlines()]
-        assert [each["response"]["object"] for each in answers] == ["chat.completion"]
+        responses = [json.loads(line) for line in result.read("batch-answers.jsonl").splitlines()]
+        assert [each["response"]["object"] for each in responses] == ["chat.completion"]
     gateway.acme.modes.clear()
     gateway.acme.go_on.set()
     await finished_batch(gateway, batch)

@@ -40,8 +40,8 @@ async def served(folder: Path, key: str = SIGNED) -> AsyncIterator[tuple[Gateway
 @pytest.mark.parametrize("key", [SIGNED, f"{SIGNED}:{fakes.TOKEN}", fakes.API_KEY])
 async def test_a_request_is_authenticated_by_either_kind_of_key(tmp_path: Path, key: str) -> None:
     async with served(tmp_path, key) as (gateway, fake):
-        answer = await gateway.chat("say 3 words", NAME)
-        assert answer.json()["choices"][0]["message"]["content"] == "word word word"
+        response = await gateway.chat("say 3 words", NAME)
+        assert response.json()["choices"][0]["message"]["content"] == "word word word"
         assert [model for model, _ in fake.requests] == [f"global.{MODEL}"]
 
 
@@ -113,8 +113,8 @@ async def test_an_image_of_a_url_is_sent_as_bytes(tmp_path: Path) -> None:
         )
         part = {"type": "image_url", "image_url": {"url": upload.json()["url"]}}
         body = {"model": NAME, "messages": [{"role": "user", "content": [part]}]}
-        answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
-        assert answer.json()["choices"][0]["message"]["content"] == "I see a picture"
+        response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
+        assert response.json()["choices"][0]["message"]["content"] == "I see a picture"
         image = fake.requests[-1][1]["messages"][0]["content"][0]["image"]
         assert (image["format"], base64.b64decode(image["source"]["bytes"])) == ("png", PNG)
 
@@ -143,9 +143,9 @@ async def test_a_refused_call_is_free(tmp_path: Path, mode: str, status: int, co
     async with served(tmp_path) as (gateway, fake):
         fake.mode = mode
         for more in ({}, {"stream": True}):
-            answer = await gateway.chat("say 3 words", NAME, **more)
-            assert answer.status_code == status, answer.text
-            assert fakes.SECRET not in answer.text
+            response = await gateway.chat("say 3 words", NAME, **more)
+            assert response.status_code == status, response.text
+            assert fakes.SECRET not in response.text
         assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
 
 
@@ -164,8 +164,8 @@ async def test_a_stream_that_fails_is_free(tmp_path: Path) -> None:
 async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, fake):
         fake.mode = "filter"
-        answer = await gateway.chat("say 3 words", NAME)
-        assert answer.json()["choices"][0]["finish_reason"] == "content_filter"
+        response = await gateway.chat("say 3 words", NAME)
+        assert response.json()["choices"][0]["finish_reason"] == "content_filter"
 
 
 async def test_models_and_inference_profiles_are_listed(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ async def on_s3(
 
 
 async def create_image(app: AppFixture, prompt: str = "a fox") -> str:
-    answer = await app.client.post("/api/ra1", json={"api_key": app.key, "prompt": prompt})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["image_url"])
+    response = await app.client.post("/api/ra1", json={"api_key": app.key, "prompt": prompt})
+    assert response.status_code == 200, response.text
+    return str(response.json()["image_url"])
 
 
 async def listing(app: AppFixture) -> list[str]:
@@ -93,11 +93,11 @@ async def test_result_without_its_blob_is_404(tmp_path: Path) -> None:
 
 
 async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
-    picture = tmp_path / "picture.png"
-    Image.new("RGB", (40, 30), "teal").save(picture)
+    image = tmp_path / "picture.png"
+    Image.new("RGB", (40, 30), "teal").save(image)
     async with on_s3(tmp_path / "data") as app:
         sent = await app.client.post(
-            "/api/uploads", content=picture.read_bytes(), headers={**app.bearer, "Content-Type": "image/png"}
+            "/api/uploads", content=image.read_bytes(), headers={**app.bearer, "Content-Type": "image/png"}
         )
         assert sent.status_code == 201
         await clear_cache(app, tmp_path / "data")
@@ -221,8 +221,8 @@ async def test_unreadable_file_is_503(tmp_path: Path) -> None:
         url = await create_image(app)
         await clear_cache(app, tmp_path)
         broken.set()
-        answer = await app.client.get(url)
-        assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+        response = await app.client.get(url)
+        assert (response.status_code, response.json()["code"]) == (503, "storage_unavailable")
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ async def test_delivered_content_without_a_text_is_charged(
             body = {"model": "say/small", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
             async with client.stream(
                 "POST", f"{own}/v1/chat/completions", json=body, headers=gateway.headers
-            ) as answer:
-                async for line in answer.aiter_lines():
+            ) as response:
+                async for line in response.aiter_lines():
                     if line.startswith("data:"):
                         break
             [call] = await gateway.settled()

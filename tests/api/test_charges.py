@@ -63,8 +63,8 @@ async def _beyond(gateway: Gateway, words: int) -> None:
     """Report more input tokens than expected: the charge is limited to the hold."""
     body: dict[str, Any] = {"model": "acme/small", "max_tokens": 1}
     body["messages"] = [{"role": "user", "content": "x"}] * (100 + words)
-    answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
-    assert answer.status_code == 200
+    response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
+    assert response.status_code == 200
 
 
 async def _twice(gateway: Gateway, words: int) -> None:
@@ -83,20 +83,20 @@ async def _later(gateway: Gateway, words: int) -> None:
 
 async def _make(gateway: Gateway, words: int) -> None:
     body = {"model": "acme/draw", "prompt": "a fox", "n": 1 + words % 3}
-    answer = await gateway.app.client.post("/v1/images/generations", json=body, headers=gateway.headers)
-    assert answer.status_code == 200, answer.text
+    response = await gateway.app.client.post("/v1/images/generations", json=body, headers=gateway.headers)
+    assert response.status_code == 200, response.text
 
 
 async def _spoken(gateway: Gateway, words: int) -> None:
     body = {"model": "acme/speak", "input": "word " * words, "voice": "alloy"}
-    answer = await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
-    assert answer.status_code == 200, answer.text
+    response = await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
+    assert response.status_code == 200, response.text
 
 
 async def _predict(gateway: Gateway, words: int) -> None:
     body: dict[str, Any] = {"service": "tts", "text": "word " * words}
-    answer = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
-    assert answer.status_code == 200, answer.text
+    response = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
+    assert response.status_code == 200, response.text
 
 
 async def _complete_chat(gateway: Gateway, words: int) -> None:
@@ -144,8 +144,8 @@ async def test_charges_of_a_mixed_workload_equal_units_times_rates(gateway: Gate
     assert {call["status"] for call in calls} == {"succeeded", "failed", "left"}
     assert any("limit_usd" in call["charge"] for call in calls)
     assert all(not call["charge"]["lines"] for call in calls if call["status"] == "failed")
-    answer = await gateway.app.client.get("/api/account/ledger?limit=200", headers=gateway.headers)
-    entries = [entry for entry in answer.json()["entries"] if entry["kind"] in {"chat", "charge"}]
+    response = await gateway.app.client.get("/api/account/ledger?limit=200", headers=gateway.headers)
+    entries = [entry for entry in response.json()["entries"] if entry["kind"] in {"chat", "charge"}]
     for entry in entries:
         assert -recomputed(entry["charge"]) == micros(entry["amount_usd"]), entry
     posted, held = await gateway.app.balance()
@@ -211,8 +211,8 @@ async def test_running_call_has_no_charge(gateway: Gateway) -> None:
 
 async def test_operators_income_counts_a_prepaid_chat_once(gateway: Gateway) -> None:
     run = {"model": "chat", "input": {"model": "acme/small", "prompt": "say 9 words", "max_tokens": 50}}
-    answer = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
-    cost = micros(answer.json()["cost"])
+    response = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
+    cost = micros(response.json()["cost"])
     assert cost > 0
     await gateway.settled(1)
     rows = await gateway.app.database.read(queries.by_engine(DAY_US))
@@ -226,9 +226,9 @@ async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:
     run = {"model": "chat", "input": {"model": "acme/small", "prompt": "say 9 words", "max_tokens": 50}}
     costs: list[str] = []
     for _ in range(2):
-        answer = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
-        assert answer.status_code == 200, answer.text
-        body = answer.json()
+        response = await gateway.app.client.post("/api/containers/run", json=run, headers=gateway.headers)
+        assert response.status_code == 200, response.text
+        body = response.json()
         assert body["status"] == "succeeded"
         charge = body["receipt"][-1]["charge"]
         assert recomputed(charge) == micros(body["cost"])

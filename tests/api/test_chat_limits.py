@@ -22,8 +22,8 @@ async def chat_of(app: AppFixture, *texts: str) -> str:
     for text in texts:
         item: dict[str, Any] = {"type": "message", "role": "assistant", "content": text}
         path = f"/v1/conversations/{chat_id}/items"
-        answer = await app.client.post(path, json={"items": [item]}, headers=app.bearer)
-        assert answer.status_code == 200, answer.text
+        response = await app.client.post(path, json={"items": [item]}, headers=app.bearer)
+        assert response.status_code == 200, response.text
     return chat_id
 
 
@@ -35,8 +35,8 @@ async def test_page_of_a_large_chat_is_limited(any_database_app: AppFixture, is_
     visitor, path = app.client, f"/chat/{chat_id}"
     if is_shared:
         body = {"kind": "chat", "id": chat_id}
-        answer = await app.client.post("/api/shares", json=body, headers=app.bearer)
-        visitor, path = app.visitor(), answer.json()["url"]
+        response = await app.client.post("/api/shares", json=body, headers=app.bearer)
+        visitor, path = app.visitor(), response.json()["url"]
     page = await visitor.get(path)
     assert page.status_code == 200
     assert len(page.content) < 11 * PAGE_BYTES

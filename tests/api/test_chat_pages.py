@@ -51,9 +51,9 @@ class ChatUser:
 
     async def ask_path(self, text: str, path: str = "/chat", **more: Any) -> str:
         """Send a message, wait for its answer and return the path of the chat."""
-        answer = await self.ask(text, path, **more)
-        assert answer.status_code == 202, answer.text
-        where = answer.json()["location"]
+        response = await self.ask(text, path, **more)
+        assert response.status_code == 202, response.text
+        where = response.json()["location"]
         assert (await self.events(where))[-1][0] == "end"
         return where
 
@@ -62,15 +62,15 @@ class ChatUser:
 
     async def events(self, path: str) -> list[tuple[str, dict[str, Any]]]:
         """The stream of a chat, to its end."""
-        answer = await self.client.get(f"{path}/events")
-        assert answer.status_code == 200, answer.text
-        result = re.findall(r"event: (\w+)\ndata: (.*)\n\n", answer.text)
+        response = await self.client.get(f"{path}/events")
+        assert response.status_code == 200, response.text
+        result = re.findall(r"event: (\w+)\ndata: (.*)\n\n", response.text)
         return [(name, json.loads(data)) for name, data in result]
 
     async def page(self, path: str) -> str:
-        answer = await self.client.get(path)
-        assert answer.status_code == 200
-        return answer.text
+        response = await self.client.get(path)
+        assert response.status_code == 200
+        return response.text
 
     def ids(self, page: str, role: str) -> list[str]:
         return re.findall(rf'class="message {role}" id="m-(\w+)"', page)
@@ -107,13 +107,13 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
 async def test_form_without_script_waits_for_the_answer(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
     form = {"csrf": person.csrf, "text": "say 3 words", "model": "acme/small"}
-    answer = await person.client.post("/chat", data=form, files=[("file", ("", b"", "text/plain"))])
-    assert answer.status_code == 303
-    page = await person.page(answer.headers["location"].partition("#")[0])
+    response = await person.client.post("/chat", data=form, files=[("file", ("", b"", "text/plain"))])
+    assert response.status_code == 303
+    page = await person.page(response.headers["location"].partition("#")[0])
     assert "<p>word word word</p>" in page
     empty = {**form, "text": " "}
-    answer = await person.client.post("/chat", data=empty, files=[("file", ("", b"", "text/plain"))])
-    assert (answer.status_code, "Write a message first" in answer.text) == (400, True)
+    response = await person.client.post("/chat", data=empty, files=[("file", ("", b"", "text/plain"))])
+    assert (response.status_code, "Write a message first" in response.text) == (400, True)
 
 
 async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_gateway: Gateway) -> None:
@@ -290,9 +290,9 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
         400,
         True,
     )
-    stranger = gateway.app.visitor()
-    assert (await stranger.get(result[0])).status_code == 401
-    assert (await stranger.get(f"{where}/events")).status_code == 401
+    other_client = gateway.app.visitor()
+    assert (await other_client.get(result[0])).status_code == 401
+    assert (await other_client.get(f"{where}/events")).status_code == 401
     response = await gateway.app.client.get("/v1/files", headers=bearer(gateway.app.other))
     assert response.json()["data"] == []
 

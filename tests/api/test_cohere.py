@@ -46,8 +46,8 @@ async def test_vectors_have_the_shape_of_their_version(gateway: Gateway) -> None
 
 
 async def test_a_model_server_embeds(gateway: Gateway) -> None:
-    answer = await post(gateway, "/v2/embed", model="acme/small", texts=["a"], output_dimension=3)
-    assert answer.status_code == 200, answer.text
+    response = await post(gateway, "/v2/embed", model="acme/small", texts=["a"], output_dimension=3)
+    assert response.status_code == 200, response.text
     sent = gateway.acme.requests[-1]
     assert (sent.path, sent.document["input"], sent.document["dimensions"]) == ("/v1/embeddings", ["a"], 3)
 
@@ -63,14 +63,14 @@ async def test_a_model_server_embeds(gateway: Gateway) -> None:
     ],
 )
 async def test_an_invalid_request_is_named(gateway: Gateway, fields: dict[str, Any], words: str) -> None:
-    answer = await post(gateway, "/v2/embed", model="embeddings", **fields)
-    assert answer.status_code == 400
-    assert words in answer.json()["message"]
+    response = await post(gateway, "/v2/embed", model="embeddings", **fields)
+    assert response.status_code == 400
+    assert words in response.json()["message"]
 
 
 async def test_other_resources_are_501_with_an_alternative(gateway: Gateway) -> None:
     for path in ("/v2/chat", "/v2/batches/b:cancel", "/v1/tokenize", "/v1/datasets/d", "/v1/embed-jobs"):
-        answer = await post(gateway, path)
-        assert answer.status_code == 501, path
-        assert "not supported by this server" in answer.text
+        response = await post(gateway, path)
+        assert response.status_code == 501, path
+        assert "not supported by this server" in response.text
     assert (await post(gateway, "/v2/nothing")).status_code == 404

@@ -65,12 +65,12 @@ async def comfy_app(tmp_path: Path) -> AsyncIterator[ComfySetup]:
 
 async def test_media_api_returns_a_comfyui_image_at_list_price(comfy_app: ComfySetup) -> None:
     request = {"api_key": comfy_app.app.key, "prompt": "a lake", "size": "1360x768"}
-    answer = await comfy_app.app.client.post("/api/ra1", json=request)
-    assert answer.status_code == 200
-    assert answer.headers["X-Sixfold-Engine"] == "comfyui-image"
-    assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await comfy_app.app.client.get(answer.json()["image_url"])
-    assert Image.open(io.BytesIO(picture.content)).size == (1360, 768)
+    response = await comfy_app.app.client.post("/api/ra1", json=request)
+    assert response.status_code == 200
+    assert response.headers["X-Sixfold-Engine"] == "comfyui-image"
+    assert response.headers["X-Sixfold-Quality"] == "full"
+    image = await comfy_app.app.client.get(response.json()["image_url"])
+    assert Image.open(io.BytesIO(image.content)).size == (1360, 768)
     assert await comfy_app.app.balance() == ("4.96", "0.00")
     assert await comfy_app.app.faults() == ()
 
@@ -106,8 +106,8 @@ async def test_masked_edit_uses_the_inpainting_model(comfy_app: ComfySetup) -> N
 
 async def test_manifest_names_the_engine_version_and_checkpoint(comfy_app: ComfySetup) -> None:
     body = (await comfy_app.ra2()).json()
-    picture = await comfy_app.app.client.get(body["output"]["url"])
-    manifest = embed.extract(picture.content)
+    image = await comfy_app.app.client.get(body["output"]["url"])
+    manifest = embed.extract(image.content)
     assert manifest is not None
     assert "comfyui-image" in manifest
     assert "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus" in manifest
@@ -116,12 +116,10 @@ async def test_manifest_names_the_engine_version_and_checkpoint(comfy_app: Comfy
 
 async def test_concurrent_runs_get_their_own_results(comfy_app: ComfySetup) -> None:
     answers = await asyncio.gather(*(comfy_app.ra2(f"lake {n}") for n in range(4)))
-    pictures = [(await comfy_app.app.client.get(a.json()["output"]["url"])).content for a in answers]
-    assert len(set(pictures)) == 4
+    images = [(await comfy_app.app.client.get(a.json()["output"]["url"])).content for a in answers]
+    assert len(set(images)) == 4
     second_response = await comfy_app.app.client.get((await comfy_app.ra2("lake 2")).json()["output"]["url"])
-    first, second = (
-        Image.open(io.BytesIO(data)).tobytes() for data in (pictures[2], second_response.content)
-    )
+    first, second = (Image.open(io.BytesIO(data)).tobytes() for data in (images[2], second_response.content))
     assert first == second
 
 
@@ -131,8 +129,8 @@ async def test_style_prompt_restyles_an_image(comfy_app: ComfySetup) -> None:
     body = {"model": "style-transfer", "input": order}
     document = (await comfy_app.app.client.post(RUN, json=body, headers=comfy_app.app.bearer)).json()
     assert document["status"] == "succeeded"
-    picture = Image.open(io.BytesIO((await comfy_app.app.client.get(document["output"]["url"])).content))
-    assert (picture.format, picture.size) == ("WEBP", (320, 200))
+    image = Image.open(io.BytesIO((await comfy_app.app.client.get(document["output"]["url"])).content))
+    assert (image.format, image.size) == ("WEBP", (320, 200))
     assert comfy_app.comfy.called("/upload/image") == 1
 
 
@@ -176,13 +174,13 @@ async def test_cancelation_stops_comfyui_and_is_free(comfy_app: ComfySetup) -> N
 
 async def test_next_engine_serves_without_a_checkpoint(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, InstalledFiles(checkpoints=())) as built:
-        answer = await built.ra2()
-    assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
+        response = await built.ra2()
+    assert response.headers["X-Sixfold-Engine"] == "scene-painter"
 
 
 async def test_missing_checkpoint_is_503_if_only_comfyui_may_serve(tmp_path: Path) -> None:
     tables = {"engines": {"models": {"ra2": "comfyui-image"}}}
     async with comfy_setup(tmp_path, InstalledFiles(checkpoints=()), tables=tables) as built:
-        answer = await built.ra2()
-    assert answer.status_code == 503
-    assert "SIXFOLD_COMFYUI_URL" in answer.json()["error"]
+        response = await built.ra2()
+    assert response.status_code == 503
+    assert "SIXFOLD_COMFYUI_URL" in response.json()["error"]

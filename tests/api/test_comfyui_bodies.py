@@ -36,8 +36,8 @@ async def test_a_large_body_is_decoded_in_another_thread(
 
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
         monkeypatch.setattr(json_decoding, "decode", record)
-        answer = await app.client.post(path, content=BODY, headers=app.bearer)
-        assert answer.status_code in (200, 400), answer.text[:300]
+        response = await app.client.post(path, content=BODY, headers=app.bearer)
+        assert response.status_code in (200, 400), response.text[:300]
     assert readers
     assert threading.main_thread() not in readers
 
@@ -56,8 +56,8 @@ async def test_large_idempotent_request_is_hashed_in_a_thread(
         body = json.dumps({"workflow": {}, "name": "a" * 2 * MIB}).encode()
         for _ in range(2):
             headers = app.bearer | {"Idempotency-Key": "a"}
-            answer = await app.client.post("/api/graph/spaces", content=body, headers=headers)
-            assert answer.status_code == 400, answer.text[:300]
+            response = await app.client.post("/api/graph/spaces", content=body, headers=headers)
+            assert response.status_code == 400, response.text[:300]
     assert len(hashers) == 2
     assert threading.main_thread() not in hashers
 
@@ -83,10 +83,10 @@ async def test_large_upload_takes_little_memory(tmp_path: Path, path: str) -> No
         tracemalloc.start()
         try:
             sent = form(size, original)
-            answer = await app.client.post(path, content=sent, headers=app.bearer | kind)
+            response = await app.client.post(path, content=sent, headers=app.bearer | kind)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert answer.status_code == (200 if path == "/upload/image" else 400), answer.text
+        assert response.status_code == (200 if path == "/upload/image" else 400), response.text
         assert peak < 16 * MIB
         assert not list((tmp_path / "tmp").glob("upload-*"))

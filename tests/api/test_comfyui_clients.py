@@ -166,9 +166,9 @@ async def comfy(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
 
 async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
     text, result = await asyncio.to_thread(comfy.script.images, PAINT)
-    picture = Image.open(io.BytesIO(result["9"][0]))
-    assert (picture.size, picture.format) == ((96, 64), "PNG")
-    assert json.loads(picture.info["prompt"]) == PAINT  # in the metadata, before the pixels
+    image = Image.open(io.BytesIO(result["9"][0]))
+    assert (image.size, image.format) == ((96, 64), "PNG")
+    assert json.loads(image.info["prompt"]) == PAINT  # in the metadata, before the pixels
     kinds = [message["type"] for message in text if not isinstance(message, bytes)]
     messages = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
     assert messages == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
@@ -357,8 +357,8 @@ async def test_files_are_uploaded_and_viewed_by_name(comfy: ServerWithScript) ->
     other = io.BytesIO()
     Image.new("RGB", (40, 30), "coral").save(other, "PNG")
     sent = [out.getvalue(), out.getvalue(), other.getvalue(), other.getvalue()]
-    answers = [await client.post("/upload/image", files={"image": ("tea l.png", each)}) for each in sent]
-    names = [answer.json()["name"] for answer in answers]
+    responses = [await client.post("/upload/image", files={"image": ("tea l.png", each)}) for each in sent]
+    names = [answer.json()["name"] for answer in responses]
     assert names == ["tea l.png", "tea l.png", "tea l (1).png", "tea l (1).png"]
     over = await client.post("/upload/image", files=file, data={"overwrite": "true", "subfolder": "a/b"})
     assert over.json() == {"name": "tea l.png", "subfolder": "a/b", "type": "input"}
@@ -429,9 +429,9 @@ async def test_view_returns_previews_and_channels(
     query = {"filename": "veil.png", "type": "input", **options}
     response = await client.get("/view", params=query)
     assert response.headers["content-type"] == f"image/{kind.lower()}"
-    picture = Image.open(io.BytesIO(response.content))
-    assert (picture.format, picture.mode, picture.size) == (kind, mode, (40, 30))
-    assert pixel in (None, picture.getpixel((3, 3)))
+    image = Image.open(io.BytesIO(response.content))
+    assert (image.format, image.mode, image.size) == (kind, mode, (40, 30))
+    assert pixel in (None, image.getpixel((3, 3)))
 
 
 async def test_routes_about_nodes_models_and_system_respond(comfy: ServerWithScript) -> None:
@@ -454,24 +454,24 @@ async def test_routes_about_nodes_models_and_system_respond(comfy: ServerWithScr
 
 async def test_routes_need_a_key_and_separate_accounts(comfy: ServerWithScript) -> None:
     app = comfy.app
-    stranger = app.visitor("203.0.113.9")
-    assert (await stranger.get("/queue")).status_code == 401
-    assert (await stranger.get("/queue", params={"token": app.key})).status_code == 200
-    response = await stranger.post("/prompt", json={"prompt": PAINT}, headers=app.bearer)
+    other_client = app.visitor("203.0.113.9")
+    assert (await other_client.get("/queue")).status_code == 401
+    assert (await other_client.get("/queue", params={"token": app.key})).status_code == 200
+    response = await other_client.post("/prompt", json={"prompt": PAINT}, headers=app.bearer)
     prompt_id = response.json()["prompt_id"]
     headers = app.bearer
     async with asyncio.timeout(60):
-        while not (entry := (await stranger.get("/history", headers=headers)).json()):  # noqa: ASYNC110  # it polls
+        while not (entry := (await other_client.get("/history", headers=headers)).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
     [image] = entry[prompt_id]["outputs"]["9"]["images"]
     assert image["subfolder"] == "made"
-    assert (await stranger.get("/view", params=image, headers=app.bearer)).status_code == 200
+    assert (await other_client.get("/view", params=image, headers=app.bearer)).status_code == 200
     other = {"Authorization": f"Bearer {app.other}"}
-    assert (await stranger.get("/view", params=image, headers=other)).status_code == 404
-    assert (await stranger.get(f"/history/{prompt_id}", headers=other)).json() == {}
+    assert (await other_client.get("/view", params=image, headers=other)).status_code == 404
+    assert (await other_client.get(f"/history/{prompt_id}", headers=other)).json() == {}
     assert await app.balance() == ("4.96", "0.00")
     assert await app.faults() == ()
-    await stranger.aclose()
+    await other_client.aclose()
 
 
 async def test_a_prompt_with_an_idempotency_key_is_queued_once(comfy: ServerWithScript) -> None:

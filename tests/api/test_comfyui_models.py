@@ -88,7 +88,7 @@ async def test_inputs_of_a_checkpoint_reach_its_graph(
     server_with_checkpoints: tuple[AppFixture, Comfy],
 ) -> None:
     app, comfy = server_with_checkpoints
-    answer = await run(
+    response = await run(
         app,
         "comfyui/Pony-Diffusion-v6",
         negative_prompt="blur",
@@ -99,7 +99,7 @@ async def test_inputs_of_a_checkpoint_reach_its_graph(
         seed=7,
         lora=["ink-wash:0.6", "detail"],
     )
-    assert answer.status_code in (200, 201), answer.text
+    assert response.status_code in (200, 201), response.text
     nodes = sample(comfy)
     assert [each["ckpt_name"] for each in nodes["CheckpointLoaderSimple"]] == [PONY]
     (sampler,) = nodes["KSampler"]
@@ -130,8 +130,8 @@ async def test_input_that_comfyui_does_not_have_is_refused(
     server_with_checkpoints: tuple[AppFixture, Comfy], inputs: dict[str, Any], named: str
 ) -> None:
     app, comfy = server_with_checkpoints
-    answer = await run(app, **inputs)
-    assert (answer.status_code, named in answer.text) == (400, True), answer.text
+    response = await run(app, **inputs)
+    assert (response.status_code, named in response.text) == (400, True), response.text
     assert comfy.history == {}
     assert await app.balance() == ("5.00", "0.00")
 
@@ -141,14 +141,14 @@ async def test_images_api_takes_the_inputs_of_a_checkpoint(
 ) -> None:
     app, comfy = server_with_checkpoints
     body = {"model": MODEL, "prompt": "a lake", "size": "256x256", "n": 2, "steps": 2, "lora": ["detail:0.3"]}
-    answer = await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
-    assert (answer.status_code, len(answer.json()["data"])) == (200, 2), answer.text
+    response = await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
+    assert (response.status_code, len(response.json()["data"])) == (200, 2), response.text
     (sampler,) = sample(comfy)["KSampler"]
     assert sampler["steps"] == 2
     assert await app.balance() == ("4.92", "0.00")
     body = {"service": MODEL, "prompt": "a lake", "size": "256x256", "steps": 1}
-    answer = await app.client.post("/api/service", json=body, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
+    response = await app.client.post("/api/service", json=body, headers=app.bearer)
+    assert response.status_code == 200, response.text
 
 
 async def test_checkpoint_is_quoted_and_queued_by_its_path(
@@ -166,11 +166,11 @@ async def test_unknown_checkpoint_is_404_with_near_names(
     server_with_checkpoints: tuple[AppFixture, Comfy],
 ) -> None:
     app, _ = server_with_checkpoints
-    answer = await run(app, "comfyui/sd_xl_base")
-    assert (answer.status_code, f"did you mean {MODEL}" in answer.text) == (404, True), answer.text
+    response = await run(app, "comfyui/sd_xl_base")
+    assert (response.status_code, f"did you mean {MODEL}" in response.text) == (404, True), response.text
     body = {"model": "comfyui/sd_xl_base", "prompt": "a"}
-    answer = await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
-    assert (answer.status_code, MODEL in answer.json()["error"]["message"]) == (404, True)
+    response = await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
+    assert (response.status_code, MODEL in response.json()["error"]["message"]) == (404, True)
     allowed = bearer(app.other)
     assert (await app.client.get(f"/v1/models/{MODEL}", headers=allowed)).status_code == 200
 

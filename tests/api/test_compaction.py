@@ -178,9 +178,9 @@ async def test_invalid_requests_name_the_reason(
     gateway: Gateway, fields: dict[str, Any], message: str
 ) -> None:
     body = {"model": "acme/small", **fields}
-    answer = await gateway.app.client.post("/v1/responses/compact", json=body, headers=gateway.headers)
-    assert 400 <= answer.status_code < 500, answer.text
-    assert message in answer.json()["error"]["message"]
+    response = await gateway.app.client.post("/v1/responses/compact", json=body, headers=gateway.headers)
+    assert 400 <= response.status_code < 500, response.text
+    assert message in response.json()["error"]["message"]
 
 
 async def test_rights_credit_and_repetition_are_as_for_responses(gateway: Gateway) -> None:
@@ -189,8 +189,8 @@ async def test_rights_credit_and_repetition_are_as_for_responses(gateway: Gatewa
     reader = await app.limited_key(KeyLimits(), Rights.ACCOUNT_READ)
     limited = await app.limited_key(KeyLimits(services=("tts",)))
     for key, status in ((reader, 403), (limited, 403), (app.poor, 402)):
-        answer = await app.client.post(path, json=body, headers=bearer(key))
-        assert answer.status_code == status, answer.text
+        response = await app.client.post(path, json=body, headers=bearer(key))
+        assert response.status_code == status, response.text
     before = len(gateway.acme.requests)
     headers = {**gateway.headers, "Idempotency-Key": "compact once"}
     first = await app.client.post(path, json=body, headers=headers)

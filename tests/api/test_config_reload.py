@@ -53,8 +53,8 @@ class ConfiguredServer:
         beside.rename(self.file)
 
     async def models(self) -> set[str]:
-        answer = await self.gateway.app.client.get("/v1/models", headers=self.gateway.headers)
-        return {row["id"] for row in answer.json()["data"]}
+        response = await self.gateway.app.client.get("/v1/models", headers=self.gateway.headers)
+        return {row["id"] for row in response.json()["data"]}
 
     async def cost(self) -> str:
         response = await self.gateway.app.client.post(

@@ -35,8 +35,8 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 
 async def switch(gateway: Gateway, days: int) -> None:
     """Set the retention days with a new key, as the previous one is cached briefly."""
-    answer = await gateway.app.client.put(PATH, json={"days": days}, headers=gateway.headers)
-    assert answer.json() == {"enabled": days > 0, "days": days}
+    response = await gateway.app.client.put(PATH, json={"days": days}, headers=gateway.headers)
+    assert response.json() == {"enabled": days > 0, "days": days}
 
 
 async def read_log(gateway: Gateway) -> list[dict[str, Any]]:
@@ -44,8 +44,8 @@ async def read_log(gateway: Gateway) -> list[dict[str, Any]]:
     recorder = gateway.app.server.gateway_runtime.gateway.contents
     assert recorder is not None
     await recorder.drain()
-    answer = await gateway.app.client.get(f"{PATH}/calls", headers=gateway.headers)
-    return answer.json()["calls"]
+    response = await gateway.app.client.get(f"{PATH}/calls", headers=gateway.headers)
+    return response.json()["calls"]
 
 
 async def call(gateway: Gateway, **more: Any) -> str:
@@ -54,9 +54,9 @@ async def call(gateway: Gateway, **more: Any) -> str:
     key = await gateway.app.database.write(keys.create(gateway.app.account.id))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], **more}
     path = "/v1/responses" if "input" in more else "/v1/chat/completions"
-    answer = await gateway.app.client.post(path, json=body, headers={**bearer(key.api_key), **headers})
-    assert answer.status_code == 200, answer.text
-    return answer.headers["x-request-id"]
+    response = await gateway.app.client.post(path, json=body, headers={**bearer(key.api_key), **headers})
+    assert response.status_code == 200, response.text
+    return response.headers["x-request-id"]
 
 
 async def test_calls_are_logged_only_when_the_log_is_enabled(gateway: Gateway) -> None:

@@ -89,8 +89,8 @@ async def test_large_items_are_converted_outside_of_the_loop(
 
 
 async def test_conversation_needs_no_body(gateway: Gateway) -> None:
-    answer = await gateway.app.client.post("/v1/conversations", headers=gateway.headers)
-    assert (answer.status_code, answer.json()["metadata"]) == (200, {})
+    response = await gateway.app.client.post("/v1/conversations", headers=gateway.headers)
+    assert (response.status_code, response.json()["metadata"]) == (200, {})
 
 
 async def test_items_are_added_listed_read_and_deleted(any_database_gateway: Gateway) -> None:
@@ -143,9 +143,9 @@ async def test_invalid_conversation_is_refused(
 ) -> None:
     talk = await gateway.openai().conversations.create()
     url = "/v1/conversations" + path.format(id=talk.id)
-    answer = await gateway.app.client.request(method, url, json=body, headers=gateway.headers)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    response = await gateway.app.client.request(method, url, json=body, headers=gateway.headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
     assert await texts(gateway, talk.id) == []
 
 
@@ -418,8 +418,8 @@ async def test_conversations_are_exported_and_erased(either: Path) -> None:
         mine = await gateway.openai().conversations.create(items=[HELLO] * 20, metadata={"of": "zeppelins"})
         await gateway.openai().conversations.items.create(mine.id, items=[HELLO] * 20)
         theirs = await gateway.openai(gateway.app.other).conversations.create(items=[HELLO])
-        answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
-        pack = zipfile.ZipFile(io.BytesIO(answer.content))
+        response = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
+        pack = zipfile.ZipFile(io.BytesIO(response.content))
         lines = [json.loads(line) for line in pack.read("conversations.jsonl").splitlines()]
         assert [(line["id"], line["metadata"]) for line in lines] == [(mine.id, {"of": "zeppelins"})]
         items = [json.loads(line) for line in pack.read("conversation-items.jsonl").splitlines()]
@@ -431,7 +431,7 @@ async def test_conversations_are_exported_and_erased(either: Path) -> None:
         mine_left: Any = {"account_id": gateway.app.account.id}
         usage = await gateway.app.database.read(many("conversation_usage", **mine_left))
         assert usage[0]["conversations"] == 0
-        answer = await gateway.app.client.get(
+        response = await gateway.app.client.get(
             f"/v1/conversations/{theirs.id}", headers=bearer(gateway.app.other)
         )
-        assert answer.status_code == 200
+        assert response.status_code == 200

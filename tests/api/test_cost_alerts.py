@@ -75,9 +75,9 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 async def create(gateway: Gateway, url: str, usd: str, **more: Any) -> dict[str, Any]:
     body = {"period": "day", "threshold_usd": usd, "url": url, **more}
-    answer = await gateway.app.client.post(PATH, json=body, headers=gateway.headers)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+    response = await gateway.app.client.post(PATH, json=body, headers=gateway.headers)
+    assert response.status_code == 201, response.text
+    return response.json()
 
 
 async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list[dict[str, Any]]:
@@ -87,8 +87,8 @@ async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list
     alerts.schedule = schedule or alerts.schedule
     await alerts.sweep(lag_us=0)
     await alerts.sent()
-    answer = await gateway.app.client.get(PATH, headers=gateway.headers)
-    return answer.json()["alerts"]
+    response = await gateway.app.client.get(PATH, headers=gateway.headers)
+    return response.json()["alerts"]
 
 
 async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gateway) -> None:
@@ -228,8 +228,8 @@ async def test_alerts_belong_to_their_account_and_are_validated(gateway: Gateway
         {"url": "http://10.0.0.1/"},
         {"more": 1},
     ):
-        answer = await app.client.post(PATH, json={**valid, **wrong}, headers=app.bearer)
-        assert answer.status_code == 400, wrong
+        response = await app.client.post(PATH, json={**valid, **wrong}, headers=app.bearer)
+        assert response.status_code == 400, wrong
     unknown = await app.client.post(PATH, json={**valid, "key": "key_none"}, headers=app.bearer)
     assert unknown.status_code == 404
     gone = await app.client.delete(f"{PATH}/{alert['id']}", headers=app.bearer)

@@ -59,9 +59,9 @@ async def test_routes_that_read_a_cursor_refuse_an_invalid_one(app: AppFixture, 
                     continue
                 results.add(path)
                 for cursor in INVALID:
-                    answer = await client.get(address, params={"cursor": cursor}, headers=headers)
-                    if answer.status_code != 400:
-                        answered.append((path, cursor, answer.status_code))
+                    response = await client.get(address, params={"cursor": cursor}, headers=headers)
+                    if response.status_code != 400:
+                        answered.append((path, cursor, response.status_code))
     assert len(results) >= 28, results
     assert "/admin/requests" in results
     assert not answered

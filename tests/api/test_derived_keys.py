@@ -27,9 +27,9 @@ KEYS = f"{ORGANIZATION}/keys"
 
 async def created_with(app: AppFixture, key: str, **fields: Any) -> str:
     """Create a key with another key, and return its secret."""
-    answer = await app.client.post(KEYS, json=fields, headers=bearer(key))
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["api_key"])
+    response = await app.client.post(KEYS, json=fields, headers=bearer(key))
+    assert response.status_code == 201, response.text
+    return str(response.json()["api_key"])
 
 
 async def status(app: AppFixture, key: str) -> int:
@@ -91,13 +91,13 @@ async def test_keys_count_against_the_rates_of_their_creator(any_database_app: A
     parent = await app.limited_key(KeyLimits(rpm=4))
     children = [await created_with(app, parent) for _ in range(2)]
     for fields in ({"rpm": 1000}, {"rpm": 4, "tpm": 9}):
-        answer = await app.client.post(KEYS, json=fields, headers=app.bearer)
-        assert answer.status_code == 201, "a key without rates may set them"
+        response = await app.client.post(KEYS, json=fields, headers=app.bearer)
+        assert response.status_code == 201, "a key without rates may set them"
     assert [await status(app, key) for key in (*children, children[0], parent)] == [200, 200, 429, 429]
     limited = await app.limited_key(KeyLimits(rpm=4))
     for fields, name in (({"rpm": 1000}, "rpm must be 4"), ({"tpm": 9}, "tpm must be omitted")):
-        answer = await app.client.post(KEYS, json=fields, headers=bearer(limited))
-        assert (answer.status_code, name in answer.text) == (400, True), answer.text
+        response = await app.client.post(KEYS, json=fields, headers=bearer(limited))
+        assert (response.status_code, name in response.text) == (400, True), response.text
 
 
 async def test_a_key_gives_no_role_with_rights_that_it_lacks(app: AppFixture) -> None:
@@ -110,8 +110,8 @@ async def test_a_key_gives_no_role_with_rights_that_it_lacks(app: AppFixture) ->
         ("POST", f"{ORGANIZATION}/transfer", {"member_id": ben.id, "handle": "lab"}),
     ]
     for method, path, body in requests:
-        answer = await app.client.request(method, path, json=body, headers=bearer(narrow))
-        assert (answer.status_code, "may not grant the rights run" in answer.text) == (403, True), path
+        response = await app.client.request(method, path, json=body, headers=bearer(narrow))
+        assert (response.status_code, "may not grant the rights run" in response.text) == (403, True), path
     path = f"{ORGANIZATION}/members/{ben.id}"
     allowed = await app.client.patch(path, json={"budget_day_usd": "1"}, headers=bearer(narrow))
     assert (allowed.status_code, allowed.json()["role"]) == (200, "member")
@@ -121,8 +121,8 @@ async def test_an_invitation_ends_with_its_key_and_its_sender(any_database_app: 
     app, write = any_database_app, any_database_app.database.write
 
     async def invited(key: str) -> str:
-        answer = await app.client.post(f"{ORGANIZATION}/invitations", json={}, headers=bearer(key))
-        return str(answer.json()["token"])
+        response = await app.client.post(f"{ORGANIZATION}/invitations", json={}, headers=bearer(key))
+        return str(response.json()["token"])
 
     parent = await app.limited_key(KeyLimits())
     token, lasting = await invited(parent), await invite(app)
@@ -180,8 +180,8 @@ async def test_a_suspended_user_authorizes_no_program(app: AppFixture) -> None:
     form = {**program.asks(), "csrf": csrf, "decision": "allow"}
     for suspended, code in ((True, 403), (False, 303)):
         await suspend(app, "ada@example.com", suspended=suspended)
-        answer = await app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN})
-        assert (answer.status_code, "is suspended" in answer.text) == (code, suspended)
+        response = await app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN})
+        assert (response.status_code, "is suspended" in response.text) == (code, suspended)
 
 
 async def end_one(app: AppFixture) -> Transaction[Any]:

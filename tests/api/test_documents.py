@@ -28,16 +28,16 @@ FILLER = "Words about the weather fill this page. " * 60
 
 
 async def import_file(app: AppFixture, name: str, data: bytes, status: int = 200, **params: Any) -> Any:
-    answer = await app.client.post(
+    response = await app.client.post(
         "/api/documents", content=data, headers=app.bearer, params={"name": name, **params}
     )
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    assert response.status_code == status, response.text
+    return response.json()
 
 
 async def first_result(app: AppFixture, query: str) -> Any:
-    answer = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
-    return answer.json()["results"][0]
+    response = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
+    return response.json()["results"][0]
 
 
 async def slugs(app: AppFixture, prefix: str = "") -> list[str]:
@@ -176,10 +176,10 @@ async def test_export_and_import_give_the_same_pages(app: AppFixture) -> None:
     ]
     assert here["body"] == there["body"]
     # So the memory knows the file.
-    answer = await app.client.post(
+    response = await app.client.post(
         "/api/documents", params={"name": "a.pdf"}, content=fakes.pdf(REPORT), headers=other
     )
-    assert answer.json()["documents"][0]["slug"] == "a.pdf"
+    assert response.json()["documents"][0]["slug"] == "a.pdf"
 
 
 @pytest.mark.parametrize(
@@ -202,10 +202,10 @@ async def test_broken_file_changes_nothing(app: AppFixture, name: str, data: byt
 async def test_form_names_its_file_and_kind(app: AppFixture) -> None:
     parts: list[tuple[str, str]] = [("r.pdf", "application/octet-stream"), ("untitled", "application/pdf")]
     for name, kind in parts:
-        answer = await app.client.post(
+        response = await app.client.post(
             "/api/documents", files={"file": (name, fakes.pdf(REPORT), kind)}, headers=app.bearer
         )
-        assert answer.status_code == 200, answer.text
+        assert response.status_code == 200, response.text
     assert await slugs(app) == ["r.pdf", "untitled.pdf"]
 
 
@@ -222,24 +222,24 @@ async def test_keys_see_and_write_only_their_collections(app: AppFixture) -> Non
     team = bearer(await app.limited_key(KeyLimits(collections=("team",))))
     await import_file(app, "own.pdf", fakes.pdf(REPORT))
     for name, status in (("team.pdf", 200), ("own.pdf", 400)):
-        answer = await app.client.post(
+        response = await app.client.post(
             "/api/documents", params={"name": name}, content=fakes.pdf(REPORT), headers=team
         )
-        assert answer.status_code == status, answer.text
+        assert response.status_code == status, response.text
     assert (await get(app, "/api/pages/team.pdf"))["collections"] == ["team"]
     reader = bearer(await app.limited_key(KeyLimits(collections=("team",), read_only=True)))
-    answer = await app.client.post(
+    response = await app.client.post(
         "/api/documents", params={"name": "x.pdf"}, content=fakes.pdf(REPORT), headers=reader
     )
-    assert answer.status_code == 403
+    assert response.status_code == 403
 
 
 async def test_tool_imports_base64_and_refuses_local_urls(app: AppFixture) -> None:
     async def call(**arguments: Any) -> Any:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
         message["params"] = {"name": "import_document", "arguments": {"name": "a.pdf", **arguments}}
-        answer = await app.client.post("/mcp", json=message, headers=app.bearer)
-        return answer.json()["result"]
+        response = await app.client.post("/mcp", json=message, headers=app.bearer)
+        return response.json()["result"]
 
     result = await call(content=base64.b64encode(fakes.pdf(REPORT)).decode(), folder="in")
     assert result["structuredContent"]["documents"][0]["slug"] == "in/a.pdf"
@@ -267,12 +267,12 @@ def test_groups_of_blocks_have_limits() -> None:
 
 async def test_import_page_takes_a_document(app: AppFixture) -> None:
     files = {"file": ("a.pdf", fakes.pdf(REPORT), "application/pdf")}
-    answer = await app.client.post("/memory/~import", files=files, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
+    response = await app.client.post("/memory/~import", files=files, headers=app.bearer)
+    assert response.status_code == 200, response.text
     assert await slugs(app) == ["a.pdf"]
     broken = {"file": ("b.pdf", b"%PDF-1.7 no", "application/pdf")}
-    answer = await app.client.post("/memory/~import", files=broken, headers=app.bearer)
-    assert (answer.status_code, "The PDF is damaged" in answer.text) == (400, True)
+    response = await app.client.post("/memory/~import", files=broken, headers=app.bearer)
+    assert (response.status_code, "The PDF is damaged" in response.text) == (400, True)
 
 
 def test_base64_is_decoded_in_slices() -> None:

@@ -54,9 +54,11 @@ async def test_body_that_expands_beyond_the_limit_is_413(tmp_path: Path, path: s
     async with running_app(tmp_path, probe=False, inline_body_bytes=2**20, **FILES) as app:
         bomb = gzip.compress(b'{"input": "' + bytes(64 * 2**20))
         assert len(bomb) < 2**17
-        answer = await app.client.post(path, content=bomb, headers={**app.bearer, "Content-Encoding": "gzip"})
-        assert answer.status_code == 413, answer.text
-        assert "too_large" in answer.text
+        response = await app.client.post(
+            path, content=bomb, headers={**app.bearer, "Content-Encoding": "gzip"}
+        )
+        assert response.status_code == 413, response.text
+        assert "too_large" in response.text
 
 
 @pytest.mark.parametrize(
@@ -74,9 +76,9 @@ async def test_body_that_expands_beyond_the_limit_is_413(tmp_path: Path, path: s
 async def test_invalid_encoding_is_refused(tmp_path: Path, encoding: str, body: bytes, status: int) -> None:
     async with running_app(tmp_path, probe=False, **FILES) as app:
         headers = {**app.bearer, "Content-Encoding": encoding}
-        answer = await app.client.post("/v1/embeddings", content=body, headers=headers)
-        assert answer.status_code == status, answer.text
-        assert answer.json()["error"]["code"] in ("unsupported_media", "bad_request")
+        response = await app.client.post("/v1/embeddings", content=body, headers=headers)
+        assert response.status_code == status, response.text
+        assert response.json()["error"]["code"] in ("unsupported_media", "bad_request")
         empty = await app.client.get("/v1/models", headers={**app.bearer, "Content-Encoding": "gzip"})
         assert empty.status_code == 200
 

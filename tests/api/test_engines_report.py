@@ -48,9 +48,9 @@ async def operator_key(app: AppFixture, scope: KeyLimits | None = None) -> str:
 
 async def engines(app: AppFixture, **query: str) -> dict[str, Any]:
     key = await operator_key(app)
-    answer = await app.client.get(PATH, headers=bearer(key), params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await app.client.get(PATH, headers=bearer(key), params=query)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def choices(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
@@ -84,17 +84,17 @@ async def test_report_requires_an_unrestricted_operator_key(app_with_comfyui: Ap
     limited = [KeyLimits(read_only=True), KeyLimits(services=("ra1",))]
     refused_keys = [app_with_comfyui.key, *[await operator_key(app_with_comfyui, scope) for scope in limited]]
     for key in refused_keys:
-        answer = await app_with_comfyui.client.get(PATH, headers=bearer(key))
-        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+        response = await app_with_comfyui.client.get(PATH, headers=bearer(key))
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden")
     for headers in ({}, bearer("sf_unknown")):
         assert (await app_with_comfyui.client.get(PATH, headers=headers)).status_code == 401
 
 
 async def test_refresh_must_be_true_or_false(app_with_comfyui: AppFixture) -> None:
-    answer = await app_with_comfyui.client.get(
+    response = await app_with_comfyui.client.get(
         PATH, headers=bearer(await operator_key(app_with_comfyui)), params={"refresh": "now"}
     )
-    assert (answer.status_code, answer.json()["error"]) == (400, "refresh must be true or false")
+    assert (response.status_code, response.json()["error"]) == (400, "refresh must be true or false")
 
 
 async def test_refresh_detects_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:

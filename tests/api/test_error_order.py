@@ -38,8 +38,8 @@ MISSING: list[tuple[str, dict[str, Any]]] = [
 async def error_text(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the error message of a rejected request."""
     async with running_app(folder) as app:
-        answer = await app.client.post(path, json=body, headers=app.bearer)
-        return answer.status_code, answer.json()
+        response = await app.client.post(path, json=body, headers=app.bearer)
+        return response.status_code, response.json()
 
 
 @pytest.mark.parametrize(("path", "body", "name"), WRONG)

@@ -23,7 +23,7 @@ async def statuses(visitor: httpx.AsyncClient, headers: dict[str, str]) -> list[
     results = [
         await visitor.request(method, path, params=query, headers=headers) for method, path, query in ROUTES
     ]
-    return [answer.status_code for answer in results]
+    return [response.status_code for response in results]
 
 
 OPEN = [200, 200, 200, 422]  # style transfer is let in, and has no body

@@ -125,9 +125,9 @@ async def test_the_official_client_works_over_tls(tmp_path: Path) -> None:
 
 
 async def submit(app: AppFixture, prompt: str = "a fox", query: str = "") -> dict[str, Any]:
-    answer = await app.client.post(f"{SCHNELL}{query}", json={"prompt": prompt}, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await app.client.post(f"{SCHNELL}{query}", json={"prompt": prompt}, headers=app.bearer)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def path_of(url: str) -> str:
@@ -181,10 +181,10 @@ async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: 
 async def test_models_of_this_server_are_apps(app: AppFixture) -> None:
     body = {"prompt": "a fox", "width": 64, "height": 64}
     header = {"Authorization": f"Key {app.key}"}
-    answer = await app.client.post("/fal/sixfold/ra2", json=body, headers=header)
-    assert answer.status_code == 200
-    assert answer.json()["images"][0]["file_name"].endswith(".png")
-    assert answer.headers["x-fal-request-id"].startswith("pred_")
+    response = await app.client.post("/fal/sixfold/ra2", json=body, headers=header)
+    assert response.status_code == 200
+    assert response.json()["images"][0]["file_name"].endswith(".png")
+    assert response.headers["x-fal-request-id"].startswith("pred_")
 
 
 REFUSED: list[tuple[Any, int]] = [
@@ -200,21 +200,21 @@ REFUSED: list[tuple[Any, int]] = [
 async def test_invalid_input_gets_an_error_in_the_format_of_fal(
     app: AppFixture, body: Any, status: int
 ) -> None:
-    answer = await app.client.post(SCHNELL, json=body, headers=app.bearer)
-    assert answer.status_code == status, answer.text
-    assert answer.headers["x-fal-request-id"]
-    detail = answer.json()["detail"]
+    response = await app.client.post(SCHNELL, json=body, headers=app.bearer)
+    assert response.status_code == status, response.text
+    assert response.headers["x-fal-request-id"]
+    detail = response.json()["detail"]
     if status == 422:
         assert detail[0]["loc"][1] in body
     else:
-        assert answer.headers["x-fal-error-type"] == "bad_request"
+        assert response.headers["x-fal-error-type"] == "bad_request"
     assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_an_upload_url_works_once_for_its_account(app: AppFixture) -> None:
     request = {"content_type": "text/plain", "file_name": "a.txt"}
-    answer = await app.client.post("/fal/storage/upload/initiate", json=request, headers=app.bearer)
-    issued = answer.json()
+    response = await app.client.post("/fal/storage/upload/initiate", json=request, headers=app.bearer)
+    issued = response.json()
     target = path_of(issued["upload_url"])
 
     async def put(url: str, key: str) -> httpx.Response:

@@ -112,9 +112,9 @@ async def _is_free(gateway: Gateway) -> bool:
 @pytest.mark.parametrize("name", CALLS)
 async def test_documents_without_a_result_are_free(gateway: Gateway, server: FixedServer, name: str) -> None:
     for case, (server.body, server.kind) in DOCUMENTS.items():
-        answer = await _call(gateway, name)
-        assert answer.status_code == 502 or "generation_failed" in answer.text, (case, answer.text)
-        assert await _is_free(gateway), (case, answer.text)
+        response = await _call(gateway, name)
+        assert response.status_code == 502 or "generation_failed" in response.text, (case, response.text)
+        assert await _is_free(gateway), (case, response.text)
     assert await gateway.app.faults() == ()
 
 
@@ -123,9 +123,9 @@ async def test_streams_without_a_result_are_free(gateway: Gateway, server: Fixed
     server.kind = "text/event-stream"
     cases = {**EVENTS, "partial": PARTIAL} if name == "image stream" else EVENTS
     for case, server.body in cases.items():
-        answer = await _call(gateway, name)
-        assert answer.status_code == 502 or "generation_failed" in answer.text, (case, answer.text)
-        assert await _is_free(gateway), (case, answer.text)
+        response = await _call(gateway, name)
+        assert response.status_code == 502 or "generation_failed" in response.text, (case, response.text)
+        assert await _is_free(gateway), (case, response.text)
     assert await gateway.app.faults() == ()
 
 
@@ -137,8 +137,8 @@ async def test_a_failed_response_keeps_its_error_and_is_free(gateway: Gateway, s
     body = {"model": "native/text", "input": "hello", "max_output_tokens": 20}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app.asgi)) as client:
         url = "http://127.0.0.1:8600/v1/responses"
-        answer = await client.post(url, json=body, headers=gateway.headers)
-    assert answer.json() == failed
+        response = await client.post(url, json=body, headers=gateway.headers)
+    assert response.json() == failed
     assert (await gateway.last_call())["cost_usd"] == "0.00"
     server.body = json.dumps({**failed, "status": "incomplete", "error": None}).encode()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app.asgi)) as client:
@@ -162,7 +162,7 @@ async def test_an_image_without_content_is_not_charged(gateway: Gateway, server:
     body = CALLS["images"][1]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app.asgi)) as client:
         url = "http://127.0.0.1:8600/v1/images/generations"
-        answer = await client.post(url, json=body, headers=gateway.headers)
-    assert answer.content == server.body
+        response = await client.post(url, json=body, headers=gateway.headers)
+    assert response.content == server.body
     call = await gateway.last_call()
     assert (call["status"], call["cost_usd"]) == ("succeeded", "0.05")

@@ -57,8 +57,8 @@ async def test_false_usage_neither_frees_nor_raises_a_charge(tmp_path: Path, nam
         for number, (path, body) in enumerate(
             (path, {**body, "stream": stream}) for path, body in CALLS for stream in (False, True)
         ):
-            answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
-            assert answer.status_code == 200, (path, answer.text)
+            response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
+            assert response.status_code == 200, (path, response.text)
             call = (await gateway.settled(number + 1))[0]
             usage, case = call["usage"], (path, body["stream"], call)
             assert usage["counted_by"] == ("estimate" if name in UNCOUNTED else "server"), case

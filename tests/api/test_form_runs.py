@@ -23,10 +23,10 @@ from tests.api.test_pages import HTML, signed_in
 async def test_a_submitted_form_starts_a_run_with_typed_inputs(app: AppFixture) -> None:
     csrf = await signed_in(app)
     form = {"csrf": csrf, "prompt": "a fox", "seed": "7", "size": "1024x1024"}
-    answer = await app.client.post("/pages/forms/ra1", data=form)
-    assert answer.status_code == 303
-    assert (await app.client.get(answer.headers["location"])).status_code == 200
-    prediction = await app.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    response = await app.client.post("/pages/forms/ra1", data=form)
+    assert response.status_code == 303
+    assert (await app.client.get(response.headers["location"])).status_code == 200
+    prediction = await app.predictions.get_any(response.headers["location"].rpartition("/")[2])
     assert prediction.inputs["seed"] == 7
     # A switch that is off is not sent.
     assert prediction.inputs["enable_safety_checker"] is False
@@ -36,12 +36,12 @@ async def test_the_form_of_the_start_page_names_its_model(app: AppFixture) -> No
     csrf = await signed_in(app)
     page = await app.client.get("/", headers=HTML)
     assert '<form class="generate" id="generate" method="post" action="/pages/forms"' in page.text
-    answer = await app.client.post("/pages/forms", data={"csrf": csrf, "model": "anime", "prompt": "a fox"})
-    assert answer.status_code == 303
-    prediction = await app.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    response = await app.client.post("/pages/forms", data={"csrf": csrf, "model": "anime", "prompt": "a fox"})
+    assert response.status_code == 303
+    prediction = await app.predictions.get_any(response.headers["location"].rpartition("/")[2])
     assert (prediction.model, prediction.inputs["prompt"]) == ("anime", "a fox")
-    answer = await app.client.post("/pages/forms", data={"csrf": csrf, "prompt": "a fox"})
-    assert answer.status_code == 404
+    response = await app.client.post("/pages/forms", data={"csrf": csrf, "prompt": "a fox"})
+    assert response.status_code == 404
 
 
 async def test_files_of_a_form_are_stored_as_inputs(app: AppFixture, tmp_path: Path) -> None:
@@ -52,29 +52,29 @@ async def test_files_of_a_form_are_stored_as_inputs(app: AppFixture, tmp_path: P
         files = {name: ("photo.png", content, "image/png"), "file.mask": ("", b"")}
         return await app.client.post("/pages/forms/remove-background", data={"csrf": token}, files=files)
 
-    answer = await submit("file.image_url", png)
-    assert answer.status_code == 303, answer.text
-    prediction = await app.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    response = await submit("file.image_url", png)
+    assert response.status_code == 303, response.text
+    prediction = await app.predictions.get_any(response.headers["location"].rpartition("/")[2])
     stored = await app.client.get(prediction.inputs["image_url"])
     assert stored.content == png
     for name, content, text in (
         ("file.image_url", b"text", "not a supported image"),
         ("file.other", png, "does not have a file input"),
     ):
-        answer = await submit(name, content)
-        assert answer.status_code == 400
-        assert text in answer.text
+        response = await submit(name, content)
+        assert response.status_code == 400
+        assert text in response.text
     assert (await submit("file.image_url", png, "x")).status_code == 403
 
 
 async def test_the_page_of_a_run_cancels_it_with_a_form(app: AppFixture) -> None:
     csrf = await signed_in(app)
-    answer = await app.client.post("/pages/forms/ra2", data={"csrf": csrf, "prompt": "SLOW fox"})
-    path = answer.headers["location"]
+    response = await app.client.post("/pages/forms/ra2", data={"csrf": csrf, "prompt": "SLOW fox"})
+    path = response.headers["location"]
     assert f'action="{path}/cancel"' in (await app.client.get(path)).text
     assert (await app.client.post(f"{path}/cancel", data={"csrf": "x"})).status_code == 403
-    answer = await app.client.post(f"{path}/cancel", data={"csrf": csrf})
-    assert (answer.status_code, answer.headers["location"]) == (303, path)
+    response = await app.client.post(f"{path}/cancel", data={"csrf": csrf})
+    assert (response.status_code, response.headers["location"]) == (303, path)
     prediction = await app.predictions.get_any(path.rpartition("/")[2])
     assert (await app.predictions.wait(prediction, 30)).state is PredictionState.CANCELED
 
@@ -93,10 +93,10 @@ async def test_invalid_form_is_refused_on_a_page(
     app: AppFixture, model: str, form: dict[str, str], status: int, text: str
 ) -> None:
     csrf = await signed_in(app)
-    answer = await app.client.post(f"/pages/forms/{model}", data={"csrf": csrf, **form})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
-    assert text in answer.text
-    assert f'href="/catalog/{model}">Back to the form' in answer.text
+    response = await app.client.post(f"/pages/forms/{model}", data={"csrf": csrf, **form})
+    assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert text in response.text
+    assert f'href="/catalog/{model}">Back to the form' in response.text
     assert await app.balance() == ("5.00", "0.00")
 
 

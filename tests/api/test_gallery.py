@@ -45,9 +45,9 @@ async def post(app: AppFixture, **more: Any) -> Any:
 
 async def list_page(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
     """Return a part of a list, requested without a key."""
-    answer = await app.visitor("203.0.113.9").get(f"/api/{name}", params=query)
-    assert answer.status_code == 200
-    return answer.json()
+    response = await app.visitor("203.0.113.9").get(f"/api/{name}", params=query)
+    assert response.status_code == 200
+    return response.json()
 
 
 async def test_character_is_created_listed_and_free(any_database_app: AppFixture) -> None:
@@ -71,15 +71,15 @@ async def test_character_is_created_listed_and_free(any_database_app: AppFixture
 
 async def test_post_is_created_from_url_base64_and_form(any_database_app: AppFixture) -> None:
     app = any_database_app
-    picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
-    by_url = await post(app, media_bytes=None, media_url=picture["image_url"])
+    image = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
+    by_url = await post(app, media_bytes=None, media_url=image["image_url"])
     by_bytes = await post(app, tags="Foxes, #Snow ,foxes")
     form = {"api_key": app.key, "text": "a form", "tags": "snow"}
     by_form = await app.client.post("/api/create-post", data=form, files={"media": ("x.txt", png("blue"))})
-    film = await post(app, media_bytes=uri(VIDEO_BYTES, "video/mp4"), tags=["film"])
-    answers = [by_url, by_bytes, by_form, film]
-    assert [answer.status_code for answer in answers] == [200] * 4
-    results = [answer.json() for answer in answers]
+    video = await post(app, media_bytes=uri(VIDEO_BYTES, "video/mp4"), tags=["film"])
+    responses = [by_url, by_bytes, by_form, video]
+    assert [response.status_code for response in responses] == [200] * 4
+    results = [response.json() for response in responses]
     assert all(body["id"] == body["post_id"] and body["uploaded_via_api"] is True for body in results)
     [author] = {body["author_user_id"] for body in results}
     assert re.fullmatch("user_[0-9a-f]{32}", author)
@@ -181,10 +181,10 @@ CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [
 async def test_a_refused_character_names_its_parameter(
     app: AppFixture, change: dict[str, Any], name: str
 ) -> None:
-    answer = await character(app, **change)
-    assert answer.status_code == 400, answer.text
-    assert set(answer.json()) == {"error", "status"}
-    assert answer.json()["error"].startswith(f"Invalid {name}")
+    response = await character(app, **change)
+    assert response.status_code == 400, response.text
+    assert set(response.json()) == {"error", "status"}
+    assert response.json()["error"].startswith(f"Invalid {name}")
     assert (await list_page(app, "characters"))["characters"] == []
 
 
@@ -213,19 +213,19 @@ POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
 async def test_a_refused_post_names_its_parameter(app: AppFixture, change: dict[str, Any], name: str) -> None:
     body = {"api_key": app.key, "text": "hello", "media_bytes": base64_of(png()), **change}
     raw = json.dumps(body).encode()
-    answer = await app.client.post("/api/create-post", content=raw)
-    assert answer.status_code == 400, answer.text
+    response = await app.client.post("/api/create-post", content=raw)
+    assert response.status_code == 400, response.text
     if "\\ud800" not in raw.decode():
-        assert answer.json()["error"].startswith(f"Invalid {name}")
+        assert response.json()["error"].startswith(f"Invalid {name}")
     assert (await list_page(app, "posts"))["posts"] == []
 
 
 async def test_truncated_form_file_is_refused(app: AppFixture) -> None:
     for data in (png()[:-6], VIDEO_BYTES[:-6]):
         form = {"api_key": app.key, "text": "a form"}
-        answer = await app.client.post("/api/create-post", data=form, files={"media": ("x", data)})
-        assert answer.status_code == 400
-        assert answer.json()["error"].endswith("truncated or damaged.")
+        response = await app.client.post("/api/create-post", data=form, files={"media": ("x", data)})
+        assert response.status_code == 400
+        assert response.json()["error"].endswith("truncated or damaged.")
 
 
 async def test_error_message_begins_with_the_parameter(app: AppFixture) -> None:
@@ -233,8 +233,8 @@ async def test_error_message_begins_with_the_parameter(app: AppFixture) -> None:
         "error": "Invalid media: one of media_url, media_bytes or a file is required",
         "status": 400,
     }
-    answer = await app.client.get("/api/posts", params={"limit": 0})
-    assert answer.json() == {"error": "Invalid limit: it must be from 1 to 100", "status": 400}
+    response = await app.client.get("/api/posts", params={"limit": 0})
+    assert response.json() == {"error": "Invalid limit: it must be from 1 to 100", "status": 400}
 
 
 async def test_key_is_checked_first_and_limited_keys_are_403(app: AppFixture) -> None:
@@ -242,8 +242,8 @@ async def test_key_is_checked_first_and_limited_keys_are_403(app: AppFixture) ->
     painter = await app.limited_key(KeyLimits(services=("ra1",)))
     for key, status in ((None, 401), ("sf_no", 401), (5, 401), (reader, 403), (painter, 403)):
         for path in ("/api/create-ai", "/api/create-post"):
-            answer = await app.client.post(path, json={"api_key": key})
-            assert answer.status_code == status
+            response = await app.client.post(path, json={"api_key": key})
+            assert response.status_code == status
     broken = await app.client.post("/api/create-ai", content=b"{")
     assert (broken.status_code, broken.json()["error"]) == (400, "Invalid JSON body")
 
@@ -259,10 +259,10 @@ async def test_a_repeated_request_publishes_once(app: AppFixture) -> None:
 
 async def test_gallery_has_no_unpublished_files_or_addresses(app: AppFixture) -> None:
     secret = (await app.client.post("/api/uploads", content=png("green"), headers=app.bearer)).json()
-    picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
+    image = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
     body = (await post(app, media_bytes=None, media_url=secret["url"])).json()
     text = (await app.client.get("/api/posts")).text + (await app.client.get("/api/characters")).text
-    for private in (secret["url"].rpartition("/")[2], secret["id"], picture["image_url"].rpartition("/")[2]):
+    for private in (secret["url"].rpartition("/")[2], secret["id"], image["image_url"].rpartition("/")[2]):
         assert private not in text
     assert "ada@example.com" not in text
     assert (await app.client.get(body["media_url"])).content == png("green")
@@ -286,8 +286,8 @@ async def test_gallery_has_no_unpublished_files_or_addresses(app: AppFixture) ->
 )
 async def test_invalid_limit_or_cursor_is_400(app: AppFixture, query: dict[str, str]) -> None:
     for name in ("characters", "posts"):
-        answer = await app.client.get(f"/api/{name}", params=query)
-        assert (answer.status_code, set(answer.json())) == (400, {"error", "status"})
+        response = await app.client.get(f"/api/{name}", params=query)
+        assert (response.status_code, set(response.json())) == (400, {"error", "status"})
 
 
 async def test_characters_and_posts_of_an_account_are_limited(

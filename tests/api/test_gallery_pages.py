@@ -22,9 +22,9 @@ async def test_published_result_can_be_remixed_by_others(any_database_app: AppFi
     form = (await app.client.get(f"/gallery/publish?run={result['id']}")).text
     assert "a quiet harbour" in form
     assert f'src="/media/{result["output"]["url"].rpartition("/")[2]}?w=320"' in form
-    answer = await publish(app, csrf, result["id"], inputs="on")
-    assert answer.status_code == 303, answer.text
-    where = answer.headers["location"]
+    response = await publish(app, csrf, result["id"], inputs="on")
+    assert response.status_code == 303, response.text
+    where = response.headers["location"]
     page = (await visitor.get(where)).text
     assert "By <b>ada</b>" in page
     assert "ada@example.com" not in page

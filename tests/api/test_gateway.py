@@ -161,12 +161,12 @@ async def test_truncated_chat_has_finish_reason_length(gateway: Gateway, model: 
 
 @BOTH
 async def test_response_has_text_and_usage(gateway: Gateway, model: str) -> None:
-    answer = await gateway.openai().responses.create(
+    response = await gateway.openai().responses.create(
         model=model, input="say 3 words", instructions="Be short"
     )
-    assert (answer.output_text, answer.status) == ("word word word", "completed")
-    assert answer.usage is not None
-    assert answer.usage.output_tokens == 3
+    assert (response.output_text, response.status) == ("word word word", "completed")
+    assert response.usage is not None
+    assert response.usage.output_tokens == 3
     if model == "acme/small":
         assert gateway.acme.requests[0].document["messages"][0] == {"role": "system", "content": "Be short"}
 
@@ -223,16 +223,16 @@ async def test_responses_are_passed_unchanged_to_a_native_server(tmp_path: Path)
 
 @BOTH
 async def test_message_has_text_and_usage(gateway: Gateway, model: str) -> None:
-    answer = await gateway.anthropic().messages.create(
+    response = await gateway.anthropic().messages.create(
         model=model, max_tokens=100, system="Be short", messages=text_of("say 3 words")
     )
-    assert cast("Any", answer.content[0]).text == "word word word"
-    assert (answer.stop_reason, answer.usage.output_tokens) == ("end_turn", 3)
+    assert cast("Any", response.content[0]).text == "word word word"
+    assert (response.stop_reason, response.usage.output_tokens) == ("end_turn", 3)
     cut = await gateway.anthropic().messages.create(
         model=model, max_tokens=2, messages=text_of("say 3 words")
     )
     assert cut.stop_reason == "max_tokens"
-    assert {answer._request_id, cut._request_id} <= {call["id"] for call in await gateway.settled(2)}
+    assert {response._request_id, cut._request_id} <= {call["id"] for call in await gateway.settled(2)}
 
 
 @BOTH
@@ -276,12 +276,12 @@ async def test_message_calls_a_tool_and_uses_its_result(gateway: Gateway, model:
 @BOTH
 async def test_image_of_a_message_reaches_the_model(gateway: Gateway, model: str) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL.partition("base64,")[2]}
-    answer = await gateway.anthropic().messages.create(
+    response = await gateway.anthropic().messages.create(
         model=model,
         max_tokens=100,
         messages=cast("Any", [{"role": "user", "content": [{"type": "image", "source": source}]}]),
     )
-    assert cast("Any", answer.content[0]).text == "I see a picture"
+    assert cast("Any", response.content[0]).text == "I see a picture"
 
 
 async def test_anthropic_headers_are_forwarded_without_our_key(gateway: Gateway) -> None:
@@ -369,22 +369,22 @@ async def test_field_that_is_not_a_list_is_refused_by_name(
 ) -> None:
     model = "acme/small" if path == LETTERS else "anth/small"
     right = {"model": model, "input" if path == ANSWERS else "messages": HELLO_MESSAGES, "max_tokens": 9}
-    answer = await gateway.app.client.post(path, json={**right, **wrong}, headers=gateway.headers)
-    assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
+    response = await gateway.app.client.post(path, json={**right, **wrong}, headers=gateway.headers)
+    assert (response.status_code, response.json()["error"].get("param")) == (400, param)
 
 
 @pytest.mark.parametrize("message", [5, {"content": "Hello"}, {"role": 5, "content": "Hello"}])
 async def test_a_malformed_message_never_reaches_a_server(gateway: Gateway, message: Any) -> None:
     body = {"messages": [*HELLO_MESSAGES, message], "max_tokens": 9}
     for path, model in ((CHAT, "acme/small"), (LETTERS, "anth/small")):
-        answer = await gateway.app.client.post(path, json={**body, "model": model}, headers=gateway.headers)
-        assert (answer.status_code, "messages[1]" in answer.json()["error"]["message"]) == (400, True)
+        response = await gateway.app.client.post(path, json={**body, "model": model}, headers=gateway.headers)
+        assert (response.status_code, "messages[1]" in response.json()["error"]["message"]) == (400, True)
     assert gateway.acme.requests == gateway.anth.requests == []
 
 
 async def test_a_field_that_is_missing_is_named(gateway: Gateway) -> None:
-    answer = await gateway.app.client.post(CHAT, json={"model": "acme/small"}, headers=gateway.headers)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+    response = await gateway.app.client.post(CHAT, json={"model": "acme/small"}, headers=gateway.headers)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "messages")
 
 
 async def test_rejection_by_the_server_keeps_its_message_and_is_free(gateway: Gateway) -> None:
@@ -419,20 +419,20 @@ async def test_body_of_the_same_protocol_is_forwarded_unchanged(gateway: Gateway
     body = (
         b'{"model":"acme/small","messages":[{"role":"user","content":"say 2 words"}],"x_unknown":{"a": 1.50}}'
     )
-    answer = await gateway.app.client.post("/v1/chat/completions", content=body, headers=gateway.headers)
-    assert answer.status_code == 200
+    response = await gateway.app.client.post("/v1/chat/completions", content=body, headers=gateway.headers)
+    assert response.status_code == 200
     assert b'"x_unknown":{"a": 1.50}' in gateway.acme.requests[0].raw
     assert b'"model":"small"' in gateway.acme.requests[0].raw
 
 
 async def test_key_is_accepted_in_x_api_key(gateway: Gateway) -> None:
-    answer = await gateway.app.client.get("/v1/models", headers={"x-api-key": gateway.app.key})
-    assert answer.status_code == 200
+    response = await gateway.app.client.get("/v1/models", headers={"x-api-key": gateway.app.key})
+    assert response.status_code == 200
 
 
 async def test_request_from_this_server_itself_is_403(gateway: Gateway) -> None:
-    answer = await gateway.app.client.get("/v1/models", headers={**gateway.headers, "X-Sixfold-Hop": "1"})
-    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
+    response = await gateway.app.client.get("/v1/models", headers={**gateway.headers, "X-Sixfold-Hop": "1"})
+    assert (response.status_code, response.json()["error"]["type"]) == (403, "permission_error")
 
 
 async def test_split_events_are_forwarded_completely(gateway: Gateway) -> None:
@@ -446,6 +446,6 @@ async def test_split_events_are_forwarded_completely(gateway: Gateway) -> None:
 
 async def test_missing_model_server_is_503_with_remedy(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, upstreams={}, prices={}, aliases={}) as gateway:
-        answer = await gateway.chat(model="text-llm")
-        assert answer.status_code == 503
-        assert "OPENAI_API_KEY" in answer.json()["error"]["message"]
+        response = await gateway.chat(model="text-llm")
+        assert response.status_code == 503
+        assert "OPENAI_API_KEY" in response.json()["error"]["message"]

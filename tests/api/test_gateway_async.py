@@ -75,9 +75,9 @@ async def test_queued_and_direct_chats_have_the_same_cost(gateway: Gateway) -> N
 async def test_invalid_messages_are_400_and_named(
     gateway: Gateway, how: dict[str, Any], messages: Any, message: str
 ) -> None:
-    answer = await ask(gateway, **how, messages=messages)
-    body = answer.json()
-    assert (answer.status_code, body["code"]) == (400, "invalid_input"), body
+    response = await ask(gateway, **how, messages=messages)
+    body = response.json()
+    assert (response.status_code, body["code"]) == (400, "invalid_input"), body
     assert [problem["input"] for problem in body["errors"]] == ["messages"]
     assert message in body["error"]
     assert gateway.acme.requests == []
@@ -157,9 +157,9 @@ async def test_repeated_idempotency_key_calls_the_model_once(gateway: Gateway) -
     body = {"service": "chat", **CHAT_FIELDS, "prompt": "say 3 words", "async": True}
     headers = {**gateway.headers, "Idempotency-Key": "once"}
     posts = [gateway.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
-    answers = await asyncio.gather(*posts)
-    assert len({answer.json()["id"] for answer in answers}) == 1
-    await finished_prediction(gateway, answers[0])
+    responses = await asyncio.gather(*posts)
+    assert len({response.json()["id"] for response in responses}) == 1
+    await finished_prediction(gateway, responses[0])
     assert len(gateway.acme.requests) == 1
 
 

@@ -66,8 +66,8 @@ async def test_anthropic_client_sees_the_same_files(any_database_gateway: Gatewa
     assert ([each.id for each in some.data], some.next_page) == ([results[1].id, results[0].id], None)
     query = {"before_id": results[0].id, "limit": "1"}
     headers = {**any_database_gateway.headers, **VERSION}
-    answer = await any_database_gateway.app.client.get("/v1/files", params=query, headers=headers)
-    assert [each["id"] for each in answer.json()["data"]] == [results[1].id]
+    response = await any_database_gateway.app.client.get("/v1/files", params=query, headers=headers)
+    assert [each["id"] for each in response.json()["data"]] == [results[1].id]
     assert (await client.beta.files.retrieve_metadata(results[0].id)).filename == "0.txt"
     assert await (await client.beta.files.download(results[0].id)).read() == b"words"
     assert (await client.beta.files.delete(results[0].id)).type == "file_deleted"
@@ -95,8 +95,8 @@ async def test_anthropic_clients_get_anthropic_errors(gateway: Gateway) -> None:
     assert (body["type"], body["error"]["type"]) == ("error", "not_found_error")
     headers = {**gateway.headers, **VERSION}
     for method, path, status in (("GET", "/v1/files/a/b/c", 404), ("PUT", "/v1/files", 405)):
-        answer = await gateway.app.client.request(method, path, headers=headers)
-        assert (answer.status_code, answer.json()["type"]) == (status, "error")
+        response = await gateway.app.client.request(method, path, headers=headers)
+        assert (response.status_code, response.json()["type"]) == (status, "error")
         plain = await gateway.app.client.request(method, path, headers=gateway.headers)
         assert (plain.status_code, "type" in plain.json()) == (status, False)
 
@@ -120,10 +120,10 @@ async def test_anthropic_clients_get_anthropic_errors(gateway: Gateway) -> None:
 async def test_errors_name_the_invalid_parameter(
     gateway: Gateway, fields: dict[str, str], param: str
 ) -> None:
-    answer = await gateway.app.client.post(
+    response = await gateway.app.client.post(
         "/v1/files", files={"file": ("a", b"x")}, data=fields, headers=gateway.headers
     )
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
     assert await stored_files(gateway) == []
 
 
@@ -136,9 +136,9 @@ async def test_invalid_file_name_is_refused(gateway: Gateway, name: str) -> None
         + b'"\r\n\r\nx\r\n--x--\r\n'
     )
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
-    answer = await gateway.app.client.post("/v1/files", content=body, headers={**gateway.headers, **kind})
-    assert answer.status_code == 400
-    assert "file name" in answer.json()["error"]["message"]
+    response = await gateway.app.client.post("/v1/files", content=body, headers={**gateway.headers, **kind})
+    assert response.status_code == 400
+    assert "file name" in response.json()["error"]["message"]
 
 
 async def stored_files(gateway: Gateway) -> list[Any]:
@@ -248,8 +248,8 @@ async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> N
     output = await client.files.create(file=("mine.txt", b"my words"), purpose="user_data")
     upload = await client.uploads.create(bytes=6, filename="p", mime_type="text/plain", purpose="batch")
     await client.uploads.parts.create(upload.id, data=b"abc")
-    answer = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as result:
+    response = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
+    with zipfile.ZipFile(io.BytesIO(response.content)) as result:
         (row,) = [json.loads(line) for line in result.read("files.jsonl").splitlines()]
         assert (row["id"], row["filename"]) == (output.id, "mine.txt")
         assert result.read(f"media/{row['media']}") == b"my words"

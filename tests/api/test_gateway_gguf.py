@@ -142,11 +142,11 @@ async def test_image_urls_of_private_addresses_are_not_fetched(tmp_path: Path) -
     ):
         url = f"http://127.0.0.1:{secret.sockets[0].getsockname()[1]}/latest/meta-data"
         client, claude = there.openai(), there.anthropic()
-        film: list[Any] = [{"type": "video_url", "video_url": {"url": url}}]
+        video: list[Any] = [{"type": "video_url", "video_url": {"url": url}}]
         source: Any = {"type": "image", "source": {"type": "url", "url": url}}
         for ask in (
             client.chat.completions.create(model="own/tiny", messages=vision_chat(url)),
-            client.chat.completions.create(model="own/tiny", messages=[{"role": "user", "content": film}]),
+            client.chat.completions.create(model="own/tiny", messages=[{"role": "user", "content": video}]),
             client.responses.create(
                 model="own/tiny",
                 input=[{"role": "user", "content": cast("Any", [{"type": "input_image", "image_url": url}])}],
@@ -266,10 +266,10 @@ async def test_disconnect_stops_the_local_model(tmp_path: Path) -> None:
 
 async def test_conversations_share_a_model_and_wait_for_a_free_slot(tmp_path: Path) -> None:
     async with talking(tmp_path, slots=2) as there:
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(there.chat(f"word {number}", model="own/tiny", max_tokens=20) for number in range(8))
         )
-        assert [answer.status_code for answer in answers] == [200] * 8
+        assert [response.status_code for response in responses] == [200] * 8
         assert len(model_server(there).pool) == 1
 
 
@@ -301,9 +301,9 @@ async def test_unsupported_gguf_file_is_502_and_free(tmp_path: Path) -> None:
     tiny_gguf.write(tmp_path / "models" / "odd.gguf", architecture="oddity")
     (tmp_path / "models" / "none.gguf").write_bytes(b"no model")
     async with talking(tmp_path) as there:
-        answer = await there.chat(model="own/odd")
-        assert answer.status_code == 502
-        assert "cannot load odd: unknown model architecture: 'oddity'" in answer.json()["error"]["message"]
+        response = await there.chat(model="own/odd")
+        assert response.status_code == 502
+        assert "cannot load odd: unknown model architecture: 'oddity'" in response.json()["error"]["message"]
         assert model_server(there).models() == ("odd", "tiny")
         assert await there.pending() == 0
 
@@ -317,8 +317,8 @@ async def test_added_gguf_model_serves_without_configuration(tmp_path: Path) -> 
     ) as there:
         items = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
         assert {row["id"] for row in items} >= {"gguf/small", "small", "default"}
-        answer = await there.chat(model="default", max_tokens=4)
-        assert answer.status_code == 200, answer.text
+        response = await there.chat(model="default", max_tokens=4)
+        assert response.status_code == 200, response.text
 
 
 async def test_invalid_slots_setting_prevents_startup(tmp_path: Path) -> None:

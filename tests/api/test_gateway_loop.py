@@ -53,8 +53,8 @@ async def test_large_body_is_not_read_in_the_event_loop(
     path, body = CALLS[name]
     async with running_gateway(tmp_path, prices={"acme/small": PRICE}) as gateway:
         sent = {"model": "acme/small", **body}
-        answer = await gateway.app.client.post(path, json=sent, headers=gateway.headers)
-    assert (answer.status_code, held) == (200, [])
+        response = await gateway.app.client.post(path, json=sent, headers=gateway.headers)
+    assert (response.status_code, held) == (200, [])
 
 
 async def test_many_chat_messages_are_parsed_in_a_thread(
@@ -78,6 +78,6 @@ async def test_many_chat_messages_are_parsed_in_a_thread(
     messages = [{"role": "user", "content": "x"}] * 2_000
     async with running_gateway(tmp_path, prices={"acme/small": PRICE}) as gateway:
         sent = {"service": "chat", "model": "acme/small", "messages": messages}
-        answer = await gateway.app.client.post("/api/service", json=sent, headers=gateway.headers)
+        response = await gateway.app.client.post("/api/service", json=sent, headers=gateway.headers)
     # The response is short.
-    assert (answer.status_code, held) == (200, ["parse_response"])
+    assert (response.status_code, held) == (200, ["parse_response"])

@@ -55,8 +55,8 @@ async def test_streamed_and_whole_answers_have_the_same_cost(tmp_path: Path, mod
 async def test_chat_without_limit_is_held_per_answer(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, max_tokens=100) as gateway:
         held: list[float] = []
-        for answers in (1, 4):
-            assert (await gateway.chat("say 1 words", n=answers)).status_code == 200
+        for responses in (1, 4):
+            assert (await gateway.chat("say 1 words", n=responses)).status_code == 200
             held.append(float((await gateway.settled(len(held) + 1))[0]["held_usd"]))
         assert held[1] == pytest.approx(4 * held[0], rel=0.05)
 
@@ -86,9 +86,9 @@ async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> N
         gateway.acme.mode, gateway.anth.mode = "limit", "fail"
         messages = [await gateway.chat() for _ in range(6)]
         assert len(gateway.acme.requests) == 6  # the last one is tried although the circuit is open
-        for answer in messages:
-            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
-            assert int(answer.headers["Retry-After"]) >= 1
+        for response in messages:
+            assert (response.status_code, response.json()["error"]["code"]) == (429, "rate_limited")
+            assert int(response.headers["Retry-After"]) >= 1
         for _ in range(5):
             assert (await gateway.chat(model="both")).status_code == 502
         assert len(gateway.anth.requests) == 5
@@ -174,10 +174,10 @@ async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
             return time.perf_counter() + 4000 * (read >= (2 if delayed == "caller" else 3))
 
         monkeypatch.setattr(response_stream, "time", SimpleNamespace(perf_counter=perf_counter))
-        answer = await gateway.chat(model=model, text="say 20 words", max_tokens=30, **STREAM)
+        response = await gateway.chat(model=model, text="say 20 words", max_tokens=30, **STREAM)
         [call] = await gateway.settled()
         late = "did not read the response in time" if delayed == "caller" else "did not finish in time"
-        assert late in answer.text
+        assert late in response.text
         assert (call["status"], float(call["cost_usd"]) > 0) == (status, status == "left")
         assert late in call["error"]
         assert await gateway.pending() == 0
@@ -195,9 +195,9 @@ async def test_disconnect_before_the_first_token_is_free(tmp_path: Path) -> None
             httpx.AsyncClient() as client,
             client.stream(
                 "POST", f"{origin}/v1/chat/completions", json=body, headers=gateway.headers
-            ) as answer,
+            ) as response,
         ):
-            async for line in answer.aiter_lines():
+            async for line in response.aiter_lines():
                 assert line == ": keep-alive"
                 break
         [call] = await gateway.settled()
@@ -223,15 +223,15 @@ async def test_keep_alives_are_sent_before_the_first_token(tmp_path: Path) -> No
 async def test_chat_without_credit_is_402_and_not_sent(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
-        answer = await gateway.app.client.post(
+        response = await gateway.app.client.post(
             "/v1/chat/completions", json=body, headers=bearer(gateway.app.poor)
         )
-        assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
+        assert (response.status_code, response.json()["error"]["code"]) == (402, "insufficient_credits")
         body["messages"] = []
-        answer = await gateway.app.client.post(
+        response = await gateway.app.client.post(
             "/v1/chat/completions", json=body, headers=bearer(gateway.app.poor)
         )
-        assert answer.status_code == 400
+        assert response.status_code == 400
         assert not gateway.acme.requests
 
 
@@ -249,9 +249,9 @@ async def test_balance_spent_during_a_call_withholds_its_answer(
         spending = ledger.deposit(gateway.app.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
         await gateway.app.database.write(spending)
         gateway.acme.go_on.set()
-        answer = await asking
-        assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
-        assert "word" not in answer.text
+        response = await asking
+        assert (response.status_code, response.json()["error"]["code"]) == (402, "insufficient_credits")
+        assert "word" not in response.text
         assert await gateway.app.balance() == ("0.00", "0.00")
         assert await gateway.calls() == []
         assert await gateway.app.faults() == ()
@@ -287,8 +287,8 @@ async def test_invalid_token_and_choice_counts_are_rejected(tmp_path: Path) -> N
     async with running_gateway(tmp_path) as gateway:
         for path, request in wrong:
             body = {"model": "acme/small", "messages": messages, "input": "say 3 words", **request}
-            answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
-            assert answer.status_code == 400, (request, answer.text)
+            response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
+            assert response.status_code == 400, (request, response.text)
         assert not gateway.acme.requests
         both = await gateway.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
         assert both.headers["x-sixfold-cost"] == (await gateway.chat()).headers["x-sixfold-cost"]
@@ -296,9 +296,9 @@ async def test_invalid_token_and_choice_counts_are_rejected(tmp_path: Path) -> N
 
 async def test_concurrent_chats_beyond_the_balance_are_402(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        answers = await asyncio.gather(*(gateway.chat(max_tokens=900, text="Hello") for _ in range(10)))
-        assert sorted(answer.status_code for answer in answers).count(200) >= 5
-        assert {answer.status_code for answer in answers} <= {200, 402}
+        responses = await asyncio.gather(*(gateway.chat(max_tokens=900, text="Hello") for _ in range(10)))
+        assert sorted(response.status_code for response in responses).count(200) >= 5
+        assert {response.status_code for response in responses} <= {200, 402}
         assert await gateway.app.faults() == ()
 
 
@@ -311,12 +311,12 @@ async def test_budget_applies_to_every_protocol(tmp_path: Path) -> None:
             "max_tokens": 50,
         }
         over: Any = {**body, "max_tokens": 5000}
-        answer = await gateway.app.client.post("/v1/chat/completions", json=over, headers=key)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "budget_exceeded")
-        assert int(answer.headers["retry-after"]) > 0
+        response = await gateway.app.client.post("/v1/chat/completions", json=over, headers=key)
+        assert (response.status_code, response.json()["error"]["code"]) == (429, "budget_exceeded")
+        assert int(response.headers["retry-after"]) > 0
         for _ in range(3):  # what is held and not used comes back
-            answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
-            assert answer.status_code == 200
+            response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
+            assert response.status_code == 200
         run = {"model": "ra1", "input": {"prompt": "a dot"}}
         assert (
             await gateway.app.client.post("/api/containers/run", json=run, headers=key)
@@ -373,8 +373,8 @@ async def test_limited_key_uses_its_services_only(tmp_path: Path) -> None:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         for services, status in ((("ra1",), 403), (("chat",), 200), (("acme/small",), 200)):
             key = bearer(await gateway.app.limited_key(KeyLimits(services=services)))
-            answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
-            assert answer.status_code == status
+            response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
+            assert response.status_code == status
         key = bearer(await gateway.app.limited_key(KeyLimits(read_only=True)))
         assert (await gateway.app.client.get("/v1/models", headers=key)).status_code == 403
 
@@ -434,8 +434,8 @@ async def test_calls_are_searched_by_their_text(tmp_path: Path) -> None:
         client = gateway.app.client
 
         async def find(**query: str) -> list[str]:
-            answer = await client.get("/api/gateway/calls", params=query, headers=gateway.headers)
-            return [call["target"] for call in answer.json()["calls"]]
+            response = await client.get("/api/gateway/calls", params=query, headers=gateway.headers)
+            return [call["target"] for call in response.json()["calls"]]
 
         assert await find() == ["anth/small", "acme/small"]
         assert await find(q="lighthouse") == ["acme/small"]
@@ -444,8 +444,8 @@ async def test_calls_are_searched_by_their_text(tmp_path: Path) -> None:
         page = (await client.get("/api/gateway/calls?limit=1", headers=gateway.headers)).json()
         rest = await find(cursor=page["next_cursor"])
         assert rest == ["acme/small"]
-        stranger = await client.get("/api/gateway/calls", headers=bearer(gateway.app.other))
-        assert stranger.json() == {"calls": [], "next_cursor": None}
+        other_account = await client.get("/api/gateway/calls", headers=bearer(gateway.app.other))
+        assert other_account.json() == {"calls": [], "next_cursor": None}
         assert (await client.get("/api/gateway/calls?limit=0", headers=gateway.headers)).status_code == 400
 
 
@@ -476,8 +476,8 @@ async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:
         second_response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
         assert (first.content, len(gateway.acme.requests)) == (second_response.content, 1)
         streamed = {**body, **STREAM}
-        answer = await gateway.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
-        assert answer.status_code == 400
+        response = await gateway.app.client.post("/v1/chat/completions", json=streamed, headers=headers)
+        assert response.status_code == 400
 
 
 async def test_prices_of_families_are_bundled(tmp_path: Path) -> None:
@@ -486,6 +486,6 @@ async def test_prices_of_families_are_bundled(tmp_path: Path) -> None:
             "p": {"kind": "openai", "base_url": own.url, "api_key": "k", "models": ["gpt-4o-mini-2024-07-18"]}
         }
         async with running_gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as gateway:
-            answer = await gateway.chat(model="gpt-4o-mini-2024-07-18", text="say 1000 words")
-            assert answer.headers["x-sixfold-cost"] == "0.000602"  # 6 at 0.15, 4 at 0.075, 1000 at 0.60
+            response = await gateway.chat(model="gpt-4o-mini-2024-07-18", text="say 1000 words")
+            assert response.headers["x-sixfold-cost"] == "0.000602"  # 6 at 0.15, 4 at 0.075, 1000 at 0.60
             assert PRICE["input_per_million_usd"] == "100"

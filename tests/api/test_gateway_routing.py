@@ -20,8 +20,8 @@ async def test_the_next_server_answers_when_one_fails(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         for mode in ("fail", "limit", "key", "garbage"):
             gateway.acme.mode = mode
-            answer = await gateway.chat(model="both")
-            assert (answer.status_code, answer.headers["x-sixfold-engine"]) == (200, "anth/small")
+            response = await gateway.chat(model="both")
+            assert (response.status_code, response.headers["x-sixfold-engine"]) == (200, "anth/small")
         gateway.acme.mode = "fail"
         streamed = await gateway.chat(model="both", **STREAM)
         assert streamed.text.rstrip().endswith("data: [DONE]")
@@ -68,16 +68,16 @@ async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path)
 async def test_transient_failures_are_retried(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, retries=2) as gateway:
         gateway.acme.modes = ["fail", "limit"]
-        answer = await gateway.chat()
-        assert answer.status_code == 200
+        response = await gateway.chat()
+        assert response.status_code == 200
         assert (await gateway.settled())[0]["attempts"] == 3
 
 
 async def test_invalid_request_is_not_retried_on_other_servers(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, retries=2) as gateway:
         gateway.acme.mode = "refuse"
-        answer = await gateway.chat(model="both")
-        assert (answer.status_code, len(gateway.acme.requests), len(gateway.anth.requests)) == (400, 1, 0)
+        response = await gateway.chat(model="both")
+        assert (response.status_code, len(gateway.acme.requests), len(gateway.anth.requests)) == (400, 1, 0)
 
 
 async def test_server_that_keeps_failing_is_skipped(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
         assert (first.content, len(gateway.acme.requests)) == (second.content, 2)
         assert (second.headers["x-sixfold-cache"], second.headers["x-sixfold-cost"]) == ("hit", "0.00")
         assert "x-sixfold-cache" not in other.headers
-        stranger = await gateway.app.client.post(
+        other_account = await gateway.app.client.post(
             "/v1/chat/completions",
             json={"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]},
             headers=bearer(gateway.app.other),
         )
-        assert "x-sixfold-cache" not in stranger.headers
+        assert "x-sixfold-cache" not in other_account.headers
 
 
 async def test_other_question_to_chat_service_misses_the_cache(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ async def test_tool_call_without_its_signature_is_accepted(tmp_path: Path) -> No
 async def test_a_call_costs_what_the_reported_usage_costs(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, _):
         for more in ({}, {"stream": True}):
-            answer = await gateway.chat("say 20 words", NAME, reasoning_effort="low", **more)
-            assert answer.status_code == 200
+            response = await gateway.chat("say 20 words", NAME, reasoning_effort="low", **more)
+            assert response.status_code == 200
         calls = await gateway.settled(2)
         # 10 tokens of input besides 4 cached ones, and 6 of thoughts besides 20 of text.
         assert {call["cost_usd"] for call in calls} == {"0.000282"}
@@ -118,10 +118,10 @@ async def test_a_refused_call_is_free(tmp_path: Path, mode: str, status: int) ->
     async with served(tmp_path) as (gateway, fake):
         fake.mode = mode
         for more in ({}, {"stream": True}):
-            answer = await gateway.chat("say 3 words", NAME, **more)
-            assert answer.status_code == status, answer.text
+            response = await gateway.chat("say 3 words", NAME, **more)
+            assert response.status_code == status, response.text
         if mode == "excess":
-            assert answer.json()["error"]["code"] == "context_length_exceeded"
+            assert response.json()["error"]["code"] == "context_length_exceeded"
         assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
 
 
@@ -140,9 +140,9 @@ async def test_a_response_that_is_cut_off_is_free(tmp_path: Path) -> None:
 async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path, mode: str, stream: bool) -> None:
     async with served(tmp_path) as (gateway, fake):
         fake.mode = mode
-        answer = await gateway.chat("say 3 words", NAME, stream=stream)
-        assert answer.status_code == 200
-        assert '"finish_reason":"content_filter"' in answer.text.replace(": ", ":")
+        response = await gateway.chat("say 3 words", NAME, stream=stream)
+        assert response.status_code == 200
+        assert '"finish_reason":"content_filter"' in response.text.replace(": ", ":")
 
 
 async def test_models_are_listed_with_their_capabilities(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_invalid_key_file_is_an_error_without_its_path(tmp_path: Path, con
         row = {"kind": "vertex", "base_url": fake.url, "api_key": str(path)}
         tables: dict[str, Any] = {"upstreams": {"vertex": row}, "prices": {"vertex/m": PRICE}, "aliases": {}}
         async with running_gateway(tmp_path / "data", **tables) as gateway:
-            answer = await gateway.chat("say 3 words", "vertex/m")
-            assert answer.status_code == 502
-            assert "key file of its service account is invalid" in answer.text
-            assert str(path) not in answer.text
+            response = await gateway.chat("say 3 words", "vertex/m")
+            assert response.status_code == 502
+            assert "key file of its service account is invalid" in response.text
+            assert str(path) not in response.text

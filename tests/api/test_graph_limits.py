@@ -40,11 +40,11 @@ BODIES = {
 
 async def refusal(app: AppFixture, path: str, graph: Any) -> tuple[int, str, str]:
     """Return the status, code and message of an error in the format of a route."""
-    answer = await app.client.post(path, json=BODIES[path](graph), headers=app.bearer)
-    body = answer.json()
+    response = await app.client.post(path, json=BODIES[path](graph), headers=app.bearer)
+    body = response.json()
     if path == "/prompt":
-        return answer.status_code, body["error"]["type"], body["error"]["message"]
-    return answer.status_code, body["code"], body["error"]
+        return response.status_code, body["error"]["type"], body["error"]["message"]
+    return response.status_code, body["code"], body["error"]
 
 
 async def test_graph_over_a_limit_is_refused_with_the_limit(tmp_path: Path) -> None:
@@ -60,17 +60,17 @@ async def test_graph_over_a_limit_is_refused_with_the_limit(tmp_path: Path) -> N
 async def test_workflow_over_the_configured_node_limit_is_refused(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), graph_nodes=2) as app:
         path = "/api/graph/spaces/photoreal-text-to-image/run"
-        answer = await app.client.post(path, json={"input": {"prompt": "a hut"}}, headers=app.bearer)
-        assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large")
-        assert answer.json()["error"] == NODES.replace("5,000", "2")
+        response = await app.client.post(path, json={"input": {"prompt": "a hut"}}, headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (400, "graph_too_large")
+        assert response.json()["error"] == NODES.replace("5,000", "2")
         assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_body_above_one_mebibyte_is_413(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         for path in ("/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"):
-            answer = await app.client.post(path, content=b" " * (2**20 + 1), headers=app.bearer)
-            assert answer.status_code == 413, path
+            response = await app.client.post(path, content=b" " * (2**20 + 1), headers=app.bearer)
+            assert response.status_code == 413, path
 
 
 async def test_import_accepts_larger_images_but_no_larger_json(tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ async def test_import_accepts_larger_images_but_no_larger_json(tmp_path: Path) -
             {"files": {"file": ("long.png", png(chunk(b"zTXt", b"workflow", long)))}},
         ]
         for sent in bodies:
-            answer = await app.client.post(path, headers=app.bearer, **sent)
-            assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large"), answer.text
+            response = await app.client.post(path, headers=app.bearer, **sent)
+            assert (response.status_code, response.json()["code"]) == (400, "graph_too_large"), response.text
         text = chunk(b"tEXt", b"prompt", json.dumps(flat(2)).encode())
         image = png(text, chunk(b"zTXt", b"Comment", b""), bytes(2**21))
-        answer = await app.client.post(path, headers=app.bearer, files={"file": ("a.png", image)})
-        assert answer.status_code == 201, answer.text
+        response = await app.client.post(path, headers=app.bearer, files={"file": ("a.png", image)})
+        assert response.status_code == 201, response.text
 
 
 async def test_non_finite_number_in_a_graph_is_refused(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ async def test_a_large_video_is_not_read_into_memory(tmp_path: Path, monkeypatch
         path = f"/api/graph/spaces/{imported.json()['slug']}/run"
         tracemalloc.start()
         try:
-            answer = await app.client.post(path, json={"input": {}}, headers=app.bearer)
+            response = await app.client.post(path, json={"input": {}}, headers=app.bearer)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert answer.json()["status"] == "succeeded", answer.text
-        stored = await app.client.get(answer.json()["output"]["url"])
+        assert response.json()["status"] == "succeeded", response.text
+        stored = await app.client.get(response.json()["output"]["url"])
         assert len(stored.content) > size
     assert peak < size // 2, peak

@@ -42,7 +42,7 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
             return registry
 
         monkeypatch.setattr(workflows, "_runtime", replace(workflows._runtime, registry=read))
-        answer = await app.client.request(method, path, json=body, headers=app.bearer)
-        assert answer.status_code in (200, 201, 202, 503), answer.text[:300]
+        response = await app.client.request(method, path, json=body, headers=app.bearer)
+        assert response.status_code in (200, 201, 202, 503), response.text[:300]
     assert readers
     assert readers[0] is not threading.main_thread()

@@ -106,14 +106,14 @@ async def test_large_graph_blocks_the_loop_for_a_short_time(
         await app.client.post(path, json=BODIES[path](flat(2)), headers=app.bearer)
         assert len(app.server.workflows.registry) > 100  # read once, and not here
         async with loop_time.watched() as loop:
-            answer = await app.client.post(path, content=body, headers=app.bearer | headers)
-        assert answer.status_code in (200, 201, 400, 402, 503), answer.text[:300]
+            response = await app.client.post(path, content=body, headers=app.bearer | headers)
+        assert response.status_code in (200, 201, 400, 402, 503), response.text[:300]
         assert loop.longest < MAX_SECONDS
-        if path == "/api/graph/spaces" and answer.status_code == 201:
-            own = f"{path}/{answer.json()['slug']}"
+        if path == "/api/graph/spaces" and response.status_code == 201:
+            own = f"{path}/{response.json()['slug']}"
             async with loop_time.watched() as loop:
-                picture = await app.client.get(f"{own}/graph.svg", headers=app.bearer)
+                image = await app.client.get(f"{own}/graph.svg", headers=app.bearer)
                 run = await app.client.post(f"{own}/run", json={"input": {}}, headers=app.bearer)
-            assert picture.status_code == 200
+            assert image.status_code == 200
             assert run.status_code in (200, 202, 400, 402, 422, 503), run.text[:300]
             assert loop.longest < MAX_SECONDS

@@ -73,8 +73,8 @@ async def guarded(folder: Path, server: SayingServer) -> AsyncIterator[Gateway]:
 
 
 async def guard(app: AppFixture, **fields: Any) -> None:
-    answer = await app.client.put(PATH, json=fields, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
+    response = await app.client.put(PATH, json=fields, headers=app.bearer)
+    assert response.status_code == 200, response.text
 
 
 def request_of(dialect: str, model: str, text: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
@@ -144,11 +144,11 @@ async def test_masks_apply_in_every_protocol(
     await guard(gateway.app, **ALL)
     for model in ("own/small",) if dialect == "completions" else ("own/small", "anth/small"):
         server.requests.clear()
-        answer = await call(gateway, dialect, model, stream=stream)
-        assert answer.status_code == 200, answer.text
-        assert text_of(dialect, answer, stream=stream) == REPLY_MASKED
-        assert "bob@" not in answer.text
-        assert "4111" not in answer.text
+        response = await call(gateway, dialect, model, stream=stream)
+        assert response.status_code == 200, response.text
+        assert text_of(dialect, response, stream=stream) == REPLY_MASKED
+        assert "bob@" not in response.text
+        assert "4111" not in response.text
         sent = json.dumps(server.requests)
         assert (MASKED in sent, SECRET in sent, "ann@" in sent) == (True, False, False)
     assert {each["status"] for each in await gateway.settled()} == {"succeeded"}
@@ -201,8 +201,8 @@ async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, s
     body = {"service": "chat", "prompt": PROMPT, "model": "own/small"}
     scope = idempotency.scope_id(app.account.id, "POST", "/api/service", "once")
     for _ in range(2):
-        answer = await app.client.post("/api/service", json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
+        response = await app.client.post("/api/service", json=body, headers=headers)
+        assert response.status_code == 200, response.text
         assert server.requests[-1]["messages"][-1]["content"] == MASKED
         # As if the server had died before it stored the response.
         await app.database.write(idempotency.forget(scope))
@@ -260,9 +260,9 @@ async def test_a_hook_changes_requests_and_responses(
 ) -> None:
     async with hook(changed) as (url, requests):
         await guard(gateway.app, hook={"url": url, "stages": ["request", "response"]})
-        answer = await call(gateway, dialect, stream=stream)
-        assert text_of(dialect, answer, stream=stream) == REPLY.upper()
-        assert REPLY not in answer.text
+        response = await call(gateway, dialect, stream=stream)
+        assert text_of(dialect, response, stream=stream) == REPLY.upper()
+        assert REPLY not in response.text
         assert PROMPT.upper() in json.dumps(server.requests)
         kinds = [json.loads(body)["type"] for _, body in requests]
         assert kinds == ["guardrail.request", "guardrail.response"]
@@ -276,10 +276,10 @@ async def test_a_hook_changes_requests_and_responses(
 async def test_a_blocked_request_costs_nothing(gateway: Gateway, server: SayingServer, dialect: str) -> None:
     async with hook(lambda _document: {"action": "block", "message": "No secrets here."}) as (url, _):
         await guard(gateway.app, hook={"url": url})
-        answer = await call(gateway, dialect, stream=True)
+        response = await call(gateway, dialect, stream=True)
     sentence = "The guardrail blocked this request: No secrets here."
-    assert answer.status_code == 400
-    error = answer.json()["error"]
+    assert response.status_code == 400
+    error = response.json()["error"]
     assert (error if dialect == "ollama" else error["message"]) == sentence
     assert not server.requests
     logged = (await gateway.calls())[0]
@@ -291,10 +291,10 @@ async def test_a_blocked_request_costs_nothing(gateway: Gateway, server: SayingS
 async def test_a_blocked_response_costs_what_it_used(any_gateway: Gateway, stream: bool) -> None:
     async with hook(lambda _document: {"action": "block"}) as (url, _):
         await guard(any_gateway.app, hook={"url": url, "stages": ["response"]})
-        answer = await call(any_gateway, stream=stream)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["message"] == "The guardrail blocked this response"
-    assert answer.json()["error"]["code"] == "guardrail_blocked"
+        response = await call(any_gateway, stream=stream)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "The guardrail blocked this response"
+    assert response.json()["error"]["code"] == "guardrail_blocked"
     logged = (await any_gateway.settled())[0]
     assert (logged["status"], logged["cost_usd"]) == ("succeeded", "0.006")  # 10 of input, 5 of output
     assert await any_gateway.pending() == 0
@@ -333,8 +333,8 @@ async def test_a_response_that_the_operators_hook_fails_is_refunded(
             guardrail={"hook": {"url": url, "stages": ["response"]}},
         ) as gateway,
     ):
-        answer = await call(gateway, stream=stream)
-        assert (answer.status_code, "guardrail_unavailable" in answer.text) == (503, True)
+        response = await call(gateway, stream=stream)
+        assert (response.status_code, "guardrail_unavailable" in response.text) == (503, True)
         logged = await gateway.last_call()
         assert (logged["status"], logged["cost_usd"]) == ("failed", "0.00")
         assert await gateway.app.balance() == ("5.00", "0.00")
@@ -372,8 +372,8 @@ async def test_the_operators_default_applies_without_another(either: Path, serve
         await call(gateway)
         assert server.requests[-1]["messages"][0]["content"] == PROMPT.replace("ann@example.com", "[EMAIL]")
         service = {"service": "chat", "prompt": PROMPT, "model": "own/small"}
-        answer = await gateway.app.client.post("/api/service", json=service, headers=gateway.headers)
-        assert answer.status_code == 200, answer.text
+        response = await gateway.app.client.post("/api/service", json=service, headers=gateway.headers)
+        assert response.status_code == 200, response.text
         assert "ann@" not in json.dumps(server.requests)
         await guard(gateway.app, mask=[])
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
@@ -437,8 +437,8 @@ async def test_the_hook_of_a_suspended_admin_gets_no_calls(
         for suspended in (False, True, False):
             requests.clear()
             await write(customers.suspend(app.operator.owner, eve.id, suspended=suspended))
-            answer = await app.client.post(path, json=body, headers=bearer(second.api_key))
-            assert (answer.status_code, bool(requests)) == (200, not suspended), answer.text
+            response = await app.client.post(path, json=body, headers=bearer(second.api_key))
+            assert (response.status_code, bool(requests)) == (200, not suspended), response.text
             assert "[EMAIL]" in server.requests[-1]["messages"][0]["content"]
             stored = await app.database.read(storage.account_guardrail(app.account.id))
             assert (url in stored) is (not suspended and not of_key)
@@ -450,9 +450,9 @@ async def test_a_text_too_long_for_the_hook_is_blocked(
     monkeypatch.setattr(hooks, "_MAX_CHARS", 20)
     async with hook(changed) as (url, requests):
         await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
-        answer = await call(gateway)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "guardrail_blocked"
+        response = await call(gateway)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "guardrail_blocked"
     assert not requests
     assert not server.requests
 

@@ -125,8 +125,8 @@ async def test_deletion_of_a_run_keeps_its_charge(dot_app: AppFixture) -> None:
     form = {"ids": f"{one['id']},{graph['id']}", "csrf": token}
     wrong = await app.client.post("/predictions/selection", data={**form, "csrf": "x"})
     assert wrong.status_code == 403
-    answer = await app.client.post("/predictions/selection", data=form)
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/predictions?deleted=2")
+    response = await app.client.post("/predictions/selection", data=form)
+    assert (response.status_code, response.headers["Location"]) == (303, "/predictions?deleted=2")
     for run in (one, graph):
         assert (await app.client.get(f"/predictions/{run['id']}")).status_code == 404
         assert (await app.client.get(run["output"]["url"])).status_code == 404
@@ -221,9 +221,9 @@ async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> Non
     run = await run_model(app, "a fox")
     path = f"/predictions/{run['id']}/vary"
     assert (await app.client.post(path, data={"csrf": "x"})).status_code == 403
-    answer = await app.client.post(path, data={"csrf": token})
+    response = await app.client.post(path, data={"csrf": token})
     read = app.predictions.get_any
-    first, second = await read(run["id"]), await read(answer.headers["Location"].rpartition("/")[2])
+    first, second = await read(run["id"]), await read(response.headers["Location"].rpartition("/")[2])
     assert first.task.inputs["seed"] != second.task.inputs["seed"]
     assert {**second.inputs, "seed": None} == {**first.inputs, "seed": None}
 

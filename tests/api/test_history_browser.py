@@ -27,8 +27,8 @@ async def painted(app: AppFixture, *prompts: str, size: int = 256) -> list[dict[
     runs: list[dict[str, Any]] = []
     for prompt in prompts:
         body = {"model": "fast-image-native", "input": {"prompt": prompt, "width": size, "height": size}}
-        answer = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
-        runs.append(answer.json())
+        response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+        runs.append(response.json())
     return runs
 
 

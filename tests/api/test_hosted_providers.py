@@ -104,11 +104,11 @@ async def test_a_refused_call_is_free(tmp_path: Path, name: str, mode: str, stat
     async with served(tmp_path, name) as (gateway, fake):
         fake.mode = mode
         for stream in (False, True):
-            answer = await gateway.chat(model=f"{name}/m", stream=stream)
-            assert answer.status_code == status, answer.text
-            assert KEY not in answer.text
+            response = await gateway.chat(model=f"{name}/m", stream=stream)
+            assert response.status_code == status, response.text
+            assert KEY not in response.text
             if mode == "limit":
-                assert answer.headers["retry-after"] == "7"
+                assert response.headers["retry-after"] == "7"
         assert {call["cost_usd"] for call in await gateway.settled(2)} == {"0.00"}
         assert await gateway.pending() == 0
 
@@ -217,9 +217,9 @@ async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, pa
         }
         messages = [{"role": "user", "content": [parts[path]]}]
         body = {"model": "mistral/codestral-2508", "max_tokens": 9, "messages": messages, "input": messages}
-        answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
-        assert answer.status_code == 400
-        assert "mistral/codestral-2508 does not accept images" in answer.text
+        response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
+        assert response.status_code == 400
+        assert "mistral/codestral-2508 does not accept images" in response.text
         assert not fake.requests
         quoted = 'What is {"type": "image_url"}?'
         assert (await gateway.chat(quoted, "mistral/codestral-2508")).status_code == 200

@@ -98,22 +98,22 @@ async def test_hostile_save_paths_write_no_file_outside_the_folder(app: AppFixtu
     paths = climbing()
     assert len(paths) >= 190
     for path in paths:
-        answer = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
-        if answer.status_code == 200:  # an unusual name that is inside the folder
+        response = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
+        if response.status_code == 200:  # an unusual name that is inside the folder
             assert path == "x.png" or set(path) <= set("abcdefghijklmnopqrstuvwxyz./-_0123456789"), path
             continue
-        assert answer.status_code == 422, path
-        assert answer.json()["detail"][0]["loc"] == ["query", "save_path"]
+        assert response.status_code == 422, path
+        assert response.json()["detail"][0]["loc"] == ["query", "save_path"]
     assert not (tmp_path.parent / "x.png").exists()
     outside = {name for name in files(tmp_path) if name.endswith(".png") and not name.startswith("uploads/")}
     assert outside == set()
     secrets = [(tmp_path / "server.key").read_bytes()]
     for path, prefix in itertools.product(paths, ("/media/", "/uploads/", "/static/", "/openapi/")):
         for written in (path, quote(path, safe="")):
-            answer = await raw_response(app, prefix + written)
-            assert answer[0] in {200, 404, 405, 307}, prefix + written
-            assert not any(secret in answer[1] for secret in secrets)
-            assert b"root:" not in answer[1]
+            response = await raw_response(app, prefix + written)
+            assert response[0] in {200, 404, 405, 307}, prefix + written
+            assert not any(secret in response[1] for secret in secrets)
+            assert b"root:" not in response[1]
 
 
 async def raw_response(app: AppFixture, path: str) -> tuple[int, bytes]:
@@ -166,12 +166,12 @@ async def test_hostile_urls_do_not_reach_this_machine(app: AppFixture) -> None:
         async def refuse(url: str) -> tuple[str, int]:
             async with gate:
                 body = {"source_image_url": url, "style_prompt": "ukiyo-e"}
-                answer = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
-                return url, answer.status_code
+                response = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
+                return url, response.status_code
 
         urls = [url for url in corpus.hostile_urls(port) if encodable(url)]
-        answers = await asyncio.gather(*map(refuse, urls))
-    assert [pair for pair in answers if pair[1] != 422] == []
+        responses = await asyncio.gather(*map(refuse, urls))
+    assert [pair for pair in responses if pair[1] != 422] == []
     assert hits == []
     assert await app.balance() == ("5.00", "0.00")
 
@@ -207,8 +207,8 @@ async def test_hostile_bodies_are_rejected_and_free(app: AppFixture, name: str) 
     browser = {"X-CSRF-Token": await signed_in(app)}
     for path in ("/api/ra1", "/api/anime", "/api/style-transfer", "/api/containers/run", "/pages/run"):
         headers = browser if path == "/pages/run" else app.bearer
-        answer = await app.client.post(path, content=HOSTILE[name], headers=headers)
-        assert answer.status_code in {400, 422}, (path, answer.text)
+        response = await app.client.post(path, content=HOSTILE[name], headers=headers)
+        assert response.status_code in {400, 422}, (path, response.text)
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -231,12 +231,12 @@ async def test_nul_in_a_list_of_ids_matches_no_object(either: Path) -> None:
         client, headers = gateway.app.client, gateway.headers
         reference = {"model": "acme/small", "input": [{"type": "item_reference", "id": "a\0b"}]}
         limited = bearer(await gateway.app.limited_key(KeyLimits(collections=("a\0b",))))
-        answers = [
+        responses = [
             await client.post("/v1/responses", json=reference, headers=headers),
             await client.post("/history", json={"delete": ["a\0b"]}, headers=headers),
             await client.get("/api/pages", headers=limited),
         ]
-        assert [answer.status_code for answer in answers] == [404, 200, 200]
+        assert [response.status_code for response in responses] == [404, 200, 200]
 
 
 async def test_body_over_the_limit_is_413_in_the_format_of_the_api(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ async def test_small_unexpected_body_is_ignored(tmp_path: Path) -> None:
                 await app.client.request("GET", path, content=body, headers=app.bearer)
                 for body in (b"{}", b"not json", slowly(b"x" * 1000), b"x" * 2**17)
             ]
-            assert [answer.status_code for answer in requests] == [200, 200, 200, 413], path
+            assert [response.status_code for response in requests] == [200, 200, 200, 413], path
 
 
 async def slowly(data: bytes) -> AsyncIterator[bytes]:
@@ -287,7 +287,7 @@ async def test_secrets_are_in_no_error_and_no_log(app: AppFixture) -> None:
         )
     ).json()
     try:
-        answers = [
+        responses = [
             await app.client.post("/api/ra1", json={"api_key": canary, "prompt": "x"}),
             await app.client.post("/api/ra1", content=canary.encode() + b"{", headers=bearer(canary)),
             await app.client.get("/api/account", headers=bearer(canary)),
@@ -307,8 +307,8 @@ async def test_secrets_are_in_no_error_and_no_log(app: AppFixture) -> None:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-    assert not any(canary in answer.text for answer in answers)
-    assert not any("Traceback" in answer.text for answer in answers)
+    assert not any(canary in response.text for response in responses)
+    assert not any("Traceback" in response.text for response in responses)
     written = stream.getvalue()
     assert "sixfold.access" in written
     for secret in (canary, app.key, job["job_id"], "canary0123456789"):
@@ -328,12 +328,12 @@ async def test_internal_error_is_500_without_details(
         ("GET", "/create_image?prompt=x", {"detail"}),
         ("GET", "/api/account", {"error", "code", "status", "request_id"}),
     ):
-        answer = await app.client.request(
+        response = await app.client.request(
             method, path, headers=app.bearer, json={} if method == "POST" else None
         )
-        assert answer.status_code in {500, 503}
-        assert set(answer.json()) == shape
-        assert "sqlite" not in answer.text
-        assert answer.headers["X-Request-Id"].startswith("req_")
-        seen.append(answer.status_code)
+        assert response.status_code in {500, 503}
+        assert set(response.json()) == shape
+        assert "sqlite" not in response.text
+        assert response.headers["X-Request-Id"].startswith("req_")
+        seen.append(response.status_code)
     assert "closed database" in caplog.text or 500 not in seen

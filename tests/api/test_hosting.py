@@ -63,9 +63,9 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 async def test_every_invalid_input_is_in_the_errors(
     app: AppFixture, body: dict[str, Any], names: list[str]
 ) -> None:
-    answer = await app.client.post(RUN, json=body, headers=app.bearer)
-    document = answer.json()
-    assert (answer.status_code, document["code"]) == (400, "invalid_input")
+    response = await app.client.post(RUN, json=body, headers=app.bearer)
+    document = response.json()
+    assert (response.status_code, document["code"]) == (400, "invalid_input")
     assert [item["input"] for item in document["errors"]] == names
     assert all(set(item) == {"input", "message"} for item in document["errors"])
 
@@ -119,9 +119,9 @@ def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
 
 async def test_event_stream_reports_a_prediction_to_its_end(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
-    answer = await app.client.get(queued["urls"]["events"], headers=app.bearer)
-    assert answer.headers["Content-Type"].startswith("text/event-stream")
-    stream_events = events(answer.text)
+    response = await app.client.get(queued["urls"]["events"], headers=app.bearer)
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    stream_events = events(response.text)
     numbers = [number for number, _, _ in stream_events]
     assert numbers == sorted(set(numbers))
     assert (stream_events[0][1], stream_events[0][2]["status"]) == ("status", "queued")

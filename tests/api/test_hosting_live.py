@@ -16,10 +16,10 @@ RUN = "/api/containers/run"
 
 
 async def run_template(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
-    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["status"] == "succeeded", answer.json()["error"]
-    return answer.json()
+    response = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
+    assert response.status_code == 200, response.text
+    assert response.json()["status"] == "succeeded", response.json()["error"]
+    return response.json()
 
 
 async def test_walk_returns_an_image_and_motion_returns_poses(tmp_path: Path) -> None:
@@ -31,8 +31,8 @@ async def test_walk_returns_an_image_and_motion_returns_poses(tmp_path: Path) ->
             "gpu-24gb-b",
         )
         assert float(response["cost"]) > 0
-        picture = await app.client.get(response["output"]["url"])
-        assert Image.open(io.BytesIO(picture.content)).size == (960, 540)
+        image = await app.client.get(response["output"]["url"])
+        assert Image.open(io.BytesIO(image.content)).size == (960, 540)
         poses = (await run_template(app, "motion-model", prompt="walk, then wave", steps=3))["output"]
         assert [pose["t"] for pose in poses] == [50, 100, 150]
         assert all(len(pose["joints"]) == 21 for pose in poses)

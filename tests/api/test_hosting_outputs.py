@@ -29,8 +29,8 @@ async def app_with_space(folder: Path, version: str = "6", *outputs: Any) -> Asy
     """An app with a space that returns some outputs; by default of every kind."""
     async with gradio(version) as space, running_app(folder, space_endpoint=space.url) as app:
         space.give(*(outputs or several(space)))
-        answer = await post(app, IMPORT, {"space": "acme/paint"})
-        assert answer.status_code == 201, answer.text
+        response = await post(app, IMPORT, {"space": "acme/paint"})
+        assert response.status_code == 201, response.text
         yield app
 
 
@@ -125,8 +125,8 @@ async def test_mcp_tool_returns_all_outputs(tmp_path: Path) -> None:
     async with app_with_space(tmp_path) as app:
         arguments = {"model": MODEL, "input": {"prompt": "a fox"}}
         call = {"method": "tools/call", "params": {"name": "run", "arguments": arguments}}
-        answer = await post(app, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
-        result = answer.json()["result"]
+        response = await post(app, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
+        result = response.json()["result"]
         output = result["structuredContent"]
         assert [size_of(file) for file in output["output"]] == [size_of(output["outputs"]["depth"])]
         assert (output["outputs"]["what_is_seen"], output["outputs"]["seed_used"]) == (TEXT, 7)

@@ -42,8 +42,8 @@ def client(app: AppFixture, key: str | None = None) -> Client:
 async def test_run_returns_the_url_of_an_image(app: AppFixture) -> None:
     output = await client(app).async_run("sixfold/anime-image", {"prompt": "a fox"})
     assert isinstance(output, str)  # of a server behind https the client makes a file of it
-    picture = Image.open(io.BytesIO((await app.client.get(output)).content))
-    assert picture.size == (32, 32)
+    image = Image.open(io.BytesIO((await app.client.get(output)).content))
+    assert image.size == (32, 32)
     (prediction,) = (await client(app).predictions.async_list()).results
     assert (prediction.model, prediction.status) == ("sixfold/anime-image", "succeeded")
 
@@ -119,9 +119,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("path", "body", "status"), REFUSED)
 async def test_errors_have_replicates_shape(app: AppFixture, path: str, body: Any, status: int) -> None:
-    answer = await app.client.post(f"{BASE}/{path}", json=body, headers=app.bearer)
-    document = answer.json()
-    assert (answer.status_code, document["status"]) == (status, status)
+    response = await app.client.post(f"{BASE}/{path}", json=body, headers=app.bearer)
+    document = response.json()
+    assert (response.status_code, document["status"]) == (status, status)
     assert document["detail"]
     assert document["title"]
     assert set(document) - {"invalid_fields"} == {"detail", "status", "title"}
@@ -140,8 +140,8 @@ async def test_prefer_header_sets_the_time_to_wait(app: AppFixture) -> None:
     assert (at_once.status_code, at_once.json()["status"]) == (201, "starting")
     waited = await app.client.post(path, json=body, headers={**app.bearer, "Prefer": "wait=1"})
     assert (waited.status_code, waited.json()["output"]) == (201, None)
-    for answer in (at_once, waited):
-        await app.client.post(answer.json()["urls"]["cancel"], headers=app.bearer)
+    for response in (at_once, waited):
+        await app.client.post(response.json()["urls"]["cancel"], headers=app.bearer)
     await app.until("5.00", "0.00")
 
 
@@ -188,8 +188,8 @@ async def test_errors_of_public_names_use_their_input_names(app: AppFixture) -> 
         ({"prompt": "x", "num_outputs": 4}, "input.num_outputs"),
         ({"prompt": "x", "aspect_ratio": "wide"}, "input.aspect_ratio"),
     ):
-        answer = await app.client.post(path, json={"input": inputs}, headers=app.bearer)
-        assert (answer.status_code, answer.json()["invalid_fields"][0]["field"]) == (422, field)
+        response = await app.client.post(path, json={"input": inputs}, headers=app.bearer)
+        assert (response.status_code, response.json()["invalid_fields"][0]["field"]) == (422, field)
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -221,8 +221,8 @@ async def test_models_are_found_by_query_and_collection(app: AppFixture) -> None
         for model in (await official.models.async_search("FLUX schnell")).results
     }
     assert results == {FLUX}
-    answer = await app.client.get(f"{BASE}/search", params={"query": "flux"}, headers=app.bearer)
-    assert {row["model"]["owner"] for row in answer.json()["models"]} == {"black-forest-labs"}
+    response = await app.client.get(f"{BASE}/search", params={"query": "flux"}, headers=app.bearer)
+    assert {row["model"]["owner"] for row in response.json()["models"]} == {"black-forest-labs"}
     slugs = [result.slug for result in (await official.collections.async_list()).results]
     assert "text-to-image" in slugs
     painters = await official.collections.async_get("text-to-image")
@@ -270,8 +270,8 @@ async def test_unsupported_routes_respond_with_replicate_errors(app: AppFixture)
         ("POST", f"models/{FLUX}/versions/{SDXL}/trainings", 400),
         ("GET", "trainings/pred_1", 404),
     ):
-        answer = await app.client.request(method, f"{BASE}/{path}", json={}, headers=app.bearer)
-        assert (answer.status_code, set(answer.json())) == (status, {"detail", "status", "title"})
+        response = await app.client.request(method, f"{BASE}/{path}", json={}, headers=app.bearer)
+        assert (response.status_code, set(response.json())) == (status, {"detail", "status", "title"})
 
 
 async def test_only_text_outputs_have_a_stream(app: AppFixture) -> None:
@@ -279,8 +279,8 @@ async def test_only_text_outputs_have_a_stream(app: AppFixture) -> None:
         ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True
     )
     assert "stream" not in (result.urls or {})
-    answer = await app.client.get(f"{BASE}/predictions/{result.id}/stream", headers=app.bearer)
-    assert answer.status_code == 400
+    response = await app.client.get(f"{BASE}/predictions/{result.id}/stream", headers=app.bearer)
+    assert response.status_code == 400
 
 
 async def streamed(app: AppFixture, inputs: dict[str, Any]) -> list[tuple[str, str]]:

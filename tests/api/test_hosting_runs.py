@@ -57,9 +57,9 @@ def image_run(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
 
 async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, Any]:
     """Return the response to a POST of the first account."""
-    answer = await app.client.post(path, json=body, headers=app.bearer)
-    assert answer.status_code == status, answer.text
-    document: dict[str, Any] = answer.json()
+    response = await app.client.post(path, json=body, headers=app.bearer)
+    assert response.status_code == status, response.text
+    document: dict[str, Any] = response.json()
     return document
 
 
@@ -194,9 +194,9 @@ async def test_full_queue_response_has_a_retry_after_header(tmp_path: Path) -> N
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 break
         await post(app, RUN, image_run("SLOW", wait=0), 202)
-        answer = await app.client.post(RUN, json=image_run(wait=0), headers=app.bearer)
-        assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
-        assert int(answer.headers["Retry-After"]) >= 1
+        response = await app.client.post(RUN, json=image_run(wait=0), headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (429, "queue_full")
+        assert int(response.headers["Retry-After"]) >= 1
 
 
 async def test_mounted_files_reach_the_inputs_and_the_worker(app: AppFixture) -> None:
@@ -225,9 +225,9 @@ async def test_mounted_files_reach_the_inputs_and_the_worker(app: AppFixture) ->
 async def test_mounted_image_is_validated_like_an_input(app: AppFixture) -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")
-    picture = image_files.data_uri(file.getvalue())
+    image = image_files.data_uri(file.getvalue())
     body = {"model": "bg-remover", "input": {"image": "/mnt/sixfold/artifacts/a"}}
-    response = await post(app, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
+    response = await post(app, RUN, {**body, "_artifacts_mounts": {"a": image}}, 200)
     assert response["output"]["files"]["image"] == len(file.getvalue())
     wrong = await post(app, RUN, {**body, "_artifacts_mounts": {"a": "data:text/plain,no"}}, 400)
     assert [item["input"] for item in wrong["errors"]] == ["image"]
@@ -239,5 +239,8 @@ async def test_container_images_need_the_operator_and_a_runtime(app: AppFixture)
     key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     wrong = await app.client.post(path, json={"image": "-x"}, headers=bearer(key))
     assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_input")
-    answer = await app.client.post(path, json=body, headers=bearer(key))
-    assert (answer.status_code, answer.json()["code"]) in ((503, "engine_unavailable"), (400, "bad_request"))
+    response = await app.client.post(path, json=body, headers=bearer(key))
+    assert (response.status_code, response.json()["code"]) in (
+        (503, "engine_unavailable"),
+        (400, "bad_request"),
+    )

@@ -46,9 +46,9 @@ async def post(app: AppFixture, path: str, body: Any) -> httpx.Response:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_imported_space_is_a_template_with_typed_inputs(tmp_path: Path, version: str) -> None:
     async with app_with_space(tmp_path, version) as (app, _):
-        answer = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
-        body = answer.json()
-        assert answer.status_code == 201, body
+        response = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
+        body = response.json()
+        assert response.status_code == 201, body
         assert (body["name"], body["hardware"], body["priceHourText"]) == (
             "acme-paint-box",
             "gpu-16gb-a",
@@ -76,8 +76,8 @@ async def test_imported_space_is_a_template_with_typed_inputs(tmp_path: Path, ve
         assert inputs["style"]["choices"] == ["plain", "bold"]
         response_body = (await app.client.get("/api/containers/templates", headers=app.bearer)).json()
         assert "acme-paint-box" in [each["name"] for each in response_body["templates"]]
-        strangers = (await app.client.get("/api/containers/templates")).json()
-        assert "acme-paint-box" not in [each["name"] for each in strangers["templates"]]
+        other_accounts = (await app.client.get("/api/containers/templates")).json()
+        assert "acme-paint-box" not in [each["name"] for each in other_accounts["templates"]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -176,26 +176,26 @@ async def test_invalid_space_imports_are_rejected(
     tmp_path: Path, body: dict[str, Any], status: int, sentence: str
 ) -> None:
     async with running_app(tmp_path, space_endpoint="http://127.0.0.1:9") as app:
-        answer = await post(app, IMPORT, body)
-        assert answer.status_code == status
-        assert sentence in answer.json()["error"]
+        response = await post(app, IMPORT, body)
+        assert response.status_code == status
+        assert sentence in response.json()["error"]
 
 
 async def test_unsupported_gradio_versions_are_rejected(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "4") as (app, space):
         space.config = {**space.config, "protocol": "ws", "version": "3.50.2"}
-        answer = await post(app, IMPORT, {"space": "acme/paint"})
-        assert (answer.status_code, answer.json()["error"]) == (
+        response = await post(app, IMPORT, {"space": "acme/paint"})
+        assert (response.status_code, response.json()["error"]) == (
             400,
             "The space runs Gradio 3.50.2; only versions 4, 5 and 6 can be imported",
         )
         space.config = {"title": "no application"}
-        answer = await post(app, IMPORT, {"space": "acme/paint"})
-        assert answer.status_code == 400
+        response = await post(app, IMPORT, {"space": "acme/paint"})
+        assert response.status_code == 400
     async with running_app(tmp_path / "more", space_endpoint="http://127.0.0.1:9") as app:
-        answer = await post(app, IMPORT, {"space": "acme/paint"})
-        assert answer.status_code == 502
-        assert "could not be reached" in answer.json()["error"]
+        response = await post(app, IMPORT, {"space": "acme/paint"})
+        assert response.status_code == 502
+        assert "could not be reached" in response.json()["error"]
         assert (await app.client.post(IMPORT, json={"space": "acme/paint"})).status_code == 401
 
 
@@ -241,9 +241,9 @@ async def test_import_replaces_only_models_visible_to_its_key(tmp_path: Path) ->
         narrow = bearer(await app.limited_key(KeyLimits(), Rights.RUN))
         # Both names become acme-paint-box.
         for space in ("acme/paint-box", "acme-paint/box"):
-            answer = await app.client.post(IMPORT, json={"space": space}, headers=narrow)
-            assert answer.status_code == 403
-            assert "requires the right account.read" in answer.json()["error"]
+            response = await app.client.post(IMPORT, json={"space": space}, headers=narrow)
+            assert response.status_code == 403
+            assert "requires the right account.read" in response.json()["error"]
         assert (await app.client.post(IMPORT, json={"space": "acme/new"}, headers=narrow)).status_code == 201
         document = {"models": {"acme-box": MINE}}
         await app.predictions.custom_models.put(app.account.id, "model", "acme-box", document)

@@ -78,10 +78,10 @@ async def test_space_folder_runs_in_the_sandbox(tmp_path: Path, sandbox: None) -
 async def test_failed_start_returns_status_and_last_log_lines(tmp_path: Path, sandbox: None) -> None:
     (import_folder(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
-        answer = await post(app, IMPORT, {"folder": FOLDER_NAME}, await operator(app))
-        assert answer.status_code == 400
-        assert "exited with status 1" in answer.json()["error"]
-        assert "no voice today" in answer.json()["error"]
+        response = await post(app, IMPORT, {"folder": FOLDER_NAME}, await operator(app))
+        assert response.status_code == 400
+        assert "exited with status 1" in response.json()["error"]
+        assert "no voice today" in response.json()["error"]
 
 
 @pytest.mark.parametrize(("package", "more"), [("gradio", "`sdk: gradio`"), ("no_such_package.part", "")])
@@ -116,8 +116,8 @@ async def test_invalid_local_space_imports_are_rejected(
 ) -> None:
     import_folder(tmp_path)
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
-        answer = await post(app, IMPORT, body, await operator(app))
-        assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
+        response = await post(app, IMPORT, body, await operator(app))
+        assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
 
 
 async def test_only_the_operator_runs_spaces_on_this_machine(tmp_path: Path) -> None:

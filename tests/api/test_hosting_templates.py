@@ -139,9 +139,9 @@ async def test_ignored_image_of_a_video_is_empty_by_default(app: AppFixture) -> 
 
 
 async def read_configuration(app: AppFixture) -> dict[str, Any]:
-    answer = await app.client.get(CONFIG)
-    assert answer.status_code == 200
-    return answer.json()
+    response = await app.client.get(CONFIG)
+    assert response.status_code == 200
+    return response.json()
 
 
 async def test_configuration_has_every_documented_key(app: AppFixture) -> None:
@@ -309,7 +309,7 @@ async def test_idle_seconds_setting_overrides_every_template(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("path", [CONFIG, TEMPLATES, "/api/containers/hardware"])
 async def test_public_lists_need_no_key(app: AppFixture, path: str) -> None:
-    async with app.visitor("203.0.113.9", "http://example.com") as stranger:
-        answer: httpx.Response = await stranger.get(path)
-    assert answer.status_code == 200
+    async with app.visitor("203.0.113.9", "http://example.com") as other_client:
+        response: httpx.Response = await other_client.get(path)
+    assert response.status_code == 200
     assert Settings().idle_seconds is None

@@ -20,9 +20,9 @@ RUN = "/api/containers/run"
 async def test_text_of_the_model_server_is_charged_by_time(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
-        answer = await there.app.client.post(RUN, json=body, headers=there.headers)
-        document = answer.json()
-        assert (answer.status_code, document["status"]) == (200, "succeeded"), document
+        response = await there.app.client.post(RUN, json=body, headers=there.headers)
+        document = response.json()
+        assert (response.status_code, document["status"]) == (200, "succeeded"), document
         assert isinstance(document["output"], str)
         assert document["output"]
         assert (document["output_kind"], document["engine"], document["hardware"]) == (
@@ -54,9 +54,9 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
         assert (request["max_tokens"], request["temperature"], request["top_p"]) == (7, 0.2, 0.5)
         system, user = request["messages"]
         assert system == {"role": "system", "content": "be short"}
-        words, picture = user["content"]
+        words, image = user["content"]
         assert words == {"type": "text", "text": "what is it?"}
-        assert picture["image_url"]["url"] == PIXEL
+        assert image["image_url"]["url"] == PIXEL
 
 
 async def test_images_of_concurrent_runs_have_a_limit(
@@ -90,6 +90,6 @@ async def test_images_of_concurrent_runs_have_a_limit(
 async def test_missing_model_server_is_503_with_remedy(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         body = {"model": "text-llm", "input": {"prompt": "hello"}}
-        answer = await app.client.post(RUN, json=body, headers=app.bearer)
-        assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
-        assert "OPENAI_API_KEY" in answer.json()["error"]
+        response = await app.client.post(RUN, json=body, headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (503, "engine_unavailable")
+        assert "OPENAI_API_KEY" in response.json()["error"]

@@ -44,10 +44,10 @@ async def prediction_count(app: AppFixture) -> int:
 async def test_twenty_concurrent_requests_have_one_effect(any_database_app: AppFixture, prompt: str) -> None:
     app = any_database_app
     requests = [app.client.post("/api/ra1", json=body(app, prompt=prompt), headers=KEY) for _ in range(20)]
-    answers = await asyncio.gather(*requests)
-    assert are_identical(answers)
-    assert sum("Idempotent-Replayed" in answer.headers for answer in answers) == 19
-    assert len({answer.headers["X-Request-Id"] for answer in answers}) == 20
+    responses = await asyncio.gather(*requests)
+    assert are_identical(responses)
+    assert sum("Idempotent-Replayed" in response.headers for response in responses) == 19
+    assert len({response.headers["X-Request-Id"] for response in responses}) == 20
     assert await prediction_count(app) == 1
     assert await app.balance() == ("5.00" if prompt == "FAIL" else "4.96", "0.00")
     assert await app.faults() == ()
@@ -73,30 +73,30 @@ async def test_key_of_a_rejected_request_can_be_used_again(app: AppFixture, chan
 
 async def test_response_402_is_not_stored(app: AppFixture) -> None:
     request = {"api_key": app.poor, "prompt": "x"}
-    answers = [await app.client.post("/api/ra1", json=request, headers=KEY) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [402, 402]
-    assert "Idempotent-Replayed" not in answers[1].headers
+    responses = [await app.client.post("/api/ra1", json=request, headers=KEY) for _ in range(2)]
+    assert [response.status_code for response in responses] == [402, 402]
+    assert "Idempotent-Replayed" not in responses[1].headers
 
 
 async def test_a_key_belongs_to_its_account_method_and_path(app: AppFixture) -> None:
     mine = await app.client.post("/api/ra1", json=body(app), headers=KEY)
     alias = await app.client.post("/api/ra1-art-generator", json=body(app), headers=KEY)
     others = await app.client.post("/api/ra1", json=body(app, api_key=app.other), headers=KEY)
-    assert len({answer.json()["image_url"] for answer in (mine, alias, others)}) == 3
+    assert len({response.json()["image_url"] for response in (mine, alias, others)}) == 3
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])
 async def test_key_of_invalid_length_is_400(app: AppFixture, key: str) -> None:
-    answer = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": key})
-    assert answer.status_code == 400
+    response = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": key})
+    assert response.status_code == 400
     longest = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": "x" * 255})
     assert longest.status_code == 200
 
 
 async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> None:
-    picture = (await app.client.post("/api/ra1", json=body(app))).json()["image_url"]
+    image = (await app.client.post("/api/ra1", json=body(app))).json()["image_url"]
     run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
-    style = {"source_image_url": picture, "style_prompt": "ukiyo-e"}
+    style = {"source_image_url": image, "style_prompt": "ukiyo-e"}
     headers = {**app.bearer, **KEY}
     requests: tuple[tuple[str, dict[str, Any]], ...] = (
         ("/api/anime", {"json": {"prompt": "x"}}),
@@ -107,16 +107,16 @@ async def test_every_route_that_creates_or_charges_replays(app: AppFixture) -> N
         ("/api/ra1", {"json": {"prompt": "x", "response_mode": "polling"}}),
     )
     for path, request in requests:
-        answers = [await app.client.post(path, headers=headers, **request) for _ in range(2)]
-        assert are_identical(answers), path
-        assert answers[0].is_success
-        first, second = ({**answer.headers, "x-request-id": ""} for answer in answers)
+        responses = [await app.client.post(path, headers=headers, **request) for _ in range(2)]
+        assert are_identical(responses), path
+        assert responses[0].is_success
+        first, second = ({**response.headers, "x-request-id": ""} for response in responses)
         assert second == first | {"idempotent-replayed": "true"}, path
     image_headers = {**headers, "Accept": "image/*"}
-    pictures = [
+    images = [
         await app.client.post("/api/style-transfer", headers=image_headers, json=style) for _ in range(2)
     ]
-    assert pictures[0].status_code == 409, "the same key asked for a URL before"
+    assert images[0].status_code == 409, "the same key asked for a URL before"
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ async def test_repeated_form_matches_despite_another_boundary(app: AppFixture, p
         headers = {**app.bearer, **KEY, "Content-Type": f"multipart/form-data; boundary={boundary}"}
         return app.client.post(path, headers=headers, data={"name": "Nova"}, files={part: ("x", picture)})
 
-    answers = [await send(png("red"), boundary) for boundary in ("one", "two")]
-    assert are_identical(answers)
-    assert answers[0].is_success
+    responses = [await send(png("red"), boundary) for boundary in ("one", "two")]
+    assert are_identical(responses)
+    assert responses[0].is_success
     assert (await send(png("blue"), "one")).status_code == 409
 
 
@@ -233,8 +233,8 @@ async def test_repeated_request_after_a_kill_finds_all_images(any_database_app: 
 async def test_a_stream_cannot_be_replayed(app: AppFixture) -> None:
     run = {"model": "ra2", "input": {"prompt": "x"}}
     prediction = (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).json()
-    answer = await app.client.get(prediction["urls"]["events"], headers={**bearer(app.key), **KEY})
-    assert answer.status_code == 400
+    response = await app.client.get(prediction["urls"]["events"], headers={**bearer(app.key), **KEY})
+    assert response.status_code == 400
 
 
 async def test_streamed_media_cannot_be_replayed(app: AppFixture) -> None:
@@ -243,11 +243,11 @@ async def test_streamed_media_cannot_be_replayed(app: AppFixture) -> None:
         "/v1/images/generations": {"prompt": "a fox", "stream": True},
         "/v1/audio/speech": {"input": "Hello", "stream_format": "sse"},
     }
-    answers = [await app.client.post(path, json=each, headers=headers) for path, each in documents.items()]
+    responses = [await app.client.post(path, json=each, headers=headers) for path, each in documents.items()]
     fields = {"prompt": "blue", "stream": "true"}
     for path, name in (("/v1/images/edits", "image"), ("/v1/audio/transcriptions", "file")):
         files = {name: ("a.png", png(), "image/png")}
-        answers.append(await app.client.post(path, data=fields, files=files, headers=headers))
-    assert [answer.status_code for answer in answers] == [400] * 4
-    assert all("omit Idempotency-Key" in answer.text for answer in answers)
+        responses.append(await app.client.post(path, data=fields, files=files, headers=headers))
+    assert [response.status_code for response in responses] == [400] * 4
+    assert all("omit Idempotency-Key" in response.text for response in responses)
     assert (await prediction_count(app), await app.balance()) == (0, ("5.00", "0.00"))

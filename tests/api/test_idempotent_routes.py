@@ -111,11 +111,11 @@ async def test_all_other_posts_check_the_key(app: AppFixture) -> None:
         path = re.sub(r"\{app[^}]*\}", "sixfold/ra2", entry.path)
         path = re.sub(r"\{[^}]*\}", "x", path)
         body = BODIES.get(entry.path, CHAT)
-        answers = [
+        responses = [
             await app.client.post(path, headers=headers, json=body),
             await app.client.post(path, headers=headers, files=FILES),
         ]
-        if not any("Idempotency-Key must have" in answer.text for answer in answers):
+        if not any("Idempotency-Key must have" in response.text for response in responses):
             ignoring.add(entry.path)
     assert ignoring == HARMLESS | SECRET | OAUTH | REFUSED
 
@@ -123,11 +123,11 @@ async def test_all_other_posts_check_the_key(app: AppFixture) -> None:
 async def test_responses_with_a_secret_are_not_repeatable(app: AppFixture) -> None:
     key = await app.operator_key()
     for path in sorted(SECRET):
-        answer = await app.client.post(path, headers={**bearer(key), **KEY}, json={})
-        assert answer.status_code == 400, (path, answer.text)
-        assert "omit Idempotency-Key" in answer.text, path
-        stranger = await app.visitor().post(path, headers=KEY, json={})
-        assert stranger.status_code == 401, (path, stranger.text)
+        response = await app.client.post(path, headers={**bearer(key), **KEY}, json={})
+        assert response.status_code == 400, (path, response.text)
+        assert "omit Idempotency-Key" in response.text, path
+        other_account = await app.visitor().post(path, headers=KEY, json={})
+        assert other_account.status_code == 401, (path, other_account.text)
 
 
 async def replay(app: AppFixture, path: str, body: Any, key: str = "") -> dict[str, Any]:

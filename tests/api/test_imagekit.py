@@ -26,8 +26,8 @@ def image_format(data: bytes) -> tuple[str | None, tuple[int, int]]:
 
 async def source(app: AppFixture) -> str:
     """Return the URL of an image of this server."""
-    answer = await app.client.post("/api/ra1", json={"api_key": app.other, "prompt": "a source"})
-    return str(answer.json()["image_url"])
+    response = await app.client.post("/api/ra1", json={"api_key": app.other, "prompt": "a source"})
+    return str(response.json()["image_url"])
 
 
 async def test_root_is_json_for_programs_and_a_page_for_browsers(app: AppFixture) -> None:
@@ -61,12 +61,12 @@ async def test_image_format_follows_the_accept_header(
     app: AppFixture, accepted: str | None, kind: str
 ) -> None:
     headers = {"Accept": accepted} if accepted is not None else {}
-    answer = await app.client.get("/create_image", params=SMALL, headers=headers)
-    assert answer.status_code == 200
-    assert image_format(answer.content) == (kind, (80, 64))
-    assert answer.headers["Content-Type"] == f"image/{kind.lower()}"
-    assert answer.headers["Vary"] == "Accept"
-    assert answer.headers["X-Sixfold-Quality"] == "full"
+    response = await app.client.get("/create_image", params=SMALL, headers=headers)
+    assert response.status_code == 200
+    assert image_format(response.content) == (kind, (80, 64))
+    assert response.headers["Content-Type"] == f"image/{kind.lower()}"
+    assert response.headers["Vary"] == "Accept"
+    assert response.headers["X-Sixfold-Quality"] == "full"
 
 
 async def test_requests_with_a_key_are_charged_and_keyless_are_free(app: AppFixture) -> None:
@@ -97,9 +97,9 @@ REFUSED: list[tuple[dict[str, str], list[str]]] = [
 async def test_invalid_query_is_422_with_details(
     app: AppFixture, query: dict[str, str], names: list[str]
 ) -> None:
-    answer = await app.client.get("/create_image", params=query)
-    assert answer.status_code == 422
-    detail = answer.json()["detail"]
+    response = await app.client.get("/create_image", params=query)
+    assert response.status_code == 422
+    detail = response.json()["detail"]
     assert [item["loc"] for item in detail] == [["query", name] for name in names]
     assert all(set(item) == {"loc", "msg", "type"} for item in detail)
     assert all(isinstance(item["msg"], str) and isinstance(item["type"], str) for item in detail)
@@ -118,9 +118,9 @@ async def test_invalid_query_is_422_with_details(
 async def test_all_invalid_query_inputs_are_in_one_422(
     app: AppFixture, path: str, query: dict[str, str], names: list[str]
 ) -> None:
-    answer = await app.client.get(path, params=query)
-    assert answer.status_code == 422
-    assert [item["loc"] for item in answer.json()["detail"]] == [["query", name] for name in names]
+    response = await app.client.get(path, params=query)
+    assert response.status_code == 422
+    assert [item["loc"] for item in response.json()["detail"]] == [["query", name] for name in names]
 
 
 @pytest.mark.parametrize("path", ["/create_and_upload_image", "/create_and_upload_image_klein"])
@@ -135,9 +135,9 @@ async def test_all_invalid_query_inputs_are_in_one_422(
     ],
 )
 async def test_image_is_stored_at_save_path(app: AppFixture, path: str, name: str, kind: str) -> None:
-    answer = await app.client.get(path, params={**SMALL, "save_path": name})
-    assert answer.status_code == 200
-    body = answer.json()
+    response = await app.client.get(path, params={**SMALL, "save_path": name})
+    assert response.status_code == 200
+    body = response.json()
     stored = await app.client.get(body["path"])
     assert (body["save_path"], body["bytes"]) == (name, len(stored.content))
     assert body["path"] == f"{ORIGIN}/uploads/{name}"
@@ -151,18 +151,18 @@ async def test_concurrent_conflicting_save_paths_are_409_and_free(app: AppFixtur
         return await app.client.get("/create_and_upload_image", params=query, headers=app.bearer)
 
     result = await asyncio.gather(*map(put, ("m", "m/n", "m/n/o.png")))
-    results = [answer for answer in result if answer.status_code == 200]
+    results = [response for response in result if response.status_code == 200]
     assert results
-    assert {answer.status_code for answer in result} <= {200, 409}
+    assert {response.status_code for response in result} <= {200, 409}
     assert await app.balance() == (f"{5 - Decimal('0.04') * len(results)}", "0.00")
 
 
 async def test_accounts_replace_files_only_in_their_own_folder(app: AppFixture) -> None:
     async def put(headers: dict[str, str], prompt: str) -> str:
         query = {**SMALL, "prompt": prompt, "save_path": "same.png"}
-        answer = await app.client.get("/create_and_upload_image", params=query, headers=headers)
-        assert answer.json()["save_path"] == "same.png"
-        return str(answer.json()["path"])
+        response = await app.client.get("/create_and_upload_image", params=query, headers=headers)
+        assert response.json()["save_path"] == "same.png"
+        return str(response.json()["path"])
 
     first, other, operators = (
         await put(app.bearer, "one"),
@@ -181,9 +181,9 @@ async def test_accounts_replace_files_only_in_their_own_folder(app: AppFixture) 
 
 async def test_save_path_may_have_512_characters(app: AppFixture) -> None:
     for name in ("a" * 512, "a" * 300 + "/" + "b" * 200 + ".png", "x/" * 255 + "yz"):
-        answer = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": name})
-        assert answer.status_code == 200, name
-        assert (await app.client.get(answer.json()["path"])).status_code == 200
+        response = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": name})
+        assert response.status_code == 200, name
+        assert (await app.client.get(response.json()["path"])).status_code == 200
     too_long = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": "a" * 513})
     assert too_long.json()["detail"][0]["loc"] == ["query", "save_path"]
 
@@ -251,17 +251,17 @@ STYLE_REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 async def test_invalid_body_is_422_with_details(
     app: AppFixture, body: dict[str, Any], names: list[str]
 ) -> None:
-    answer = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
-    assert answer.status_code == 422
-    assert [item["loc"] for item in answer.json()["detail"]] == [["body", name] for name in names]
+    response = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
+    assert response.status_code == 422
+    assert [item["loc"] for item in response.json()["detail"]] == [["body", name] for name in names]
     assert await app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"5", b"null"])
 async def test_body_that_is_no_json_object_is_422(app: AppFixture, raw: bytes) -> None:
-    answer = await app.client.post("/api/style-transfer", content=raw)
-    assert answer.status_code == 422
-    assert answer.json()["detail"][0]["loc"] == ["body"]
+    response = await app.client.post("/api/style-transfer", content=raw)
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["loc"] == ["body"]
 
 
 async def test_errors_have_the_field_detail(app: AppFixture) -> None:
@@ -278,8 +278,8 @@ async def test_errors_have_the_field_detail(app: AppFixture) -> None:
 async def test_run_beyond_inline_seconds_is_canceled_and_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, inline_seconds=0.05) as app:
         slow = {**SMALL, "prompt": "SLOW"}
-        answer = await app.client.get("/create_image", params=slow, headers=app.bearer)
-        assert answer.status_code == 502
+        response = await app.client.get("/create_image", params=slow, headers=app.bearer)
+        assert response.status_code == 502
         await app.until("5.00", "0.00")
         assert await app.faults() == ()
 
@@ -288,8 +288,8 @@ async def test_run_beyond_inline_seconds_is_canceled_and_free(tmp_path: Path) ->
     "path", ["create_image/x", "create_and_upload_image_klein/x", "api/style-transfer/x"]
 )
 async def test_unknown_path_below_a_route_is_404(app: AppFixture, path: str) -> None:
-    answer = await app.client.get(f"/{path}", headers=app.bearer)
-    assert (answer.status_code, list(answer.json())) == (404, ["detail"])
+    response = await app.client.get(f"/{path}", headers=app.bearer)
+    assert (response.status_code, list(response.json())) == (404, ["detail"])
 
 
 async def test_disabled_image_api_is_404(tmp_path: Path) -> None:
@@ -304,8 +304,8 @@ async def test_disabled_image_api_is_404(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["create_image", "create_and_upload_image", "create_and_upload_image_klein"])
 async def test_head_request_is_405_and_free(app: AppFixture, path: str) -> None:
     request = {**SMALL, "save_path": "head/fox.webp"}
-    answer = await app.client.head(f"/{path}", params=request, headers=app.bearer)
-    assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")
+    response = await app.client.head(f"/{path}", params=request, headers=app.bearer)
+    assert (response.status_code, response.headers["Allow"], response.content) == (405, "GET", b"")
     assert await app.balance() == ("5.00", "0.00")
 
 

@@ -50,9 +50,9 @@ def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:
 
 async def fetch_image(app: AppFixture, url: str) -> Image.Image:
     """Return the file at a result's URL."""
-    answer = await app.client.get(url)
-    assert answer.status_code == 200
-    return Image.open(io.BytesIO(answer.content))
+    response = await app.client.get(url)
+    assert response.status_code == 200
+    return Image.open(io.BytesIO(response.content))
 
 
 async def finished_job(app: AppFixture, answer: Any) -> dict[str, Any]:
@@ -82,14 +82,14 @@ async def test_photoreal_has_exact_pixels_on_the_long_side(
 async def test_photoreal_image_has_the_size_of_the_response(real: AppFixture) -> None:
     prompt = "an okapi by a mountain lake at dawn, Ærø"
     body = {"api_key": real.key, "prompt": prompt, "aspect_ratio": "3:2"}
-    answer = await real.client.post("/api/photoreal", json=body)
-    document = answer.json()
+    response = await real.client.post("/api/photoreal", json=body)
+    document = response.json()
     assert (document["size_used"], (await fetch_image(real, document["image_url"])).size) == (
         "1024x683",
         (1024, 683),
     )
-    assert answer.headers["X-Sixfold-Quality"] == "preview"
-    assert answer.headers["X-Sixfold-Ignored"] == "okapi, %C3%A6r%C3%B8"
+    assert response.headers["X-Sixfold-Quality"] == "preview"
+    assert response.headers["X-Sixfold-Ignored"] == "okapi, %C3%A6r%C3%B8"
     assert await real.balance() == ("4.93", "0.00")
     (row,) = (await real.client.get("/api/containers/predictions", headers=real.bearer)).json()["predictions"]
     assert row["understood"] == ["mountain", "lake", "dawn"]
@@ -112,17 +112,17 @@ async def test_photoreal_image_has_the_size_of_the_response(real: AppFixture) ->
 async def test_photoreal_errors_name_the_parameter(
     app: AppFixture, change: dict[str, Any], text: str
 ) -> None:
-    answer = await app.client.post("/api/photoreal", json={"api_key": app.key, "prompt": "x", **change})
-    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    response = await app.client.post("/api/photoreal", json={"api_key": app.key, "prompt": "x", **change})
+    assert (response.status_code, response.json()) == (400, {"error": text, "status": 400})
     assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_resize_returns_sizes_in_order_and_charges_per_output(real: AppFixture) -> None:
     sizes: list[Any] = ["90x160", {"width": 400, "height": 100}, "240x180", "16x16"]
     body = {"api_key": real.key, "image_url": uri(subject()), "target_sizes": sizes}
-    answer = await real.client.post("/api/smart-resize", json=body)
-    document = answer.json()
-    assert answer.headers["X-Sixfold-Quality"] == "full"
+    response = await real.client.post("/api/smart-resize", json=body)
+    document = response.json()
+    assert response.headers["X-Sixfold-Quality"] == "full"
     assert set(document) == {"images", "result", "cost", "credits_charged"}
     assert (document["cost"], document["credits_charged"]) == ("0.78", 78)
     assert document["images"] == [row["url"] for row in document["result"]]
@@ -164,9 +164,9 @@ SIZES_ERROR = re.compile(
 @pytest.mark.parametrize("sizes", WRONG_SIZES)
 async def test_invalid_target_sizes_are_refused(app: AppFixture, sizes: Any) -> None:
     body = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": sizes}
-    answer = await app.client.post("/api/smart-resize", json=body)
-    assert (answer.status_code, answer.json()["status"]) == (400, 400)
-    assert re.fullmatch(SIZES_ERROR, answer.json()["error"]), answer.json()
+    response = await app.client.post("/api/smart-resize", json=body)
+    assert (response.status_code, response.json()["status"]) == (400, 400)
+    assert re.fullmatch(SIZES_ERROR, response.json()["error"]), response.json()
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -182,8 +182,8 @@ async def test_resize_takes_20_sizes_also_comma_separated_in_forms(app: AppFixtu
 @pytest.mark.parametrize("path", CUT)
 async def test_background_removal_keeps_size_and_cuts_out_the_subject(real: AppFixture, path: str) -> None:
     known = composites.composite(3, "plain", (180, 240))
-    answer = await real.client.post(path, json={"api_key": real.key, "image_url": uri(png(known.rgb))})
-    body = answer.json()
+    response = await real.client.post(path, json={"api_key": real.key, "image_url": uri(png(known.rgb))})
+    body = response.json()
     assert set(body) == {"image", "cost", "credits_charged"}
     assert (body["cost"], body["credits_charged"]) == ("0.02", 2)
     assert set(body["image"]) == {"url", "width", "height", "content_type", "confidence"}
@@ -194,7 +194,7 @@ async def test_background_removal_keeps_size_and_cuts_out_the_subject(real: AppF
     alpha = np.asarray(cut)[..., 3] / 255
     assert np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum() > 0.85
     assert ((alpha > 0.1) & (alpha < 0.9)).any()
-    assert answer.headers["X-Sixfold-Engine"] == "matting"
+    assert response.headers["X-Sixfold-Engine"] == "matting"
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ async def test_hostile_image_is_refused_by_name_and_free(
     real: AppFixture, name: str, path: str, more: dict[str, Any]
 ) -> None:
     body = {"api_key": real.key, "image_url": uri(hostile_images()[name]), **more}
-    answer = await real.client.post(path, json=body)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["error"].startswith("Invalid image_url")
-    assert set(answer.json()) == {"error", "status"}
+    response = await real.client.post(path, json=body)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"].startswith("Invalid image_url")
+    assert set(response.json()) == {"error", "status"}
     assert await real.balance() == ("5.00", "0.00")
     assert await real.faults() == ()
 
@@ -316,9 +316,9 @@ async def test_unusual_image_is_decoded_as_displayed(real: AppFixture, name: str
 async def test_failed_or_crashed_run_is_free(tmp_path: Path, model: str, point: str) -> None:
     async with running_app(tmp_path, failpoints=f"engine.run.{model}={point}", max_attempts=1) as app:
         body = {"api_key": app.key, "prompt": "x", "image_url": uri(subject()), "target_sizes": ["64x64"]}
-        answer = await app.client.post(f"/api/{model}", json=body)
-        assert (answer.status_code, set(answer.json())) == (502, {"error", "status"})
-        assert answer.json()["error"].endswith("failed. Please try again.")
+        response = await app.client.post(f"/api/{model}", json=body)
+        assert (response.status_code, set(response.json())) == (502, {"error", "status"})
+        assert response.json()["error"].endswith("failed. Please try again.")
         assert await app.balance() == ("5.00", "0.00")
         assert await app.faults() == ()
 
@@ -332,8 +332,8 @@ async def test_job_with_a_damaged_image_fails_with_the_reason(real: AppFixture) 
 
 async def test_truncated_image_is_400_before_a_job_is_created(real: AppFixture) -> None:
     body = {"api_key": real.key, "image_url": uri(hostile_images()["truncated"]), "response_mode": "polling"}
-    answer = await real.client.post("/api/remove-background", json=body)
-    assert (answer.status_code, answer.json()["error"]) == (
+    response = await real.client.post("/api/remove-background", json=body)
+    assert (response.status_code, response.json()["error"]) == (
         400,
         "Invalid image_url: The image file is truncated or damaged.",
     )
@@ -378,8 +378,8 @@ async def test_hostile_image_urls_do_not_reach_this_machine(real: AppFixture) ->
         urls = [url for url in corpus.hostile_urls(server.sockets[0].getsockname()[1]) if url.isascii()][::3]
         for url in urls:
             for path, field in (("remove-background", "image_url"), ("create-post", "media_url")):
-                answer = await real.client.post(f"/api/{path}", json={"api_key": real.key, field: url})
-                assert answer.status_code == 400, url
+                response = await real.client.post(f"/api/{path}", json={"api_key": real.key, field: url})
+                assert response.status_code == 400, url
     assert len(urls) > 20
     assert hits == []
     assert await real.balance() == ("5.00", "0.00")
@@ -393,8 +393,8 @@ async def test_configured_model_is_preferred(tmp_path: Path) -> None:
         red = np.zeros((40, 60, 3), np.uint8)
         red[10:30, 15:45, 0] = 255
         body = {"api_key": app.key, "image_url": uri(png(red))}
-        answer = await app.client.post("/api/remove-background", json=body)
-        assert answer.headers["X-Sixfold-Engine"] == "weights-matting"
-        assert answer.headers["X-Sixfold-Quality"] == "full"
-        alpha = np.asarray(await fetch_image(app, answer.json()["image"]["url"]))[..., 3]
+        response = await app.client.post("/api/remove-background", json=body)
+        assert response.headers["X-Sixfold-Engine"] == "weights-matting"
+        assert response.headers["X-Sixfold-Quality"] == "full"
+        alpha = np.asarray(await fetch_image(app, response.json()["image"]["url"]))[..., 3]
         assert (alpha[20, 30], alpha[2, 2]) == (255, 0)

@@ -69,8 +69,8 @@ async def test_key_in_a_json_body_is_found_in_any_position(
 )
 async def test_nested_or_non_text_key_is_ignored(app: AppFixture, body: bytes) -> None:
     raw = body.replace(b"KEY", json.dumps(app.key).encode() if b'"\\"' not in body else app.key.encode())
-    answer = await app.client.post(PUBLISH, content=raw)
-    assert (answer.status_code, answer.json()) == (401, BAD_KEY)
+    response = await app.client.post(PUBLISH, content=raw)
+    assert (response.status_code, response.json()) == (401, BAD_KEY)
 
 
 @pytest.mark.parametrize("order", ["first", "last"])
@@ -102,11 +102,11 @@ async def test_large_body_without_a_valid_key_is_not_decoded(app: AppFixture, ke
     raw = DENSE + key + b"}"
     tracemalloc.start()
     try:
-        answer = await app.client.post(PUBLISH, content=raw)
+        response = await app.client.post(PUBLISH, content=raw)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (answer.status_code, answer.json()) == (401, BAD_KEY)
+    assert (response.status_code, response.json()) == (401, BAD_KEY)
     assert peak < 3 * len(raw)  # decoded, it takes more than 20 times as much
 
 
@@ -115,17 +115,17 @@ async def test_body_with_too_many_values_is_not_searched_for_a_key(app: AppFixtu
     raw = DENSEST + key + b"}"
     tracemalloc.start()
     try:
-        answer = await app.client.post(PUBLISH, content=raw)
+        response = await app.client.post(PUBLISH, content=raw)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (answer.status_code, answer.json()) == (400, {"error": SERVER_LIMIT, "status": 400})
+    assert (response.status_code, response.json()) == (400, {"error": SERVER_LIMIT, "status": 400})
     assert peak < 3 * len(raw)
 
 
 async def test_large_body_with_too_many_values_names_the_limit(app: AppFixture) -> None:
-    answer = await app.client.post(PUBLISH, content=DENSE + b"}", headers=app.bearer)
-    assert (answer.status_code, answer.json()) == (400, {"error": ROUTE_LIMIT, "status": 400})
+    response = await app.client.post(PUBLISH, content=DENSE + b"}", headers=app.bearer)
+    assert (response.status_code, response.json()) == (400, {"error": ROUTE_LIMIT, "status": 400})
 
 
 async def test_urlencoded_form_with_too_many_escapes_names_the_limit(app: AppFixture) -> None:
@@ -159,11 +159,11 @@ async def test_every_json_route_refuses_too_many_values(tmp_path: Path) -> None:
                 sent = {**headers, "Content-Type": "application/json"}
                 tracemalloc.start()
                 try:
-                    answer = await app.client.request(method, address, content=dense, headers=sent)
+                    response = await app.client.request(method, address, content=dense, headers=sent)
                     _, peak = tracemalloc.get_traced_memory()
                 finally:
                     tracemalloc.stop()
-                assert answer.status_code != 500, path
+                assert response.status_code != 500, path
                 if peak > 8 * len(dense):
                     grown.append((method, path, peak))
         assert not grown, grown
@@ -187,11 +187,11 @@ async def test_too_many_values_error_has_the_format_of_the_api(
     app: AppFixture, path: str, shape: tuple[Any, ...]
 ) -> None:
     dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 60_000 + b"{}]}"
-    answer = await app.client.post(path, content=dense, headers=app.bearer)
-    body = answer.json()
+    response = await app.client.post(path, content=dense, headers=app.bearer)
+    body = response.json()
     for name in shape:
         body = body[name]
-    assert answer.status_code in (400, 422)
+    assert response.status_code in (400, 422)
     assert body == ROUTE_LIMIT
 
 
@@ -207,16 +207,16 @@ async def test_workflow_of_five_thousand_nodes_is_decoded(app: AppFixture) -> No
         "widgets_values": [1, 2],
     }
     workflow = {"nodes": [{"id": number, **node} for number in range(5000)], "links": [], "version": 0.4}
-    answer = await app.client.post("/api/graph/validate", json={"workflow": workflow}, headers=app.bearer)
-    assert "JSON document" not in answer.text
+    response = await app.client.post("/api/graph/validate", json={"workflow": workflow}, headers=app.bearer)
+    assert "JSON document" not in response.text
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1e999"])
 async def test_non_finite_number_is_refused_in_forms_and_json_texts(app: AppFixture, text: str) -> None:
     form = {"api_key": app.key, "prompt": "x", "guidance_scale": text, "duration": text, "seed": text}
     for path in ("/api/video-text", "/api/ra2v"):
-        answer = await app.client.post(path, data=form)
-        assert answer.status_code == 400, (path, answer.text)
+        response = await app.client.post(path, data=form)
+        assert response.status_code == 400, (path, response.text)
 
 
 async def test_budget_for_unknown_keys_is_enforced_and_released(tmp_path: Path) -> None:
@@ -290,5 +290,8 @@ async def test_body_budget_bounds_all_callers_together() -> None:
 )
 async def test_invalid_json_project_in_a_form_is_refused(app: AppFixture, project: str) -> None:
     form = {"api_key": app.key, "project": project}
-    answer = await app.client.post("/api/video-editor/render", data=form)
-    assert (answer.status_code, "project" in answer.text or "JSON document" in answer.text) == (400, True)
+    response = await app.client.post("/api/video-editor/render", data=form)
+    assert (response.status_code, "project" in response.text or "JSON document" in response.text) == (
+        400,
+        True,
+    )

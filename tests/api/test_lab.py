@@ -40,8 +40,8 @@ async def test_lab_is_for_operators_only(app: AppFixture) -> None:
     await signed_in(app)
     assert (await app.client.get("/lab")).status_code == 404
     assert (await app.client.post("/lab/server/kill")).status_code == 404
-    async with app.visitor(peer="10.0.0.9") as stranger:
-        assert (await stranger.get("/lab")).status_code == 303
+    async with app.visitor(peer="10.0.0.9") as other_client:
+        assert (await other_client.get("/lab")).status_code == 303
 
 
 async def test_lab_reports_a_wrong_sum_of_balances(app: AppFixture) -> None:
@@ -60,10 +60,10 @@ async def test_lab_reports_a_wrong_sum_of_balances(app: AppFixture) -> None:
 async def test_server_killed_in_the_lab_resumes_its_work(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", **HANGING) as server:
         _, link = await server.command("account", "link", "local@localhost", "--json")
-        answer = await server.call(
+        response = await server.call(
             "GET", urlsplit(json.loads(link)["url"])._replace(scheme="", netloc="").geturl()
         )
-        cookie = answer.headers["set-cookie"].partition(";")[0]
+        cookie = response.headers["set-cookie"].partition(";")[0]
         token = re.findall(
             rb'name="csrf" value="([^"]+)"', (await server.call("GET", "/lab", Cookie=cookie)).body
         )[0]

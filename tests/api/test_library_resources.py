@@ -55,11 +55,11 @@ async def test_every_library_method_has_a_known_path(gateway: Gateway, library: 
     faults: list[str] = []
     for verb, path in rows:
         body = b"{}" if verb in ("POST", "PUT", "PATCH") else b""
-        answer = await client.request(verb, path, content=body, headers=headers)
-        text = answer.text
-        status = answer.status_code
+        response = await client.request(verb, path, content=body, headers=headers)
+        text = response.text
+        status = response.status_code
         unknown = status == 404 and "/openapi/gateway.json" in text
         unexplained = status == 405 and "is not supported by this server" not in text
         if unknown or unexplained or status == 500 or (status >= 400 and "error" not in text):
-            faults.append(f"{verb} {path}: {answer.status_code} {text[:120]}")
+            faults.append(f"{verb} {path}: {response.status_code} {text[:120]}")
     assert faults == [], "\n".join(faults)

@@ -27,8 +27,8 @@ async def _emails(app: AppFixture) -> list[str]:
 
 
 async def _ask(app: AppFixture, email: str) -> tuple[int, str, str]:
-    answer = await app.visitor().post(PATH, data={"email": email})
-    return answer.status_code, answer.headers["location"], answer.text
+    response = await app.visitor().post(PATH, data={"email": email})
+    return response.status_code, response.headers["location"], response.text
 
 
 async def test_operator_makes_a_requested_link(any_database_app: AppFixture) -> None:
@@ -42,8 +42,8 @@ async def test_operator_makes_a_requested_link(any_database_app: AppFixture) -> 
     csrf = await signed_in(app, app.operator)
     page = (await app.client.get("/admin/people")).text
     assert "Requests for a sign-in link" in page
-    answer = await app.client.post(f"/admin/people/{app.account.id}/link", data={"csrf": csrf})
-    token = re.search(r'id="new-link">[^<]*(/signin\?token=[^<]+)<', answer.text)
+    response = await app.client.post(f"/admin/people/{app.account.id}/link", data={"csrf": csrf})
+    token = re.search(r'id="new-link">[^<]*(/signin\?token=[^<]+)<', response.text)
     assert token is not None
     assert (await app.visitor().get(token[1])).headers["location"] == "/"
     assert "Requests for a sign-in link" not in (await app.client.get("/admin/people")).text

@@ -34,8 +34,8 @@ FITS = "document.documentElement.scrollWidth"
 
 
 async def run_output(app: AppFixture, model: str, inputs: dict[str, Any]) -> tuple[str, bytes]:
-    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
-    body = answer.json()
+    response = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
+    body = response.json()
     return body["id"], (await app.client.get(body["output"]["url"])).content
 
 
@@ -71,11 +71,11 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
 ) -> None:
     app, url, chromium = browser_app
     inputs = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
-    made_id, picture = await run_output(app, "fast-image-native", inputs)
+    made_id, image = await run_output(app, "fast-image-native", inputs)
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/docs")
-        await page.evaluate(DROP, ["fox.webp", base64.b64encode(picture).decode(), "image/webp"])
+        await page.evaluate(DROP, ["fox.webp", base64.b64encode(image).decode(), "image/webp"])
         await page.wait_for_url("**/catalog/fast-image-native*")
         await page.wait_for_selector("#restored:has-text('signed by this server')")
         assert await page.input_value("#in-prompt") == "a red fox in snow"
@@ -107,8 +107,8 @@ async def test_cards_show_outputs_and_play_videos_and_audio(
             True,
             True,
         )  # nothing is shown of what others answer
-        film = page.locator(".card:has([data-preview])").first
-        await film.hover()
+        video = page.locator(".card:has([data-preview])").first
+        await video.hover()
         await page.wait_for_selector("[data-preview].on")
         await page.wait_for_function("document.querySelector('[data-preview].on').currentTime > 0")
         button = page.locator("[data-audio]").first

@@ -160,8 +160,8 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
             await app.server.availability.refresh()
             assert app.server.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
             body = {"prompt": "a lighthouse", "size": "1024x1024"}
-            answer = await app.client.post("/api/ra1", json=body, headers=app.bearer)
-            assert answer.headers["x-sixfold-engine"] == "comfyui-image", answer.text
+            response = await app.client.post("/api/ra1", json=body, headers=app.bearer)
+            assert response.headers["x-sixfold-engine"] == "comfyui-image", response.text
             remote = app.server.workflows.remote
             assert remote is not None
             await remote.refresh()

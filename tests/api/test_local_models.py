@@ -26,8 +26,8 @@ async def test_default_skips_an_embedding_model_that_is_listed_first(
         async with app_with(tmp_path) as app:
             assert await serving_model(app, name) == "llama3.2:latest"
             talk = {"service": "chat", "prompt": "hello"}
-            answer = await app.client.post("/api/service", json=talk, headers=app.bearer)
-            assert answer.json()["engine"] == "ollama/llama3.2:latest"
+            response = await app.client.post("/api/service", json=talk, headers=app.bearer)
+            assert response.json()["engine"] == "ollama/llama3.2:latest"
 
 
 async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ async def test_default_with_only_embedding_models_is_503_with_remedy(
     async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            answer = await chat(app, "default")
-            assert (answer.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
-            assert "The model servers do not list a chat model" in answer.json()["error"]["message"]
+            response = await chat(app, "default")
+            assert (response.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
+            assert "The model servers do not list a chat model" in response.json()["error"]["message"]
             assert (await service(app, "chat"))["available"] is False
 
 
@@ -134,8 +134,8 @@ async def test_sglang_embedding_model_serves_embeddings_only(
             assert (await chat(app, "default")).status_code == 503
             assert (await chat(app, "acme/vectors")).status_code == 400
             body = {"model": "acme/vectors", "input": "a red fox"}
-            answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-            assert answer.json()["data"][0]["embedding"] == [0.25, 0.5]
+            response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+            assert response.json()["data"][0]["embedding"] == [0.25, 0.5]
 
 
 async def test_ollama_with_unreadable_models_describes_the_others(
@@ -191,8 +191,8 @@ async def test_ollama_embedding_model_serves_under_its_own_name(
         async with app_with(tmp_path) as app:
             for name in ("nomic-embed-text", "nomic-embed-text:latest", "ollama/nomic-embed-text"):
                 body = {"model": name, "input": "a red fox"}
-                answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-                assert answer.json()["data"][0]["embedding"] == [0.25, 0.5], name
+                response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+                assert response.json()["data"][0]["embedding"] == [0.25, 0.5], name
             assert ollama.count("/v1/embeddings") == 3
 
 
@@ -203,13 +203,13 @@ async def test_openai_embedding_name_error_names_the_ollama_model(
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
             body = {"model": "text-embedding-3-small", "input": "a red fox"}
-            answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-            assert answer.status_code == 503
-            assert "use `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
+            response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+            assert response.status_code == 503
+            assert "use `ollama/nomic-embed-text`" in response.json()["error"]["message"]
             del ollama.models["nomic-embed-text:latest"]
             await app.server.gateway_runtime.refresh()
-            answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-            assert "Or ask" not in answer.json()["error"]["message"]
+            response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+            assert "Or ask" not in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
@@ -224,9 +224,9 @@ async def test_chat_with_an_embedding_model_is_refused_by_every_api(
                 "model": "nomic-embed-text",
                 **({"input": "hello"} if path.endswith("responses") else text),
             }
-            answer = await app.client.post(path, json=body, headers=app.bearer)
-            assert answer.status_code == 400
-            assert answer.json()["error"]["message"] == (
+            response = await app.client.post(path, json=body, headers=app.bearer)
+            assert response.status_code == 400
+            assert response.json()["error"]["message"] == (
                 "nomic-embed-text is an embedding model: send it to /v1/embeddings, or choose a chat model "
                 "from GET /v1/models"
             )
@@ -250,10 +250,12 @@ async def test_vision_without_an_image_model_is_unavailable(
             assert not app.server.availability("relay-vision").ready
             request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
             for later in (False, True):
-                answer = await app.client.post(
+                response = await app.client.post(
                     "/api/service", json={**request, "async": later}, headers=app.bearer
                 )
-                assert (answer.status_code, "images" in answer.json()["error"]) == (503, True), answer.text
+                assert (response.status_code, "images" in response.json()["error"]) == (503, True), (
+                    response.text
+                )
             assert (await chat(app, "vision")).status_code == 503
             assert ollama.count("/v1/chat/completions") == 0
 
@@ -268,8 +270,8 @@ async def test_vision_goes_to_the_model_that_accepts_images(
             assert await serving_model(app, "vision") == "llava:7b"
             assert await serving_model(app, "chat") == "llama3.2:latest"
             request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
-            answer = await app.client.post("/api/service", json=request, headers=app.bearer)
-            assert answer.json()["engine"] == "ollama/llava:7b"
+            response = await app.client.post("/api/service", json=request, headers=app.bearer)
+            assert response.json()["engine"] == "ollama/llava:7b"
             assert ollama.bodies[-1]["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
 
 
@@ -318,8 +320,8 @@ async def test_models_list_has_the_general_names_that_are_served(
             ollama.models |= SEEING
             await app.server.gateway_runtime.refresh()
             assert general <= await model_names(app)
-            answer = await app.client.get("/v1/models/vision", headers=app.bearer)
-            assert (answer.status_code, answer.json()["id"]) == (200, "vision")
+            response = await app.client.get("/v1/models/vision", headers=app.bearer)
+            assert (response.status_code, response.json()["id"]) == (200, "vision")
 
 
 async def test_models_list_omits_transcription_without_an_engine(tmp_path: Path) -> None:

@@ -18,5 +18,5 @@ async def test_first_page_of_the_documentation_is_read_in_a_thread(tmp_path: Pat
 
 async def test_null_fields_of_a_run_count_as_omitted(app: AppFixture) -> None:
     body = {"model": "ra2", "input": {"prompt": "a", "width": 64, "height": 64}, "wait": None, "files": None}
-    answer = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
-    assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
+    response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+    assert (response.status_code, response.json()["status"]) == (200, "succeeded")

@@ -25,31 +25,31 @@ def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", RA1)
 async def test_ra1_returns_an_image_for_four_cents(app: AppFixture, path: str) -> None:
-    answer = await app.client.post(path, json=body_with(app, size="1360x768"))
-    assert answer.status_code == 200
-    body = answer.json()
+    response = await app.client.post(path, json=body_with(app, size="1360x768"))
+    assert response.status_code == 200
+    body = response.json()
     url = body.pop("image_url")
     assert body == {
         "prompt_used": "a fox",
         "size_used": "1360x768",
         "cost": "0.04",
         "credits_charged": 4,
-        "request_id": answer.headers["X-Request-Id"],
+        "request_id": response.headers["X-Request-Id"],
     }
-    assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
-    assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await app.client.get(url)
-    assert picture.headers["Content-Type"] == "image/png"
-    assert picture.content.startswith(b"\x89PNG")
+    assert response.headers["X-Sixfold-Engine"] == "scene-painter"
+    assert response.headers["X-Sixfold-Quality"] == "full"
+    image = await app.client.get(url)
+    assert image.headers["Content-Type"] == "image/png"
+    assert image.content.startswith(b"\x89PNG")
     assert await app.balance() == ("4.96", "0.00")
     assert await app.faults() == ()
 
 
 @pytest.mark.parametrize("path", ANIME)
 async def test_anime_returns_several_images_at_0_7_cents_each(app: AppFixture, path: str) -> None:
-    answer = await app.client.post(path, json=body_with(app, num_images=3))
-    assert answer.status_code == 200
-    body = answer.json()
+    response = await app.client.post(path, json=body_with(app, num_images=3))
+    assert response.status_code == 200
+    body = response.json()
     images = body.pop("images")
     assert len(set(images)) == 3
     assert body == {
@@ -85,10 +85,10 @@ async def test_list_is_a_repeated_field_of_a_form(app: AppFixture) -> None:
     sizes = [("target_sizes", (None, size)) for size in ("64x32", "48x48")]
     parts = [("api_key", (None, app.key)), ("image_url", (None, image)), *sizes]
     by_parts = await app.client.post("/api/smart-resize", files=parts)
-    for answer in (by_fields, by_parts):
-        assert answer.status_code == 200, answer.text
-        assert [(row["width"], row["height"]) for row in answer.json()["result"]] == [(64, 32), (48, 48)]
-        assert answer.json()["cost"] == "0.42"
+    for response in (by_fields, by_parts):
+        assert response.status_code == 200, response.text
+        assert [(row["width"], row["height"]) for row in response.json()["result"]] == [(64, 32), (48, 48)]
+        assert response.json()["cost"] == "0.42"
     form["image_url"] = ["nonsense", image]
     assert (await app.client.post("/api/smart-resize", data=form)).status_code == 200
 
@@ -123,8 +123,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
 async def test_error_names_the_invalid_parameter(app: AppFixture, change: dict[str, Any], text: str) -> None:
-    answer = await app.client.post("/api/ra1", json=body_with(app, **change))
-    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    response = await app.client.post("/api/ra1", json=body_with(app, **change))
+    assert (response.status_code, response.json()) == (400, {"error": text, "status": 400})
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -148,8 +148,8 @@ async def test_longest_prompt_is_accepted_and_unknown_field_ignored(app: AppFixt
 @pytest.mark.parametrize("key", [None, "", "sf_unknown", 5, ["x"], {"a": 1}, "x" * 10_000])
 async def test_key_is_checked_before_the_parameters(app: AppFixture, key: Any) -> None:
     for path in (*RA1, *ANIME):
-        answer = await app.client.post(path, json={"api_key": key, "size": "nonsense"})
-        assert (answer.status_code, answer.json()) == (401, BAD_KEY)
+        response = await app.client.post(path, json={"api_key": key, "size": "nonsense"})
+        assert (response.status_code, response.json()) == (401, BAD_KEY)
 
 
 async def test_parameters_are_checked_before_the_balance(app: AppFixture) -> None:
@@ -174,14 +174,14 @@ async def test_body_that_is_no_json_object_gets_invalid_json_body(app: AppFixtur
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
 async def test_only_post_is_allowed(app: AppFixture, method: str) -> None:
-    answer = await app.client.request(method, "/api/ra1")
-    assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})
-    assert answer.headers["Allow"] == "POST"
+    response = await app.client.request(method, "/api/ra1")
+    assert (response.status_code, response.json()) == (405, {"error": "Method not allowed", "status": 405})
+    assert response.headers["Allow"] == "POST"
 
 
 async def test_unknown_path_has_the_error_format_of_its_api(app: AppFixture) -> None:
-    answer = await app.client.post("/api/media/status/", json={})
-    assert (answer.status_code, answer.json()) == (404, {"error": "Not found", "status": 404})
+    response = await app.client.post("/api/media/status/", json={})
+    assert (response.status_code, response.json()) == (404, {"error": "Not found", "status": 404})
     other = await app.client.post("/api/nonsense")
     assert other.status_code == 404
     assert other.json() == {
@@ -207,24 +207,24 @@ async def test_failed_generation_gets_an_error_and_is_free(app: AppFixture) -> N
 )
 async def test_no_kind_of_failure_is_charged(tmp_path: Path, point: str) -> None:
     async with running_app(tmp_path, failpoints=point, max_attempts=1) as app:
-        answer = await app.client.post("/api/ra1", json=body_with(app))
-        assert answer.status_code == 502
-        assert answer.json()["success"] is False
+        response = await app.client.post("/api/ra1", json=body_with(app))
+        assert response.status_code == 502
+        assert response.json()["success"] is False
         assert await app.balance() == ("5.00", "0.00")
         assert await app.faults() == ()
 
 
 async def test_run_beyond_its_time_limit_is_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, run_limit_seconds=0.2, max_attempts=1) as app:
-        answer = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW"))
-        assert answer.status_code == 502
+        response = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW"))
+        assert response.status_code == 502
         assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture) -> None:
     async def picture(seed: int | None) -> bytes:
-        answer = await app.client.post("/api/ra1", json=body_with(app, seed=seed))
-        return (await app.client.get(answer.json()["image_url"])).content
+        response = await app.client.post("/api/ra1", json=body_with(app, seed=seed))
+        return (await app.client.get(response.json()["image_url"])).content
 
     first, second, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
     assert first == second
@@ -249,8 +249,8 @@ async def test_job_has_the_same_result_as_a_direct_request(app: AppFixture) -> N
         "progress": 1.0,
         "status_url": f"/api/media/status/{job_id}",
     }
-    pictures = [(await app.client.get(body["image_url"])).content for body in (inline, result)]
-    assert pictures[0] == pictures[1]
+    images = [(await app.client.get(body["image_url"])).content for body in (inline, result)]
+    assert images[0] == images[1]
     same = ("success", "prompt_used", "size_used", "cost", "credits_charged")
     assert [result[name] for name in same] == [inline[name] for name in same]
     assert set(result) == set(inline)
@@ -276,17 +276,17 @@ async def test_failed_job_has_an_error_and_canceled_job_is_free(app: AppFixture)
 async def test_an_unknown_job_is_not_found(app: AppFixture) -> None:
     for job_id in ("job_unknown", "x" * 5000, "pred_1"):
         for method in ("GET", "POST", "DELETE"):
-            answer = await app.client.request(method, f"/api/media/status/{job_id}")
-            assert (answer.status_code, answer.json()["status"]) == (404, 404)
+            response = await app.client.request(method, f"/api/media/status/{job_id}")
+            assert (response.status_code, response.json()["status"]) == (404, 404)
     wrong = await app.client.put("/api/media/status/job_x")
     assert (wrong.status_code, wrong.json()) == (405, {"error": "Method not allowed", "status": 405})
 
 
 async def test_response_after_the_inline_time_is_a_job(tmp_path: Path) -> None:
     async with running_app(tmp_path, inline_seconds=0.05) as app:
-        answer = await app.client.post("/api/ra1", json=body_with(app, prompt="LATE"))
-        assert answer.status_code == 202
-        job = await finished_job(app, answer.json()["status_url"])
+        response = await app.client.post("/api/ra1", json=body_with(app, prompt="LATE"))
+        assert response.status_code == 202
+        job = await finished_job(app, response.json()["status_url"])
         assert job["status"] == "completed"
 
 
@@ -305,13 +305,13 @@ async def test_preview_engine_does_not_serve_publicly_by_default(tmp_path: Path)
     public = {"public_url": "https://media.example", "host": "0.0.0.0"}
     async with running_app(tmp_path / "a", small_models("preview"), **public) as app:
         wrong = await app.client.post("/api/ra1", json=body_with(app, size="1x1"))
-        answer = await app.client.post("/api/ra1", json=body_with(app))
-        assert (wrong.status_code, answer.status_code) == (400, 503)
-        assert "SIXFOLD_PREVIEWS=allow" in answer.json()["error"]
+        response = await app.client.post("/api/ra1", json=body_with(app))
+        assert (wrong.status_code, response.status_code) == (400, 503)
+        assert "SIXFOLD_PREVIEWS=allow" in response.json()["error"]
         assert await app.balance() == ("5.00", "0.00")
     async with running_app(tmp_path / "b", small_models("preview"), previews="allow", **public) as app:
-        answer = await app.client.post("/api/ra1", json=body_with(app))
-        assert answer.json()["image_url"].startswith("https://media.example/media/")
+        response = await app.client.post("/api/ra1", json=body_with(app))
+        assert response.json()["image_url"].startswith("https://media.example/media/")
 
 
 async def test_limited_keys_use_only_their_services(app: AppFixture) -> None:
@@ -322,5 +322,5 @@ async def test_limited_keys_use_only_their_services(app: AppFixture) -> None:
         (painter, "/api/ra1", 403),
         (painter, "/api/anime", 200),
     ):
-        answer = await app.client.post(path, json={"api_key": key, "prompt": "x"})
-        assert answer.status_code == status
+        response = await app.client.post(path, json={"api_key": key, "prompt": "x"})
+        assert response.status_code == status

@@ -56,9 +56,9 @@ async def test_media_api_has_parameters_with_choices_and_limits() -> None:
 async def test_refusal_begins_with_the_parameter_and_names_its_values(
     app: AppFixture, path: str, each: Descriptor
 ) -> None:
-    picture = "data:image/png;base64,AAAA"
+    image = "data:image/png;base64,AAAA"
     project = {"tracks": [{"type": "text", "clips": [{"text": "x", "duration": 1}]}]}
-    media = {"image_url": picture, "video_url": picture, "target_sizes": ["64x64"], "project": project}
+    media = {"image_url": image, "video_url": image, "target_sizes": ["64x64"], "project": project}
     for value in wrong(each):
         body = {"api_key": app.key, "prompt": "x", **media, each.name: value}
         answer = await app.client.post(path, json=body)

@@ -29,16 +29,16 @@ async def send_route(app: AppFixture, route: str, slug: str, key: str, **more: A
 
 async def put(app: AppFixture, slug: str, body: str = "text", **fields: Any) -> httpx.Response:
     """Write a page of the first account."""
-    answer = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
-    assert answer.status_code in {200, 201}, answer.text
-    return answer
+    response = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
+    assert response.status_code in {200, 201}, response.text
+    return response
 
 
 async def get(app: AppFixture, path: str, **params: Any) -> Any:
     """Return the response to a GET with the first account's key."""
-    answer = await app.client.get(path, headers=app.bearer, params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await app.client.get(path, headers=app.bearer, params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def zip_of(files: Iterable[tuple[str, str | bytes]]) -> bytes:
@@ -50,14 +50,14 @@ def zip_of(files: Iterable[tuple[str, str | bytes]]) -> bytes:
 
 
 async def import_report(app: AppFixture, data: bytes) -> Any:
-    answer = await app.client.post("/api/import", content=data, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await app.client.post("/api/import", content=data, headers=app.bearer)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 async def exported_files(app: AppFixture) -> dict[str, bytes]:
-    answer = await app.client.get("/api/export", headers=app.bearer)
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+    response = await app.client.get("/api/export", headers=app.bearer)
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
@@ -120,7 +120,7 @@ async def test_if_match_guards_every_change(app: AppFixture) -> None:
 async def test_concurrent_appends_over_http_are_all_kept(app: AppFixture) -> None:
     await put(app, "log", "start")
     lines = [f"line-{number}" for number in range(30)]
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(
             app.client.patch(
                 "/api/pages/log", json={"operation": "append", "content": line}, headers=app.bearer
@@ -128,7 +128,7 @@ async def test_concurrent_appends_over_http_are_all_kept(app: AppFixture) -> Non
             for line in lines
         )
     )
-    assert {answer.status_code for answer in answers} == {200}
+    assert {response.status_code for response in responses} == {200}
     assert sorted((await get(app, "/api/pages/log"))["body"].split()) == sorted(["start", *lines])
 
 
@@ -254,11 +254,11 @@ async def test_times_of_a_response_bound_lists_and_searches(app: AppFixture) -> 
 async def test_repeated_idempotency_key_has_one_effect(app: AppFixture) -> None:
     await put(app, "a")
     headers = {**app.bearer, "Idempotency-Key": "once"}
-    answers = [
+    responses = [
         await app.client.post("/api/timeline/a", json={"date": "2026", "summary": "x"}, headers=headers)
         for _ in range(3)
     ]
-    assert [answer.status_code for answer in answers] == [201] * 3
+    assert [response.status_code for response in responses] == [201] * 3
     assert len((await get(app, "/api/timeline/a"))["timeline"]) == 1
 
 
@@ -289,8 +289,8 @@ async def test_page_of_another_account_is_not_found(app: AppFixture, route: str)
         assert (await send_route(app, route, "mine", app.other)).status_code == 201
     else:
         answers = [await send_route(app, route, slug, app.other) for slug in ("mine", "none")]
-        assert [answer.status_code for answer in answers] == [404, 404]
-        messages = [{**answer.json(), "request_id": ""} for answer in answers]
+        assert [response.status_code for response in answers] == [404, 404]
+        messages = [{**response.json(), "request_id": ""} for response in answers]
         assert messages[0]["error"].replace("mine", "none") == messages[1]["error"]
     assert await get(app, "/api/pages/mine") == before
 
@@ -336,8 +336,8 @@ async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFi
 
 async def test_requests_without_a_key_are_401(app: AppFixture) -> None:
     for path in ("/api/pages", "/api/export", "/api/tags"):
-        answer = await app.client.get(path)
-        assert (answer.status_code, set(answer.json())) == (401, CODED)
+        response = await app.client.get(path)
+        assert (response.status_code, set(response.json())) == (401, CODED)
     assert (await app.client.post("/api/pages", content=b"{")).status_code == 401
 
 

@@ -61,9 +61,9 @@ async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, pa
     files |= {"q.md": "short"}
     assert (await import_report(app, zip_of(files.items())))["created"] == 13
     async with loop_time.watched() as loop:
-        answer = await app.client.get(path, headers=app.bearer)
-    assert answer.status_code == 200
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        response = await app.client.get(path, headers=app.bearer)
+    assert response.status_code == 200
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
         pages = {name.removeprefix("memory/"): name for name in archive.namelist() if name.endswith(".md")}
         assert {name: archive.read(result).decode() for name, result in pages.items()} == files
     assert loop.longest < 0.1, loop.longest
@@ -184,8 +184,8 @@ async def test_archive_size_and_file_count_are_limited(tmp_path: Path) -> None:
     async with running_app(tmp_path, **limits) as app:
         many = zip_of((f"{number}.md", "x") for number in range(201))
         for data in (zip_bomb(), many, tar_of([(f"{n}.md", "x" * 900_000) for n in range(8)])):
-            answer = await app.client.post("/api/import", content=data, headers=app.bearer)
-            assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+            response = await app.client.post("/api/import", content=data, headers=app.bearer)
+            assert (response.status_code, response.json()["code"]) == (413, "too_large")
         full = zip_of((f"full/{number}.md", "") for number in range(200))
         assert (await import_report(app, full))["created"] == 200
         big = await import_report(app, zip_of([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
@@ -272,8 +272,8 @@ async def test_damaged_archives_are_rejected(app: AppFixture) -> None:
     ]
     damaged += [b"BZh9" + b"\0" * 50, b"\xfd7zXZ\0" + b"\0" * 50, b"\0" * 10_000]
     for data in damaged:
-        answer = await app.client.post("/api/import", content=data, headers=app.bearer)
-        assert answer.status_code in {200, 400}, answer.text
+        response = await app.client.post("/api/import", content=data, headers=app.bearer)
+        assert response.status_code in {200, 400}, response.text
         assert (await get(app, "/api/pages"))["pages"] == []
 
 

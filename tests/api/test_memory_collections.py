@@ -45,8 +45,8 @@ async def memory_rows(app: AppFixture) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("route", sorted(WRITES))
 async def test_collection_key_changes_pages_of_its_collection(app: AppFixture, route: str) -> None:
-    answer = await send_route(app, route, "open", await key_of(app, *TEAM))
-    assert answer.status_code in {200, 201}, answer.text
+    response = await send_route(app, route, "open", await key_of(app, *TEAM))
+    assert response.status_code in {200, 201}, response.text
     if route != "DELETE /api/pages/{slug}":
         assert (await get(app, "/api/pages/open"))["collections"] == ["team"]
 
@@ -55,9 +55,9 @@ async def test_collection_key_changes_pages_of_its_collection(app: AppFixture, r
 @pytest.mark.parametrize("route", sorted(WRITES - {CREATES}))
 async def test_a_key_of_a_collection_changes_nothing_outside(app: AppFixture, route: str, slug: str) -> None:
     before = await memory_rows(app)
-    answer = await send_route(app, route, slug, await key_of(app, *TEAM))
-    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-    assert answer.json()["error"] == (
+    response = await send_route(app, route, slug, await key_of(app, *TEAM))
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden")
+    assert response.json()["error"] == (
         f"This key may only change pages in its collections (team); {slug} is not in any of them"
     )
     assert await memory_rows(app) == before
@@ -108,8 +108,8 @@ async def test_new_page_must_be_in_collections_of_the_key(app: AppFixture) -> No
 
 async def test_collection_key_cannot_name_a_shared_folder(app: AppFixture) -> None:
     share = {"folder": "work/apollo", "with": "ben@example.com"}
-    answer = await app.client.post("/api/shared-folders", json=share, headers=app.bearer)
-    assert answer.status_code == 201
+    response = await app.client.post("/api/shared-folders", json=share, headers=app.bearer)
+    assert response.status_code == 201
     key, before = await key_of(app, *TEAM), await memory_rows(app)
     wrong = ["team", "folder:work/apollo"]
     created = await create_page(app, key, "new", collections=wrong)
@@ -160,7 +160,7 @@ async def test_slug_of_a_page_outside_cannot_be_used(app: AppFixture, slug: str)
     key = await key_of(app, *TEAM)
     before = await memory_rows(app)
     page = {"body": "mine", "collections": ["team"]}
-    answers = [
+    responses = [
         await create_page(app, key, slug, overwrite=True, collections=["team"]),
         await create_page(app, key, slug, collections=["team"]),
         await app.client.put(f"/api/pages/{slug}", json=page, headers=bearer(key)),
@@ -168,8 +168,8 @@ async def test_slug_of_a_page_outside_cannot_be_used(app: AppFixture, slug: str)
             "/api/pages/open", json={"operation": "rename", "slug": slug}, headers=bearer(key)
         ),
     ]
-    assert [answer.status_code for answer in answers] == [403] * 4
-    assert all("Closed" not in answer.text for answer in answers)
+    assert [response.status_code for response in responses] == [403] * 4
+    assert all("Closed" not in response.text for response in responses)
     assert await memory_rows(app) == before
 
 
@@ -190,8 +190,8 @@ async def test_a_page_inside_is_renamed_and_renamed_back(app: AppFixture) -> Non
     key = await key_of(app, *TEAM)
     for slug, to in (("open", "opened"), ("opened", "open")):
         move = {"operation": "rename", "slug": to}
-        answer = await app.client.patch(f"/api/pages/{slug}", json=move, headers=bearer(key))
-        assert (answer.status_code, answer.json()["slug"]) == (200, to)
+        response = await app.client.patch(f"/api/pages/{slug}", json=move, headers=bearer(key))
+        assert (response.status_code, response.json()["slug"]) == (200, to)
 
 
 async def test_a_version_from_outside_is_not_restored(app: AppFixture) -> None:
@@ -218,9 +218,9 @@ async def test_deleted_page_is_restored_only_within_its_collection(app: AppFixtu
 
 
 async def import_files(app: AppFixture, key: str, files: Mapping[str, str]) -> Any:
-    answer = await app.client.post("/api/import", content=zip_of(files.items()), headers=bearer(key))
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await app.client.post("/api/import", content=zip_of(files.items()), headers=bearer(key))
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 async def test_an_import_writes_the_files_inside_and_names_the_others(app: AppFixture) -> None:
@@ -305,8 +305,8 @@ async def test_html_pages_allow_changes_inside_only(app: AppFixture) -> None:
         ("/memory/open/~edit", {"body": "x", "version": "1", "collections": "other"}),
         ("/memory/~new", {"slug": "new", "body": "x", "collections": "other"}),
     ):
-        answer = await app.client.post(path, data=form, headers=headers)
-        assert answer.status_code == 403, (path, answer.text)
+        response = await app.client.post(path, data=form, headers=headers)
+        assert response.status_code == 403, (path, response.text)
     assert await memory_rows(app) == before
     typed = {"body": "better", "version": "1", "collections": "team", "title": "Open", "type": "note"}
     assert (await app.client.post("/memory/open/~edit", data=typed, headers=headers)).status_code == 303

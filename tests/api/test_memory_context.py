@@ -29,15 +29,15 @@ async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         )
         for slug, body, collection in pages:
             page = {"slug": slug, "title": slug, "body": body, "collections": [collection]}
-            answer = await result.app.client.post("/api/pages", json=page, headers=result.headers)
-            assert answer.status_code == 201, answer.text
+            response = await result.app.client.post("/api/pages", json=page, headers=result.headers)
+            assert response.status_code == 201, response.text
         yield result
 
 
 async def context(gateway: Gateway, **body: Any) -> dict[str, Any]:
-    answer = await gateway.app.client.post("/api/context", json=body, headers=gateway.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await gateway.app.client.post("/api/context", json=body, headers=gateway.headers)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 async def test_a_context_has_its_pages_within_the_budget(gateway: Gateway) -> None:
@@ -101,12 +101,12 @@ async def test_memory_header_adds_pages_and_response_reports_them(gateway: Gatew
     if path == "responses":
         body["max_output_tokens"] = body.pop("max_tokens")
     headers = {**gateway.headers, "X-Sixfold-Memory": "open; tokens=500"}
-    answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
-    assert answer.status_code == 200, answer.text
+    response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
+    assert response.status_code == 200, response.text
     assert "Rotors are blue." in str(server.requests[-1].document)
     assert "keel" not in str(server.requests[-1].document)
-    assert answer.json()["sixfold_memory"]["pages"] == [{"slug": "notes/rotor", "title": "notes/rotor"}]
-    assert 'pages=1; slugs="notes/rotor"' in answer.headers["x-sixfold-memory"]
+    assert response.json()["sixfold_memory"]["pages"] == [{"slug": "notes/rotor", "title": "notes/rotor"}]
+    assert 'pages=1; slugs="notes/rotor"' in response.headers["x-sixfold-memory"]
     await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
     assert "Rotors are blue." not in str(server.requests[-1].document)
 
@@ -115,10 +115,10 @@ async def test_stream_begins_with_a_report_of_the_added_pages(gateway: Gateway) 
     question = [{"role": "user", "content": "say 3 words about the keel"}]
     body = {"model": "acme/small", "stream": True, "messages": question}
     headers = {**gateway.headers, "X-Sixfold-Memory": "*"}
-    answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-    assert answer.text.startswith(': sixfold_memory {"tokens":')
-    assert "notes/keel" in answer.text.partition("\n")[0]
-    assert "[DONE]" in answer.text
+    response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+    assert response.text.startswith(': sixfold_memory {"tokens":')
+    assert "notes/keel" in response.text.partition("\n")[0]
+    assert "[DONE]" in response.text
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ async def test_stream_begins_with_a_report_of_the_added_pages(gateway: Gateway) 
 async def test_an_invalid_memory_header_is_refused(gateway: Gateway, value: str) -> None:
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
     headers = {**gateway.headers, "X-Sixfold-Memory": value}
-    answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-    assert answer.status_code == 400
-    assert "X-Sixfold-Memory" in answer.text
+    response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+    assert response.status_code == 400
+    assert "X-Sixfold-Memory" in response.text
 
 
 async def test_a_key_without_the_memory_cannot_add_it(gateway: Gateway) -> None:
@@ -137,8 +137,8 @@ async def test_a_key_without_the_memory_cannot_add_it(gateway: Gateway) -> None:
     row = await app.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
     headers = {**bearer(row.api_key), "X-Sixfold-Memory": "*"}
-    answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-    assert answer.status_code == 403
+    response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+    assert response.status_code == 403
 
 
 @pytest.mark.parametrize(("path", "field"), [("responses", "instructions"), ("messages", "system")])
@@ -148,5 +148,5 @@ async def test_instructions_of_a_wrong_type_are_refused(gateway: Gateway, path: 
     body = {"model": name, "max_tokens": 50, ("input" if path == "responses" else "messages"): question}
     body |= {field: 5}
     headers = {**gateway.headers, "X-Sixfold-Memory": "*"}
-    answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
-    assert (answer.status_code, gateway.acme.requests + gateway.anth.requests) == (400, [])
+    response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=headers)
+    assert (response.status_code, gateway.acme.requests + gateway.anth.requests) == (400, [])

@@ -47,9 +47,9 @@ def zip_of(files: Mapping[str, str]) -> bytes:
 
 async def import_files(app: AppFixture, files: Mapping[str, str]) -> dict[str, Any]:
     headers = app.bearer | {"Content-Type": "application/zip"}
-    answer = await app.client.post("/api/documents?name=export.zip", content=zip_of(files), headers=headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await app.client.post("/api/documents?name=export.zip", content=zip_of(files), headers=headers)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 async def page(app: AppFixture, slug: str) -> dict[str, Any]:
@@ -57,9 +57,9 @@ async def page(app: AppFixture, slug: str) -> dict[str, Any]:
 
 
 async def export(app: AppFixture, query: str = "") -> dict[str, str]:
-    answer = await app.client.get(f"/api/export{query}", headers=app.bearer)
-    assert answer.status_code == 200, answer.text
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+    response = await app.client.get(f"/api/export{query}", headers=app.bearer)
+    assert response.status_code == 200, response.text
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 

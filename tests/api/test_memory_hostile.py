@@ -48,14 +48,14 @@ SLUGS = [
 
 @pytest.mark.parametrize("slug", SLUGS)
 async def test_slug_is_rejected_or_returned_unchanged(app: AppFixture, slug: str) -> None:
-    answer = await app.client.post("/api/pages", json={"slug": slug, "body": "x"}, headers=app.bearer)
-    if answer.status_code == 400:
-        assert "slug" in answer.json()["error"]
+    response = await app.client.post("/api/pages", json={"slug": slug, "body": "x"}, headers=app.bearer)
+    if response.status_code == 400:
+        assert "slug" in response.json()["error"]
         return
-    assert answer.status_code == 201
-    result = answer.json()["slug"]
+    assert response.status_code == 201
+    result = response.json()["slug"]
     second_response = await app.client.get(
-        httpx.URL("http://127.0.0.1:8600").join(answer.headers["Location"]), headers=app.bearer
+        httpx.URL("http://127.0.0.1:8600").join(response.headers["Location"]), headers=app.bearer
     )
     assert (second_response.status_code, second_response.json()["slug"]) == (200, result)
     assert (
@@ -150,8 +150,8 @@ WRONG: list[tuple[str, str, Any]] = [
 async def test_invalid_request_is_rejected_and_changes_nothing(app: AppFixture, number: int) -> None:
     await put(app, "p", "x")
     method, path, body = WRONG[number]
-    answer = await app.client.request(method, path, json=body, headers=app.bearer)
-    assert (answer.status_code, set(answer.json()) - {"errors"}) == (400, CODED), answer.text
+    response = await app.client.request(method, path, json=body, headers=app.bearer)
+    assert (response.status_code, set(response.json()) - {"errors"}) == (400, CODED), response.text
     pages = (await get(app, "/api/pages"))["pages"]
     assert [(page["slug"], page["version"]) for page in pages] == [("p", 1)]
 
@@ -161,8 +161,8 @@ async def test_malformed_bodies_and_unsupported_methods_are_rejected(app: AppFix
         ("/api/pages", "/api/search", "/api/tags/p"),
         (b"", b"{", b"[]", b'{"slug":"\xff"}', b'{"slug":"\\ud800"}'),
     ):
-        answer = await app.client.post(path, content=data, headers=app.bearer)
-        assert (answer.status_code, set(answer.json()) - {"errors"}) == (400, CODED)
+        response = await app.client.post(path, content=data, headers=app.bearer)
+        assert (response.status_code, set(response.json()) - {"errors"}) == (400, CODED)
     assert (await app.client.put("/api/search", headers=app.bearer)).status_code == 405
     assert (await app.client.get("/api/pages/", headers=app.bearer)).status_code in {400, 404}
     for method, path in (("POST", "/api/search"), ("POST", "/api/pages"), ("PUT", "/api/pages/p")):
@@ -175,9 +175,9 @@ async def test_unknown_field_of_a_page_is_named_and_nothing_is_written(
     app: AppFixture, method: str, path: str
 ) -> None:
     fields = {"slug": "a/b", "title": "A", "content": "text"}
-    answer = await app.client.request(method, path, json=fields, headers=app.bearer)
-    assert (answer.status_code, "Unknown field 'content'" in answer.json()["error"]) == (400, True), (
-        answer.text
+    response = await app.client.request(method, path, json=fields, headers=app.bearer)
+    assert (response.status_code, "Unknown field 'content'" in response.json()["error"]) == (400, True), (
+        response.text
     )
     assert (await app.client.get("/api/pages/a/b", headers=app.bearer)).status_code == 404
     await app.client.put("/api/pages/a/b", json={"body": "text", "note": "ignored"}, headers=app.bearer)

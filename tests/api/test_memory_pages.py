@@ -21,9 +21,9 @@ ANN = "# Ann\n\nAnn works at Acme.\n\n- leads [[projects/zeppelin]]\n- knows [[n
 
 async def put(app: AppFixture, slug: str, body: str, **fields: Any) -> int:
     """Write a page over REST; return its version."""
-    answer = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
-    assert answer.status_code in {200, 201}, answer.text
-    return answer.json()["version"]
+    response = await app.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=app.bearer)
+    assert response.status_code in {200, 201}, response.text
+    return response.json()["version"]
 
 
 async def read(app: AppFixture, slug: str) -> dict[str, Any]:
@@ -68,15 +68,18 @@ async def test_page_shows_links_and_is_listed_by_folder_type_and_tag(any_databas
 
 async def test_pages_need_a_login_and_are_404_for_other_accounts(app: AppFixture) -> None:
     await put(app, "people/ann", ANN)
-    answer = await app.visitor().get("/memory/people/ann")
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/signin?next=%2Fmemory%2Fpeople%2Fann")
-    form = (await app.visitor().get(answer.headers["Location"])).text
+    response = await app.visitor().get("/memory/people/ann")
+    assert (response.status_code, response.headers["Location"]) == (
+        303,
+        "/signin?next=%2Fmemory%2Fpeople%2Fann",
+    )
+    form = (await app.visitor().get(response.headers["Location"])).text
     assert '<input type="hidden" name="next" value="/memory/people/ann">' in form
     assert (await app.visitor().post("/memory/people/ann/~delete")).status_code == 401
     for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/people/ann/~history"):
-        answer = await open_page(app, path, app.other)
-        assert answer.status_code == 404
-        assert "Acme" not in answer.text
+        response = await open_page(app, path, app.other)
+        assert response.status_code == 404
+        assert "Acme" not in response.text
     assert "Ann" not in (await open_page(app, "/memory?q=ann", app.other)).text
     assert (await open_page(app, "/memory", "sf_wrong")).status_code == 401
 
@@ -100,8 +103,10 @@ async def test_read_only_key_reads_and_sees_no_edit_controls(app: AppFixture) ->
     assert "Hidden title" not in page
     assert (await open_page(app, "/memory/b", key)).status_code == 404
     assert (await open_page(app, "/memory/~new", key)).status_code == 403
-    answer = await app.client.post("/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key))
-    assert answer.status_code == 403
+    response = await app.client.post(
+        "/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key)
+    )
+    assert response.status_code == 403
     services = await app.limited_key(KeyLimits(services=("media",)))
     assert (await open_page(app, "/memory", services)).status_code == 200
 
@@ -145,14 +150,14 @@ async def test_concurrent_edit_is_merged_without_loss(app: AppFixture) -> None:
     await put(app, "a", "# T\n\nfirst\n\nmiddle\n\nlast\n", title="T", tags=["x"])
     await put(app, "a", "# T\n\nfirst of the agent\n\nmiddle\n\nlast\n", tags=["x", "agent"])
     mine = "# T\n\nfirst\n\nmiddle\n\nlast of mine\n"
-    answer = await post_form(
+    response = await post_form(
         app, "/memory/a/~edit", version="1", body=mine, title="T", tags="x, mine", type="note"
     )
-    assert answer.status_code == 409
-    merged = editor_text(answer.text)
+    assert response.status_code == 409
+    merged = editor_text(response.text)
     assert merged == "# T\n\nfirst of the agent\n\nmiddle\n\nlast of mine\n"
-    assert 'value="x, agent, mine"' in answer.text
-    assert 'name="version" value="2"' in answer.text
+    assert 'value="x, agent, mine"' in response.text
+    assert 'name="version" value="2"' in response.text
     assert (await read(app, "a"))["version"] == 2
     form = {"version": "2", "merging": "1", "body": merged, "title": "T", "tags": "x, agent, mine"}
     assert (await post_form(app, "/memory/a/~edit", **form)).status_code == 303
@@ -178,14 +183,14 @@ async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:
     await put(app, "a", "one\n\ntwo\n", title="T")
     move = {"operation": "rename", "slug": "b"}
     await app.client.patch("/api/pages/a", json=move, headers=app.bearer)
-    answer = await post_form(app, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
-    assert 'action="/memory/b/~edit"' in answer.text
-    assert editor_text(answer.text) == "one\n\nmine\n"
+    response = await post_form(app, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
+    assert 'action="/memory/b/~edit"' in response.text
+    assert editor_text(response.text) == "one\n\nmine\n"
     await app.client.delete("/api/pages/b", headers=app.bearer)
-    answer = await post_form(app, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
-    assert "was deleted while you were editing" in answer.text
+    response = await post_form(app, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
+    assert "was deleted while you were editing" in response.text
     assert (
-        await post_form(app, "/memory/b/~edit", body=editor_text(answer.text), title="T")
+        await post_form(app, "/memory/b/~edit", body=editor_text(response.text), title="T")
     ).status_code == 303
     assert (await read(app, "b"))["body"] == "one\n\nmine\n"
 
@@ -296,11 +301,11 @@ async def test_files_are_imported_and_exported(app: AppFixture) -> None:
     path = "/memory/~import"
     files = {"file": ("notes.zip", archive.getvalue())}
     assert (await app.client.post(path, files=files)).status_code == 403
-    answer = await app.client.post(path, files=files, data={"csrf": token})
-    assert "<b>1</b> created" in answer.text
+    response = await app.client.post(path, files=files, data={"csrf": token})
+    assert "<b>1</b> created" in response.text
     upload = {"file": ("Weekly Report.md", b"# Report\n")}
-    answer = await app.client.post(path, files=upload, data={"csrf": token})
-    assert answer.headers["Location"] == "/memory/weekly-report"
+    response = await app.client.post(path, files=upload, data={"csrf": token})
+    assert response.headers["Location"] == "/memory/weekly-report"
     wrong = {"file": ("notes.zip", b"no archive")}
     assert (await app.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
     out = await app.client.get("/memory/~export")
@@ -337,8 +342,8 @@ async def test_a_preview_keeps_the_links_of_a_moved_page(app: AppFixture) -> Non
     await put(app, "people/ann", "# Ann\n")
     await put(app, "acme", "# Acme\n\n[[Ann]]\n")
     moved = {"to": "team/ann-of-acme"}
-    answer = await app.client.post("/memory/people/ann/~move", data=moved, headers=app.bearer)
-    assert answer.status_code == 303, answer.text
+    response = await app.client.post("/memory/people/ann/~move", data=moved, headers=app.bearer)
+    assert response.status_code == 303, response.text
     form = {"slug": "acme", "body": "# Acme\n\n[[Ann]] and [[Nobody]]\n"}
     page = await app.client.post("/memory/~preview", data=form, headers=app.bearer)
     assert '<a class="wiki" href="/memory/team/ann-of-acme">Ann</a>' in page.text

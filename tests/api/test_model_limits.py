@@ -49,10 +49,10 @@ def body_of(path: str, model: str, text: str, **more: Any) -> dict[str, Any]:
 async def reject(app: AppFixture, server: LocalModels, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return the error of a request that is not forwarded and costs nothing."""
     request, balance = len(server.bodies), await app.balance()
-    answer = await app.client.post(path, json=body, headers=app.bearer)
-    assert answer.status_code == 400, answer.text
+    response = await app.client.post(path, json=body, headers=app.bearer)
+    assert response.status_code == 400, response.text
     assert (len(server.bodies), await app.balance()) == (request, balance)
-    error: dict[str, Any] = answer.json()["error"]
+    error: dict[str, Any] = response.json()["error"]
     return error
 
 
@@ -98,10 +98,10 @@ async def test_escaped_characters_count_as_one(known: tuple[AppFixture, Ollama])
     app, _ = known
     body = json.dumps(body_of("/v1/chat/completions", "qwen3:4b", "中" * 2000))
     assert len(body) > 12_000
-    answer = await app.client.post(
+    response = await app.client.post(
         "/v1/chat/completions", content=body, headers={**app.bearer, "content-type": "application/json"}
     )
-    assert answer.status_code == 200
+    assert response.status_code == 200
 
 
 async def test_shortened_responses_are_not_checked_for_length(known: tuple[AppFixture, Ollama]) -> None:

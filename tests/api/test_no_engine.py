@@ -65,9 +65,9 @@ def image_bytes(mode: str = "RGB") -> bytes:
 
 async def uploaded(app: AppFixture, data: bytes, kind: str) -> dict[str, Any]:
     headers = {**app.bearer, "Content-Type": kind}
-    answer = await app.client.post("/api/uploads", content=data, headers=headers)
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+    response = await app.client.post("/api/uploads", content=data, headers=headers)
+    assert response.status_code == 201, response.text
+    return response.json()
 
 
 def unavailable(answer: httpx.Response, remedy: str) -> Any:
@@ -93,13 +93,13 @@ async def test_openai_transcription_without_engine_is_503_with_remedy(bare: AppF
 
 
 async def test_openai_transcription_of_invalid_audio_is_400_first(bare: AppFixture) -> None:
-    answer = await bare.client.post(
+    response = await bare.client.post(
         "/v1/audio/transcriptions",
         files={"file": ("said.wav", b"no sound at all", "audio/wav")},
         data={"model": "whisper-1"},
         headers=bare.bearer,
     )
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "file")
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "file")
 
 
 @pytest.mark.parametrize("by", ["id", "url"])
@@ -128,11 +128,11 @@ async def test_mounted_recording_is_503_and_unknown_mount_is_400(bare: AppFixtur
     inputs = {"task": "transcribe", "audio": "/mnt/sixfold/artifacts/said.wav"}
     for path in ("run", "speech-to-speech/queue/join", "speech-to-speech/quote"):
         body = {"model": "speech-to-speech", "input": inputs, "_artifacts_mounts": {"said.wav": upload["id"]}}
-        answer = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
-        unavailable(answer, SPEECH)
+        response = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
+        unavailable(response, SPEECH)
         body["_artifacts_mounts"] = {"other.wav": upload["id"]}
-        answer = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
-        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+        response = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
+        assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
 
 
 async def test_replicate_client_with_a_file_gets_503_with_remedy(bare: AppFixture) -> None:

@@ -58,13 +58,13 @@ async def test_every_route_refuses_a_non_finite_json_number(app: AppFixture) -> 
                 continue
             for number in NUMBERS:
                 raw = f'{{"model":"ra1","prompt":"x","seed":{number},"input":{{"x":{number}}}}}'
-                answer = await app.client.request(method, _path(route), content=raw, headers=headers)
+                response = await app.client.request(method, _path(route), content=raw, headers=headers)
                 if (
-                    not 400 <= answer.status_code < 500
-                    and answer.headers.get("Location", "")[:7] != "/signin"
+                    not 400 <= response.status_code < 500
+                    and response.headers.get("Location", "")[:7] != "/signin"
                 ):
                     accepted.append(
-                        f"{method} {route.path} {number}: {answer.status_code} {answer.text[:100]}"
+                        f"{method} {route.path} {number}: {response.status_code} {response.text[:100]}"
                     )
     assert not accepted, "\n".join(accepted)
 
@@ -75,9 +75,11 @@ async def test_no_route_fails_on_a_non_finite_query_parameter(app: AppFixture) -
         for method in sorted(route.handlers.keys() & {"GET", "POST"}):
             for text in TEXTS:
                 query = dict.fromkeys(NAMES, text)
-                answer = await app.client.request(method, _path(route), params=query, headers=app.bearer)
-                if answer.status_code >= 500 and answer.status_code != 503:
-                    broken.append(f"{method} {route.path} {text}: {answer.status_code} {answer.text[:100]}")
+                response = await app.client.request(method, _path(route), params=query, headers=app.bearer)
+                if response.status_code >= 500 and response.status_code != 503:
+                    broken.append(
+                        f"{method} {route.path} {text}: {response.status_code} {response.text[:100]}"
+                    )
     assert not broken, "\n".join(broken)
 
 
@@ -95,8 +97,12 @@ async def test_no_route_fails_on_a_non_finite_header(app: AppFixture) -> None:
     headers = app.bearer | {name: values.get(name, "nan") for name in names}
     for route in _routes(app):
         for method in sorted(route.handlers.keys() & {"GET", "POST"}):
-            answer = await app.client.request(method, _path(route), headers=headers)
-            assert answer.status_code < 500 or answer.status_code == 503, (method, route.path, answer.text)
+            response = await app.client.request(method, _path(route), headers=headers)
+            assert response.status_code < 500 or response.status_code == 503, (
+                method,
+                route.path,
+                response.text,
+            )
 
 
 @pytest.mark.parametrize("text", TEXTS)

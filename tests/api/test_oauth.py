@@ -36,10 +36,10 @@ class OAuthClient:
     @classmethod
     async def registered(cls, app: AppFixture, *uris: str) -> OAuthClient:
         body = {"client_name": "A helpful  assistant", "redirect_uris": list(uris or (BACK,))}
-        answer = await app.client.post("/oauth/register", json=body)
-        assert answer.status_code == 201, answer.text
-        assert answer.json()["token_endpoint_auth_method"] == "none"
-        return cls(app, answer.json()["client_id"])
+        response = await app.client.post("/oauth/register", json=body)
+        assert response.status_code == 201, response.text
+        assert response.json()["token_endpoint_auth_method"] == "none"
+        return cls(app, response.json()["client_id"])
 
     def asks(self, **changes: str) -> dict[str, str]:
         return {
@@ -69,9 +69,9 @@ class OAuthClient:
         return await self.token(grant_type="refresh_token", refresh_token=token)
 
     async def tokens(self, **changes: str) -> dict[str, Any]:
-        answer = await self.change((await self.let_in(**changes))["code"])
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = await self.change((await self.let_in(**changes))["code"])
+        assert response.status_code == 200, response.text
+        return response.json()
 
 
 def token_error(answer: httpx.Response) -> dict[str, str]:
@@ -140,8 +140,8 @@ async def test_code_is_valid_once_for_its_client_and_verifier(app: AppFixture) -
     program, other = await OAuthClient.registered(app), await OAuthClient.registered(app)
     code = (await program.let_in())["code"]
     for wrong in ({"code_verifier": "x" * 43}, {"redirect_uri": BACK + "x"}, {"client_id": other.id}):
-        answer = await program.change(code, **wrong)
-        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant"), wrong
+        response = await program.change(code, **wrong)
+        assert (response.status_code, response.json()["error"]) == (400, "invalid_grant"), wrong
     tokens = (await program.change(code)).json()
     assert (await tools(app, tokens["access_token"])).status_code == 200
     assert (await program.change(code)).json()["error"] == "invalid_grant"
@@ -162,9 +162,11 @@ async def test_reused_refresh_token_ends_the_grant(app: AppFixture) -> None:
 async def test_concurrent_refreshes_leave_at_most_one_valid_token(app: AppFixture) -> None:
     program = await OAuthClient.registered(app)
     first = await program.tokens()
-    answers = await asyncio.gather(*(program.refresh(first["refresh_token"]) for _ in range(4)))
-    won = [answer.json() for answer in answers if answer.status_code == 200]
-    assert {answer.json()["error"] for answer in answers if answer.status_code != 200} == {"invalid_grant"}
+    responses = await asyncio.gather(*(program.refresh(first["refresh_token"]) for _ in range(4)))
+    won = [response.json() for response in responses if response.status_code == 200]
+    assert {response.json()["error"] for response in responses if response.status_code != 200} == {
+        "invalid_grant"
+    }
     living = [(await tools(app, tokens["access_token"])).status_code == 200 for tokens in won]
     assert sum(living) <= 1
 
@@ -208,12 +210,12 @@ async def test_unregistered_redirect_uris_get_no_redirect(app: AppFixture) -> No
         {"client_id": "client_x"},
         {"redirect_uri": ""},
     ):
-        answer = await app.client.get(AUTHORIZE, params=program.asks(**changes))
+        response = await app.client.get(AUTHORIZE, params=program.asks(**changes))
         if changes.get("redirect_uri") == "":  # it means the registered one
-            assert answer.status_code == 303
+            assert response.status_code == 303
         else:
-            assert answer.status_code == 400
-            assert "location" not in answer.headers
+            assert response.status_code == 400
+            assert "location" not in response.headers
 
 
 async def test_loopback_redirect_uri_may_have_any_port(app: AppFixture) -> None:
@@ -229,9 +231,9 @@ async def test_loopback_redirect_uri_may_have_any_port(app: AppFixture) -> None:
 )
 async def test_a_form_that_cannot_be_parsed_is_refused(app: AppFixture, form: bytes) -> None:
     content_type = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = await app.client.post(TOKEN, content=form, headers=content_type)
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-    assert answer.json()["error_description"] == "The form must be URL-encoded UTF-8 with at most 20 fields"
+    response = await app.client.post(TOKEN, content=form, headers=content_type)
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
+    assert response.json()["error_description"] == "The form must be URL-encoded UTF-8 with at most 20 fields"
 
 
 @pytest.mark.parametrize(
@@ -247,8 +249,8 @@ async def test_a_form_that_cannot_be_parsed_is_refused(app: AppFixture, form: by
     ],
 )
 async def test_invalid_redirect_uri_cannot_be_registered(app: AppFixture, uri: Any) -> None:
-    answer = await app.client.post("/oauth/register", json={"redirect_uris": [uri]})
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
+    response = await app.client.post("/oauth/register", json={"redirect_uris": [uri]})
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_redirect_uri")
 
 
 async def test_cross_site_or_forged_consent_is_403(app: AppFixture) -> None:

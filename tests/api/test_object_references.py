@@ -53,9 +53,9 @@ async def test_items_in_place_of_many_references_have_a_limit(tmp_path: Path) ->
         request_count = len(gateway.acme.requests)
         for count, status in ((2, 200), (200, 400)):
             body = {"model": "acme/small", "input": [reference] * count, "max_output_tokens": 9}
-            answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
-            assert answer.status_code == status
-        assert "This conversation is too long" in answer.json()["error"]["message"]
+            response = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
+            assert response.status_code == status
+        assert "This conversation is too long" in response.json()["error"]["message"]
         assert len(gateway.acme.requests) == request_count + 1
 
 
@@ -79,8 +79,11 @@ async def test_reference_to_a_foreign_item_is_refused(
     request_count = len(first.acme.requests)
     body = b'{"model": "native/small", "input": [' + reference + b', {"role": "user", "content": "And?"}]}'
     headers = {**gateway.headers, "Content-Type": "application/json"}
-    answer = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Item with id 'msg_1' not found.")
+    response = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
+    assert (response.status_code, response.json()["error"]["message"]) == (
+        404,
+        "Item with id 'msg_1' not found.",
+    )
     assert len(first.acme.requests) == request_count
 
 
@@ -99,8 +102,8 @@ async def test_deleted_response_is_not_continued_by_anyone(servers: tuple[Gatewa
     _, gateway = servers
     client = gateway.openai()
     result = await client.responses.create(model=MODEL, input="Hello")
-    answer = await gateway.app.client.delete(f"/v1/responses/{result.id}", headers=gateway.headers)
-    assert answer.status_code == 200
+    response = await gateway.app.client.delete(f"/v1/responses/{result.id}", headers=gateway.headers)
+    assert response.status_code == 200
     for key in (gateway.app.key, gateway.app.other):
         with pytest.raises(openai.BadRequestError, match="Previous response"):
             await gateway.openai(key).responses.create(
@@ -127,13 +130,13 @@ async def test_foreign_object_is_refused_and_the_operators_is_passed(
 ) -> None:
     first, gateway = servers
     body = {"model": MODEL, "input": "Hello", field: value}
-    answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
-    assert (answer.status_code, len(first.acme.requests)) == (400 if field == "prompt" else 404, 0)
-    assert answer.json()["error"]["param"] == ("input[0]" if field == "input" else field)
+    response = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
+    assert (response.status_code, len(first.acme.requests)) == (400 if field == "prompt" else 404, 0)
+    assert response.json()["error"]["param"] == ("input[0]" if field == "input" else field)
     key = await gateway.app.operator_key()
     headers = {"Authorization": f"Bearer {key}"}
-    answer = await gateway.app.client.post("/v1/responses", json=body, headers=headers)
-    assert answer.status_code == 200
+    response = await gateway.app.client.post("/v1/responses", json=body, headers=headers)
+    assert response.status_code == 200
     assert first.acme.requests[-1].document[field] == value
 
 
@@ -150,11 +153,11 @@ async def test_unknown_file_and_vector_store_ids_are_not_forwarded(
     first, gateway = servers
     operator = {"Authorization": f"Bearer {await gateway.app.operator_key()}"}
     for headers in (gateway.headers, operator):
-        answer = await gateway.app.client.post(
+        response = await gateway.app.client.post(
             "/v1/responses", json={"model": MODEL, **fields}, headers=headers
         )
-        assert (answer.status_code, len(first.acme.requests)) == (404, 0)
-        assert "-theirs" in answer.json()["error"]["message"]
+        assert (response.status_code, len(first.acme.requests)) == (404, 0)
+        assert "-theirs" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -254,8 +257,8 @@ async def test_deletion_is_passed_on_to_the_server(servers: tuple[Gateway, Gatew
         await client.responses.delete(result.id)
     assert (await client.responses.retrieve(result.id)).id == result.id
     first.acme.mode = "well"
-    answer = await gateway.app.client.delete(f"/v1/responses/{result.id}", headers=gateway.headers)
-    assert (answer.status_code, first.acme.forgotten) == (200, [result.id, result.id])
+    response = await gateway.app.client.delete(f"/v1/responses/{result.id}", headers=gateway.headers)
+    assert (response.status_code, first.acme.forgotten) == (200, [result.id, result.id])
     plain = await client.responses.create(model="plain/small", input="Hello")
     await gateway.app.client.delete(f"/v1/responses/{plain.id}", headers=gateway.headers)
     assert first.acme.forgotten == [result.id, result.id]
@@ -293,8 +296,8 @@ async def test_deeply_nested_item_is_a_bad_request(servers: tuple[Gateway, Gatew
     deep = b'{"id": "msg_1", "content": ' + b"[" * 5000 + b"]" * 5000 + b"}"
     body = b'{"model": "native/small", "input": [' + deep + b"]}"
     headers = {**gateway.headers, "Content-Type": "application/json"}
-    answer = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
-    assert (answer.status_code, first.acme.requests) == (400, [])
+    response = await gateway.app.client.post("/v1/responses", content=body, headers=headers)
+    assert (response.status_code, first.acme.requests) == (400, [])
 
 
 async def test_too_many_references_are_refused(servers: tuple[Gateway, Gateway]) -> None:

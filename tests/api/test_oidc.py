@@ -38,9 +38,9 @@ def app_with_provider(folder: Path, found: OpenId, **changes: Any) -> AbstractAs
 
 
 async def login_redirect(visitor: httpx.AsyncClient, following: str = "") -> str:
-    answer = await visitor.get("/signin/oidc", params={"next": following})
-    assert answer.status_code == 303
-    return answer.headers["Location"]
+    response = await visitor.get("/signin/oidc", params={"next": following})
+    assert response.status_code == 303
+    return response.headers["Location"]
 
 
 async def sign_in(app: AppFixture, provider: OpenId) -> httpx.Response:
@@ -133,11 +133,11 @@ async def test_token_with_an_invalid_signature_does_not_sign_in(app_and_provider
 
 async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
-    visitor, stranger = app.visitor(), app.visitor()
+    visitor, other_client = app.visitor(), app.visitor()
     there = result.grant(await login_redirect(visitor))
-    assert (await stranger.get(there)).status_code == 400  # no ticket at all
-    await login_redirect(stranger)
-    assert (await stranger.get(there)).status_code == 401  # another's state
+    assert (await other_client.get(there)).status_code == 400  # no ticket at all
+    await login_redirect(other_client)
+    assert (await other_client.get(there)).status_code == 401  # another's state
     assert (await visitor.get(there)).status_code == 303
     assert (await visitor.get(there)).status_code == 400
     for query in ("", "?error=access_denied", "?code=x", f"?code=x&state={'y' * 5000}"):
@@ -254,6 +254,6 @@ async def test_sign_ins_share_a_discovery_in_progress(app_and_provider: AppAndPr
     app, provider = app_and_provider
     provider.metadata = {"issuer": "https://other.example"}
     provider.discoveries = 0
-    answers = await asyncio.gather(*(app.visitor().get("/signin/oidc") for _ in range(12)))
-    assert {answer.status_code for answer in answers} == {502}
+    responses = await asyncio.gather(*(app.visitor().get("/signin/oidc") for _ in range(12)))
+    assert {response.status_code for response in responses} == {502}
     assert provider.discoveries == 1

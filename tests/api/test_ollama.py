@@ -73,10 +73,10 @@ async def test_a_chat_streams_with_true_counts_and_times(gateway: Gateway, model
 
 async def test_chat_is_streamed_by_default(gateway: Gateway) -> None:
     body = {"model": "acme/small", "messages": TURN}
-    answer = await gateway.app.client.post(f"{BASE}/chat", json=body, headers=gateway.headers)
-    assert answer.headers["content-type"].startswith("application/x-ndjson")
-    assert len(answer.text.splitlines()) > 2
-    assert all(json.loads(line)["model"] == "acme/small" for line in answer.text.splitlines())
+    response = await gateway.app.client.post(f"{BASE}/chat", json=body, headers=gateway.headers)
+    assert response.headers["content-type"].startswith("application/x-ndjson")
+    assert len(response.text.splitlines()) > 2
+    assert all(json.loads(line)["model"] == "acme/small" for line in response.text.splitlines())
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
@@ -207,8 +207,8 @@ BAD: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("path", "body"), BAD)
 async def test_invalid_input_is_400_and_sends_no_request(gateway: Gateway, path: str, body: Any) -> None:
-    answer = await gateway.app.client.post(f"{BASE}/{path}", json=body, headers=gateway.headers)
-    assert (answer.status_code, list(answer.json())) == (400, ["error"])
+    response = await gateway.app.client.post(f"{BASE}/{path}", json=body, headers=gateway.headers)
+    assert (response.status_code, list(response.json())) == (400, ["error"])
     assert await gateway.pending() == 0
     assert (gateway.acme.requests, gateway.anth.requests) == ([], [])
 

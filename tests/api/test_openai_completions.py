@@ -109,9 +109,9 @@ async def test_hold_counts_every_answer_of_every_prompt(gateway: Gateway) -> Non
 )
 async def test_invalid_request_is_400_and_names_its_field(gateway: Gateway, wrong: Any, param: str) -> None:
     body = {"model": "acme/small", "prompt": "say 4 words", **wrong}
-    answer = await gateway.app.client.post("/v1/completions", json=body, headers=gateway.headers)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["error"]["param"] == param
+    response = await gateway.app.client.post("/v1/completions", json=body, headers=gateway.headers)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
     assert not gateway.acme.requests
 
 
@@ -146,6 +146,6 @@ async def test_failed_completion_is_free(gateway: Gateway, mode: str) -> None:
 async def test_repeated_idempotency_key_is_charged_once(gateway: Gateway) -> None:
     headers = {**gateway.headers, "Idempotency-Key": "text"}
     body = {"model": "acme/small", "prompt": "say 4 words"}
-    answers = [await gateway.app.client.post("/v1/completions", json=body, headers=headers) for _ in "ab"]
-    assert answers[0].content == answers[1].content
+    responses = [await gateway.app.client.post("/v1/completions", json=body, headers=headers) for _ in "ab"]
+    assert responses[0].content == responses[1].content
     assert len(gateway.acme.requests) == 1

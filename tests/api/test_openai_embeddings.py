@@ -177,8 +177,8 @@ async def test_invalid_input_under_an_openai_name_is_400_first(preview: AppFixtu
 
 @pytest.mark.parametrize("name", ["embeddings", "default", ""])
 async def test_preview_vectors_are_served_under_their_own_name(preview: AppFixture, name: str) -> None:
-    answer = await client(preview).embeddings.with_raw_response.create(model=name, input="a")
-    assert answer.headers["x-sixfold-quality"] == "preview"
+    response = await client(preview).embeddings.with_raw_response.create(model=name, input="a")
+    assert response.headers["x-sixfold-quality"] == "preview"
 
 
 async def test_models_lists_openai_embeddings_only_with_full_engine(

@@ -46,8 +46,8 @@ def client(app: AppFixture, key: str | None = None) -> openai.AsyncOpenAI:
 
 async def last_inputs(app: AppFixture) -> dict[str, Any]:
     """The inputs of the newest prediction."""
-    answer = await app.client.get("/api/containers/predictions?limit=1", headers=app.bearer)
-    (newest,) = answer.json()["predictions"]
+    response = await app.client.get("/api/containers/predictions?limit=1", headers=app.bearer)
+    (newest,) = response.json()["predictions"]
     return {"model": newest["model"], **newest["input"]}
 
 

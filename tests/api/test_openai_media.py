@@ -170,10 +170,10 @@ CODECS = {"mp3": "mp3", "opus": "opus", "wav": "pcm_s16le", "flac": "flac", "aac
 @pytest.mark.parametrize(("kind", "codec"), CODECS.items())
 async def test_speech_is_bytes_that_decode(real: AppFixture, kind: Any, codec: str) -> None:
     before = float((await real.balance())[0])
-    answer = await client(real).audio.speech.create(
+    response = await client(real).audio.speech.create(
         model="gpt-4o-mini-tts", input="Good morning.", voice="alloy", response_format=kind
     )
-    with av.open(io.BytesIO(answer.content), "r") as container:
+    with av.open(io.BytesIO(response.content), "r") as container:
         stream = container.streams.audio[0]
         assert stream.codec_context.name.startswith(codec)
         assert sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0)) > 0.4
@@ -363,9 +363,9 @@ async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> Non
 async def test_speech_events_add_up_to_the_file(real: AppFixture) -> None:
     body = {"model": "tts-1", "input": "Good morning.", "voice": "alloy", "response_format": "wav"}
     plain = await post(real, "/v1/audio/speech", body)
-    answer = await post(real, "/v1/audio/speech", {**body, "stream_format": "sse"})
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    blocks = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+    response = await post(real, "/v1/audio/speech", {**body, "stream_format": "sse"})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    blocks = [block.split("\n") for block in response.text.strip().split("\n\n")]
     events = [json.loads(lines[1].removeprefix("data: ")) for lines in blocks]
     assert [lines[0] for lines in blocks] == [f"event: {event['type']}" for event in events]
     assert {event["type"] for event in events[:-1]} == {"speech.audio.delta"}
@@ -488,8 +488,8 @@ async def test_repeated_idempotency_key_returns_the_same_images(real: AppFixture
 
 async def test_failed_or_unaffordable_group_of_images_is_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, **FILES) as app:
-        answer = await post(app, "/v1/images/generations", {"prompt": "FAIL", "n": 3})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "generation_failed")
+        response = await post(app, "/v1/images/generations", {"prompt": "FAIL", "n": 3})
+        assert (response.status_code, response.json()["error"]["code"]) == (502, "generation_failed")
         await app.until("5.00", "0.00")
         rich = {"prompt": "x", "n": 10}
         for _ in range(12):

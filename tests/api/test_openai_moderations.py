@@ -65,8 +65,10 @@ async def test_moderation_of_mistral_gets_its_flags(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("wrong", [None, "", [], 5, {"a": 1}, ["a"] * 1001])
 async def test_invalid_moderation_input_is_400(gateway: Gateway, wrong: Any) -> None:
-    answer = await gateway.app.client.post("/v1/moderations", json={"input": wrong}, headers=gateway.headers)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+    response = await gateway.app.client.post(
+        "/v1/moderations", json={"input": wrong}, headers=gateway.headers
+    )
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "input")
     assert not gateway.acme.requests
 
 
@@ -84,17 +86,17 @@ async def test_without_a_moderator_the_remedy_is_named(tmp_path_factory: pytest.
     async with running_gateway(tmp_path_factory.mktemp("none"), settings=FILES) as gateway:
         for model in ("omni-moderation-latest", ""):
             body = {"input": "x", "model": model}
-            answer = await gateway.app.client.post("/v1/moderations", json=body, headers=gateway.headers)
-            assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
-            assert "OPENAI_API_KEY" in answer.json()["error"]["message"]
+            response = await gateway.app.client.post("/v1/moderations", json=body, headers=gateway.headers)
+            assert (response.status_code, response.headers["x-should-retry"]) == (503, "false")
+            assert "OPENAI_API_KEY" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("shape", ["json", "verbose_json", "text"])
 async def test_translation_is_forwarded_and_charged(gateway: Gateway, shape: Any) -> None:
-    answer: Any = await gateway.openai().audio.translations.create(
+    response: Any = await gateway.openai().audio.translations.create(
         model="acme/hear", file=RECORDING, response_format=shape, prompt="in short"
     )
-    assert str(answer if shape == "text" else answer.text).strip() == "good morning"
+    assert str(response if shape == "text" else response.text).strip() == "good morning"
     request = gateway.acme.requests[0]
     assert (request.path, request.document["prompt"]) == ("/v1/audio/translations", "in short")
     call = await gateway.last_call()

@@ -154,16 +154,18 @@ async def test_vectors_count_against_the_tokens_per_minute_of_a_key(gateway: Gat
 async def test_repeated_idempotency_key_is_sent_and_charged_once(gateway: Gateway) -> None:
     headers = {**gateway.headers, "Idempotency-Key": "vectors"}
     body = {"model": "acme/vec", "input": "a"}
-    answers = [await gateway.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
-    assert answers[0].json() == answers[1].json()
+    responses = [
+        await gateway.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)
+    ]
+    assert responses[0].json() == responses[1].json()
     assert len(gateway.acme.requests) == 1
     spoken = {"model": "acme/say", "input": "a", "voice": "x"}
     headers["Idempotency-Key"] = "speech"
-    answers = [
+    responses = [
         await gateway.app.client.post("/v1/audio/speech", json=spoken, headers=headers) for _ in range(2)
     ]
-    assert answers[0].content == answers[1].content
-    assert len(answers[0].content) == PIECES * PIECE
+    assert responses[0].content == responses[1].content
+    assert len(responses[0].content) == PIECES * PIECE
     assert len(gateway.acme.requests) == 2
 
 
@@ -219,8 +221,8 @@ async def test_a_repeated_field_is_sent_as_it_was_priced(gateway: Gateway) -> No
     """The price is that of one image, whichever of the two fields the model server reads."""
     fields = [("model", "acme/pic-each"), ("prompt", "dawn"), ("n", "10"), ("n", "1")]
     form = [(name, (None, text)) for name, text in fields] + [("image[]", ("a.png", IMAGE_BYTES))] * 2
-    answer = await gateway.app.client.post("/v1/images/edits", files=form, headers=gateway.headers)
-    assert answer.status_code == 200
+    response = await gateway.app.client.post("/v1/images/edits", files=form, headers=gateway.headers)
+    assert response.status_code == 200
     raw, _ = passthrough.form(
         [FormPart(name, text.encode()) for name, text in fields] + [FormPart("image[]", b"x", "a.png")] * 2
     )
@@ -246,12 +248,12 @@ async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) ->
     async with (
         listening(gateway.app.asgi) as origin,
         httpx.AsyncClient(base_url=origin) as visitor,
-        visitor.stream("POST", "/v1/audio/speech", json=body, headers=gateway.headers) as answer,
+        visitor.stream("POST", "/v1/audio/speech", json=body, headers=gateway.headers) as response,
     ):
-        assert answer.headers["content-type"] == "audio/mpeg"
-        assert answer.headers["x-sixfold-engine"] == "acme/say"
+        assert response.headers["content-type"] == "audio/mpeg"
+        assert response.headers["x-sixfold-engine"] == "acme/say"
         received = b""
-        async for block in answer.aiter_bytes():
+        async for block in response.aiter_bytes():
             received += block
             if len(received) == (PIECES - 1) * PIECE:  # the rest does not exist yet
                 gateway.acme.go_on.set()
@@ -264,8 +266,8 @@ async def test_disconnect_during_speech_is_charged(gateway: Gateway) -> None:
     gateway.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
     async with listening(gateway.app.asgi) as origin, httpx.AsyncClient(base_url=origin) as visitor:
-        async with visitor.stream("POST", "/v1/audio/speech", json=body, headers=gateway.headers) as answer:
-            async for _ in answer.aiter_bytes():
+        async with visitor.stream("POST", "/v1/audio/speech", json=body, headers=gateway.headers) as response:
+            async for _ in response.aiter_bytes():
                 break
         async with asyncio.timeout(60):
             await gateway.acme.disconnect_event.wait()
@@ -280,11 +282,11 @@ async def test_disconnect_during_speech_is_charged(gateway: Gateway) -> None:
 
 async def test_speech_tokens_come_from_events_or_are_estimated(gateway: Gateway) -> None:
     body = {"model": "acme/say-tokens", "input": "x" * 150, "voice": "x"}
-    answer = await gateway.app.client.post(
+    response = await gateway.app.client.post(
         "/v1/audio/speech", json={**body, "stream_format": "sse"}, headers=gateway.headers
     )
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    assert answer.text.count("data: ") == 2
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.text.count("data: ") == 2
     assert (await gateway.last_call())["cost_usd"] == "0.15005"  # 5 of text, 150 of sound
     await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
     call = await gateway.last_call()
@@ -294,10 +296,10 @@ async def test_speech_tokens_come_from_events_or_are_estimated(gateway: Gateway)
 @pytest.mark.parametrize("shape", ["json", "verbose_json", "text"])
 async def test_transcriptions_are_charged_by_the_minute(gateway: Gateway, shape: Any) -> None:
     file = ("a.wav", fault_server.tone(60, 8000), "audio/wav")
-    answer = await gateway.openai().audio.transcriptions.create(
+    response = await gateway.openai().audio.transcriptions.create(
         model="acme/hear", file=file, response_format=shape, language="en"
     )
-    assert str(answer if shape == "text" else answer.text).strip() == "good morning"
+    assert str(response if shape == "text" else response.text).strip() == "good morning"
     assert gateway.acme.requests[0].document["language"] == "en"
     # the server reports 30 s or nothing; the file has 60 s
     assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")

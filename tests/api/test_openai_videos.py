@@ -90,10 +90,10 @@ async def test_still_images_show_frames_of_the_video(video_app: AppFixture) -> N
     with Image.open(io.BytesIO(sheet)) as image:
         assert (image.format, image.width % 5, image.height % 5) == ("JPEG", 0, 0)
         assert image.width == 5 * 320
-    answer = await video_app.client.get(
+    response = await video_app.client.get(
         f"/v1/videos/{result.id}/content?variant=poster", headers=video_app.bearer
     )
-    assert answer.status_code == 400
+    assert response.status_code == 400
 
 
 async def test_part_of_a_video_is_served(video_app: AppFixture) -> None:
@@ -120,8 +120,8 @@ async def test_reference_image_becomes_a_video(video_app: AppFixture, way: str) 
         if way == "form":
             fields = {**prompt, "input_reference[image_url]": image_uri()}
             body = {"files": {name: (None, value) for name, value in fields.items()}}
-        answer = await video_app.client.post("/v1/videos", **body, headers=video_app.bearer)
-        result = await own.videos.poll(answer.json()["id"], poll_interval_ms=POLL)
+        response = await video_app.client.post("/v1/videos", **body, headers=video_app.bearer)
+        result = await own.videos.poll(response.json()["id"], poll_interval_ms=POLL)
     assert (result.status, result.model) == ("completed", "video-image")
 
 
@@ -135,10 +135,10 @@ async def test_videos_are_listed_in_pages_in_both_orders(dot_app: AppFixture) ->
     assert ([video.id for video in page.data], page.has_more) == (results[:2:-1], True)
     assert [video.id async for video in await videos.list(limit=2)] == results[::-1]
     assert [video.id async for video in await videos.list(limit=2, order="asc")] == results
-    answer = await dot_app.client.get("/v1/videos?limit=101", headers=dot_app.bearer)
-    assert answer.status_code == 400
-    answer = await dot_app.client.get("/v1/videos?after=film", headers=dot_app.bearer)
-    assert answer.status_code == 404
+    response = await dot_app.client.get("/v1/videos?limit=101", headers=dot_app.bearer)
+    assert response.status_code == 400
+    response = await dot_app.client.get("/v1/videos?after=film", headers=dot_app.bearer)
+    assert response.status_code == 404
 
 
 async def test_deleted_video_is_gone_with_its_file(dot_app: AppFixture) -> None:
@@ -192,9 +192,9 @@ async def test_failed_video_has_an_error_and_is_free(tmp_path: Path) -> None:
 async def test_invalid_video_request_is_refused(
     video_app: AppFixture, body: Any, param: str, words: str
 ) -> None:
-    answer = await video_app.client.post("/v1/videos", json=body, headers=video_app.bearer)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, param)
+    response = await video_app.client.post("/v1/videos", json=body, headers=video_app.bearer)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param)
     assert words in error["message"]
     assert await video_app.balance() == ("5.00", "0.00")
 
@@ -248,8 +248,8 @@ async def test_repeated_request_creates_one_video(dot_app: AppFixture) -> None:
 
 
 async def test_list_of_models_names_the_video_models(dot_app: AppFixture) -> None:
-    answer = await dot_app.client.get("/v1/models", headers=bearer(dot_app.key))
-    names = {row["id"] for row in answer.json()["data"]}
+    response = await dot_app.client.get("/v1/models", headers=bearer(dot_app.key))
+    names = {row["id"] for row in response.json()["data"]}
     assert {"video-text", "video-image", "video-a", "video-c", "ra2v"} <= names
 
 

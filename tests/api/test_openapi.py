@@ -100,16 +100,16 @@ async def test_document_is_built_once_and_off_the_event_loop(app: AppFixture) ->
     request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
     result = await asyncio.gather(*(reference.show(request) for _ in range(5)))
     assert results == [False]
-    assert {answer.status_code for answer in result} == {200}
+    assert {response.status_code for response in result} == {200}
 
 
 @pytest.mark.parametrize(
     "name", ["", "memory", "memory.yaml", ".json", "..%2fmemory.json", "memory.json/x", "%00.json"]
 )
 async def test_unknown_document_is_404(app: AppFixture, name: str) -> None:
-    answer = await app.client.get(f"/openapi/{name}")
-    assert answer.status_code == 404
-    assert answer.json()["error"] in {"Not found", "The OpenAPI document was not found"}
+    response = await app.client.get(f"/openapi/{name}")
+    assert response.status_code == 404
+    assert response.json()["error"] in {"Not found", "The OpenAPI document was not found"}
 
 
 async def test_response_that_violates_its_schema_is_detected(app: AppFixture) -> None:
@@ -124,10 +124,10 @@ async def test_response_that_violates_its_schema_is_detected(app: AppFixture) ->
 
 async def test_every_api_has_an_openapi_document(app: AppFixture) -> None:
     for area in AREAS:
-        answer = await app.client.get(f"/openapi/{area}.json")
-        assert answer.json()["openapi"] == "3.1.0"
+        response = await app.client.get(f"/openapi/{area}.json")
+        assert response.json()["openapi"] == "3.1.0"
         second_response = await app.client.get(
-            f"/openapi/{area}.json", headers={"If-None-Match": answer.headers["ETag"]}
+            f"/openapi/{area}.json", headers={"If-None-Match": response.headers["ETag"]}
         )
         assert second_response.status_code == 304
     image = (await app.client.get("/openapi/image.json")).json()

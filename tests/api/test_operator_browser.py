@@ -57,8 +57,8 @@ async def test_operator_pages_are_accessible_small_and_do_not_shift(
         ("prices", "photoreal", {"usd": {"4K": "0.30"}}),
     ):
         body = {"name": name, "value": value}
-        answer = await app.client.put(f"/api/operator/configuration/{section}", json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
+        response = await app.client.put(f"/api/operator/configuration/{section}", json=body, headers=headers)
+        assert response.status_code == 200, response.text
     async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         for path in PAGES:
             await tab.open(path)

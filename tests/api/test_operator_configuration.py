@@ -44,8 +44,8 @@ async def put(app: AppFixture, section: str, name: str, value: Any) -> int:
 
 async def chat(app: AppFixture, model: str) -> int:
     body = {**CHAT, "model": model}
-    answer = await app.client.post("/v1/chat/completions", json=body, headers=app.bearer)
-    return answer.status_code
+    response = await app.client.post("/v1/chat/completions", json=body, headers=app.bearer)
+    return response.status_code
 
 
 async def log(app: AppFixture) -> list[tuple[str, str, str, str]]:
@@ -118,9 +118,9 @@ async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, mode
     async def show(url: str) -> list[str]:
         row = {"kind": "openai", "base_url": url, "api_key": "sk-box", "models": models}
         body = {"name": "box", "value": row}
-        answer = await app.client.put(f"{ROOT}/configuration/gateway.upstreams", json=body, headers=headers)
-        assert answer.status_code == 200
-        return [each["state"] for each in answer.json()["servers"] if each["name"] == "box"]
+        response = await app.client.put(f"{ROOT}/configuration/gateway.upstreams", json=body, headers=headers)
+        assert response.status_code == 200
+        return [each["state"] for each in response.json()["servers"] if each["name"] == "box"]
 
     async with model_server() as acme:
         closed = acme.url
@@ -179,10 +179,10 @@ async def test_invalid_input_is_reported_and_changes_nothing(
         "original": fields["name"] if form == "prices/models" else "",
         **fields,
     }
-    answer = await app.client.post(f"/admin/{form}", data=data)
-    assert answer.status_code == 400
-    assert len(re.findall(r'role="alert"', answer.text)) == 1
-    problem = re.search(r'aria-invalid="true".*?role="alert">([^<]+)<', answer.text, re.DOTALL)
+    response = await app.client.post(f"/admin/{form}", data=data)
+    assert response.status_code == 400
+    assert len(re.findall(r'role="alert"', response.text)) == 1
+    problem = re.search(r'aria-invalid="true".*?role="alert">([^<]+)<', response.text, re.DOTALL)
     assert problem is not None, "beside a field"
     assert sentence in problem[1]
     assert await log(app) == []
@@ -266,8 +266,8 @@ async def test_another_server_applies_a_provider_key(any_database_app: AppFixtur
     (away / "server.key").write_bytes((app.settings.data_dir / "server.key").read_bytes())
     headers = bearer(await app.operator_key())
     body = {"key": "r8_0123456789abcdef"}
-    answer = await app.client.put(f"{ROOT}/providers/vertex", json=body, headers=headers)
-    assert answer.json()["state"] == "unknown", "it needs a project"
+    response = await app.client.put(f"{ROOT}/providers/vertex", json=body, headers=headers)
+    assert response.json()["state"] == "unknown", "it needs a project"
     other = bootstrap.build(app.settings.replace(data_dir=away), small_models())
     try:
         await other.operator.provider_keys.adopt(await app.database.read(entries.all_entries()))

@@ -40,8 +40,8 @@ async def test_weights_are_installed_from_the_page_and_removed(tmp_path: Path) -
         async with running_app(data) as app:
             csrf = await signed_in(app, app.operator)
             url = f"/admin/engines/{FAMILY}/{NAME}"
-            answer = await app.client.post(f"{url}/install", data={"csrf": csrf})
-            assert answer.headers["location"] == f"/admin/engines#{FAMILY}.{NAME}"
+            response = await app.client.post(f"{url}/install", data={"csrf": csrf})
+            assert response.headers["location"] == f"/admin/engines#{FAMILY}.{NAME}"
             failed = await wait_for_end(app)
             assert failed.state == "failed"
             assert failed.log[-1] in (await app.client.get("/admin/engines")).text.replace("&#39;", "'")

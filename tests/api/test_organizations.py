@@ -81,10 +81,10 @@ async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
 
 async def invite(app: AppFixture, **fields: Any) -> str:
     """The token of a new invitation of the first account."""
-    answer = await app.client.post(f"{ORGANIZATION}/invitations", json=fields, headers=app.bearer)
-    assert answer.status_code == 201, answer.text
-    assert answer.json()["url"].endswith(f"/invitation?token={answer.json()['token']}")
-    return str(answer.json()["token"])
+    response = await app.client.post(f"{ORGANIZATION}/invitations", json=fields, headers=app.bearer)
+    assert response.status_code == 201, response.text
+    assert response.json()["url"].endswith(f"/invitation?token={response.json()['token']}")
+    return str(response.json()["token"])
 
 
 async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> None:
@@ -135,8 +135,8 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
 
 async def accepted(app: AppFixture, token: str, headers: dict[str, str]) -> int:
     """Accept an invitation; return the status of the response."""
-    answer = await app.client.post(f"{ORGANIZATION}/accept", json={"token": token}, headers=headers)
-    return answer.status_code
+    response = await app.client.post(f"{ORGANIZATION}/accept", json={"token": token}, headers=headers)
+    return response.status_code
 
 
 async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixture) -> None:
@@ -153,8 +153,8 @@ async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixtu
     assert await accepted(app, late, bearer(app.poor)) == 404
     assert await write(invitations.sweep()) == 1
     assert await accepted(app, second_link, bearer(app.poor)) == 201
-    answer = await app.client.get(f"{ORGANIZATION}/invitations", headers=app.bearer)
-    assert answer.json() == {"invitations": []}
+    response = await app.client.get(f"{ORGANIZATION}/invitations", headers=app.bearer)
+    assert response.json() == {"invitations": []}
     withdrawn = await app.client.post(f"{ORGANIZATION}/invitations", json={}, headers=app.bearer)
     path = f"{ORGANIZATION}/invitations/{withdrawn.json()['id']}"
     assert (await app.client.delete(path, headers=bearer(app.other))).status_code == 404
@@ -203,13 +203,13 @@ async def test_members_cannot_exceed_the_rights_of_their_role(app: AppFixture) -
         ("GET", "/api/account/export", {}),
         ("POST", f"{ORGANIZATION}/accept", {"token": "invite_x"}),
     ):
-        answer = await send(method, path, json=body, headers=bearer(cleo_key))
-        assert answer.status_code == 403, (path, answer.text)
+        response = await send(method, path, json=body, headers=bearer(cleo_key))
+        assert response.status_code == 403, (path, response.text)
     assert (await send("PATCH", of_ben, json={"role": "owner"}, headers=bearer(cleo_key))).status_code == 400
     result = await send("POST", f"{ORGANIZATION}/keys", json={}, headers=bearer(cleo_key))
     # A key that an admin makes is an admin's, whatever its rights are named.
-    answer = await send("GET", "/api/account/export", headers=bearer(result.json()["api_key"]))
-    assert answer.status_code == 403
+    response = await send("GET", "/api/account/export", headers=bearer(result.json()["api_key"]))
+    assert response.status_code == 403
     lab = await send("POST", f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=bearer(cleo_key))
     expected = {"team_id": lab.json()["id"], "rights": ["run", "account.manage"]}
     assert (
@@ -231,8 +231,8 @@ async def test_pages_refuse_actions_outside_a_role(app: AppFixture) -> None:
     of_owners = ("/account/password", "/account/close", "/account/export", "/account/members/transfer")
     for page, paths in ((as_ben, of_admins), (as_cleo, of_owners)):
         for path in paths:
-            answer = await page.post(path, role="admin", password="long enough", member_id=cleo.id)
-            assert answer.status_code == 403, (path, answer.text)
+            response = await page.post(path, role="admin", password="long enough", member_id=cleo.id)
+            assert response.status_code == 403, (path, response.text)
     assert (await as_cleo.client.get("/account/security")).status_code == 403
     assert (await as_ben.client.get("/account")).headers["location"] == "/account/members"
     # The owner of the account remains its only own sign-in.
@@ -251,8 +251,10 @@ async def test_objects_of_an_admin_end_with_the_role(any_database_app: AppFixtur
             "/api/account/alerts": {"period": "day", "threshold_usd": "1", "url": "https://example.com/"},
             "/api/shared-folders": {"folder": folder, "with": "cleo@example.com"},
         }
-        answers = [await app.client.post(to, json=body, headers=each) for to, body in sent.items()]
-        assert [answer.status_code for answer in answers] == [201] * 3, [each.text for each in answers]
+        responses = [await app.client.post(to, json=body, headers=each) for to, body in sent.items()]
+        assert [response.status_code for response in responses] == [201] * 3, [
+            each.text for each in responses
+        ]
     hook = {"mask": ["emails"], "hook": {"url": "https://example.com/"}}
     put = await app.client.put("/api/account/guardrails", json=hook, headers=headers)
     assert put.status_code == 200, put.text
@@ -350,8 +352,8 @@ async def test_objects_of_a_former_owner_end_with_its_membership(any_database_ap
         "/api/shares": {"kind": "page", "id": "work/plan"},
     }
     for path, body in sent.items():
-        answer = await app.client.post(path, json=body, headers=app.bearer)
-        assert answer.status_code == 201, (path, answer.text)
+        response = await app.client.post(path, json=body, headers=app.bearer)
+        assert response.status_code == 201, (path, response.text)
     hook = {"hook": {"url": "https://example.com/"}}
     assert (await app.client.put("/api/account/guardrails", json=hook, headers=app.bearer)).status_code == 200
     await write(accounts.set_password_hash(app.account.id, "hash"))
@@ -390,9 +392,9 @@ async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
 
         async def usage(key: str, by: str) -> list[tuple[Any, ...]]:
             query = {"by": by}
-            answer = await app.client.get("/api/account/usage", params=query, headers=bearer(key))
+            response = await app.client.get("/api/account/usage", params=query, headers=bearer(key))
             return [
-                (*(row[name] for name in by.split(",")), row["requests"]) for row in answer.json()["usage"]
+                (*(row[name] for name in by.split(",")), row["requests"]) for row in response.json()["usage"]
             ]
 
         assert await usage(app.key, "member,team") == [

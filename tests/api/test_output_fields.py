@@ -30,8 +30,8 @@ async def test_limits_under_other_names_are_not_passed_on(tmp_path: Path, path: 
     question = {"responses": {"input": "x"}, "completions": {"prompt": "x"}}.get(path, {"messages": messages})
     body = {"model": model, limit: 5, **question, **HIDDEN}
     async with running_gateway(tmp_path) as gateway:
-        answer = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
-        assert answer.status_code == 200, answer.text
+        response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
+        assert response.status_code == 200, response.text
         (request,) = gateway.acme.requests + gateway.anth.requests
         assert request.document.get(limit, request.document.get("max_tokens")) == 5
         assert not request.document.keys() & HIDDEN.keys()

@@ -43,9 +43,9 @@ async def balance(app: AppFixture, email: str) -> tuple[int, int]:
 
 async def test_account_without_credit_runs_free_and_sees_list_price(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
-        answer = await app.client.post("/api/ra1", json={"api_key": app.poor, **IMAGE_INPUTS})
-        assert answer.status_code == 200, answer.text
-        body = answer.json()
+        response = await app.client.post("/api/ra1", json={"api_key": app.poor, **IMAGE_INPUTS})
+        assert response.status_code == 200, response.text
+        body = response.json()
         assert (body["cost"], body["credits_charged"], body["list_price"]) == ("0.00", 0, "0.04")
         page = await app.client.get("/api/containers/predictions", headers=bearer(app.poor))
         record = page.json()["predictions"][0]
@@ -119,17 +119,17 @@ async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
 async def test_free_run_is_allowed_with_an_exhausted_budget(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
         key = await app.limited_key(KeyLimits(budget_day=0))
-        answer = await app.client.post("/api/ra1", json={"api_key": key, **IMAGE_INPUTS})
-        assert (answer.status_code, answer.json()["cost"]) == (200, "0.00")
+        response = await app.client.post("/api/ra1", json={"api_key": key, **IMAGE_INPUTS})
+        assert (response.status_code, response.json()["cost"]) == (200, "0.00")
 
 
 async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
     async with running_app(either, app_catalog.models_document(), tables=FREE) as app:
-        answer = await app.client.post(
+        response = await app.client.post(
             "/api/containers/world-model/sessions", json={"input": {}}, headers=bearer(app.poor)
         )
-        assert answer.status_code == 201, answer.text
-        path = f"/api/containers/sessions/{answer.json()['session_id']}"
+        assert response.status_code == 201, response.text
+        path = f"/api/containers/sessions/{response.json()['session_id']}"
         body = (await app.client.get(path, headers=bearer(app.poor))).json()
         hour = app.server.templates["world-model"].hour_micros / 1_000_000
         assert (body["price_hour_usd"], float(body["list_price_hour_usd"])) == ("0.00", hour)
@@ -144,10 +144,10 @@ async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
 async def ran_graph(app: AppFixture, key: str) -> Any:
     body = {"workflow": PAINT, "name": "paint"}
     space = (await app.client.post("/api/graph/spaces", json=body, headers=bearer(key))).json()
-    answer = await app.client.post(
+    response = await app.client.post(
         f"/api/graph/spaces/{space['slug']}/run", json={"wait": 60}, headers=bearer(key)
     )
-    return answer.json()
+    return response.json()
 
 
 async def test_local_graph_is_free_and_shows_summed_list_price(either: Path) -> None:
@@ -335,8 +335,8 @@ async def test_operator_memory_has_no_plan_limit(tmp_path: Path) -> None:
     async with running_app(tmp_path, memory_plans="enforced") as app:
         key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         for number in range(101):
-            answer = await app.client.put(f"/api/pages/n{number}", json={"body": "x"}, headers=bearer(key))
-            assert answer.status_code in {200, 201}, answer.text
+            response = await app.client.put(f"/api/pages/n{number}", json={"body": "x"}, headers=bearer(key))
+            assert response.status_code in {200, 201}, response.text
 
 
 async def test_operator_page_shows_no_limits_on_own_hardware(app: AppFixture) -> None:

@@ -15,10 +15,10 @@ async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as works:
         graph = json.loads((await works.client.get(f"{SPACES}/api-contract/download")).content)
         for name in ("one", "two", "three"):
-            answer = await works.client.post(
+            response = await works.client.post(
                 SPACES, json={"workflow": graph, "name": name}, headers=works.bearer
             )
-            assert answer.status_code == 201
+            assert response.status_code == 201
         for path, key in (
             (SPACES, "spaces"),
             ("/api/services", "services"),

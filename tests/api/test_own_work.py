@@ -39,9 +39,9 @@ async def running(app: AppFixture) -> str:
 
 
 async def run_model(app: AppFixture, key: str, **more: str) -> str:
-    answer = await app.client.post("/api/containers/run", json=RUN, headers={**bearer(key), **more})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"])
+    response = await app.client.post("/api/containers/run", json=RUN, headers={**bearer(key), **more})
+    assert response.status_code == 200, response.text
+    return str(response.json()["id"])
 
 
 async def list_ids(app: AppFixture, path: str, key: str, **query: Any) -> list[str]:
@@ -139,8 +139,8 @@ async def test_a_limited_key_replaces_no_file_of_another_key(any_database_app: A
 
     async def put(key: str, data: bytes) -> str:
         files, form = {"image": ("a.png", data, "image/png")}, {"overwrite": "true"}
-        answer = await app.client.post("/upload/image", files=files, data=form, headers=bearer(key))
-        return str(answer.json()["name"])
+        response = await app.client.post("/upload/image", files=files, data=form, headers=bearer(key))
+        return str(response.json()["name"])
 
     limited = await running(app)
     assert await put(app.key, PIXEL) == "a.png"
@@ -209,8 +209,8 @@ async def test_calls_of_own_models_are_in_the_log(either: Path) -> None:
         for number in range(2):
             await gateway.chat(f"say {number + 1} words")
             image = {"model": "ra2", "prompt": f"a lake {number}", "size": "64x64"}
-            answer = await app.client.post("/v1/images/generations", json=image, headers=app.bearer)
-            assert answer.status_code == 200, answer.text
+            response = await app.client.post("/v1/images/generations", json=image, headers=app.bearer)
+            assert response.status_code == 200, response.text
         await gateway.settled(4)
         path = "/api/gateway/calls"
 

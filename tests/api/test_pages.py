@@ -203,8 +203,8 @@ async def test_password_logins_are_checked_and_rate_limited(app: AppFixture) -> 
     await app.database.write(accounts.set_password_hash(app.account.id, stored))
 
     async def try_sign_in(email: str, password: str) -> int:
-        answer = await app.visitor().post("/signin", data={"email": email, "password": password})
-        return answer.status_code
+        response = await app.visitor().post("/signin", data={"email": email, "password": password})
+        return response.status_code
 
     assert await try_sign_in("Ada@example.com ", "correct horse") == 303
     assert [await try_sign_in("ada@example.com", "wrong") for _ in range(4)] == [401] * 4
@@ -249,9 +249,9 @@ async def test_every_guide_is_a_page_and_its_images_are_immutable(app: AppFixtur
         image_urls |= set(re.findall(r'src="(/docs/[^"]+)"', page.text))
     assert len(image_urls) > 20
     for path in image_urls:
-        picture = await app.client.get(path)
-        assert picture.headers["Content-Type"].startswith("image/"), path
-        assert "immutable" in picture.headers["Cache-Control"]
+        image = await app.client.get(path)
+        assert image.headers["Content-Type"].startswith("image/"), path
+        assert "immutable" in image.headers["Cache-Control"]
     for path in ("/docs/howto/gone", "/docs/howto/keys.md", "/docs/conf.py", "/docs/pictures/..%2fconf.py"):
         lost = await app.client.get(path)
         assert (lost.status_code, lost.headers["Content-Type"][:9]) == (404, "text/html"), path
@@ -268,8 +268,8 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
     body = (await app.client.post("/pages/quote", json=request, headers=headers)).json()
     assert '"hardware": "gpu-141gb"' in body["samples"]["curl"]
     assert "--hardware gpu-141gb" in body["samples"]["Terminal"]
-    answer = await app.client.post("/pages/run", json=request, headers=headers)
-    result = await app.predictions.get_any(answer.json()["id"])
+    response = await app.client.post("/pages/run", json=request, headers=headers)
+    result = await app.predictions.get_any(response.json()["id"])
     assert (result.hardware, result.rate) == ("gpu-141gb", 6_380_000)
     second_html = (await app.client.get(f"/catalog/fast-image-native?from={result.id}")).text
     assert re.search(r'value="gpu-141gb" selected', second_html)
@@ -278,18 +278,18 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
         ({"hardware": "none"}, "hardware"),
         ({"variant": "x"}, "variant"),
     ):
-        answer = await app.client.post("/pages/run", json={**request, **terms}, headers=headers)
-        assert answer.status_code == 400
-        assert answer.json()["errors"][0]["input"] == name
+        response = await app.client.post("/pages/run", json={**request, **terms}, headers=headers)
+        assert response.status_code == 400
+        assert response.json()["errors"][0]["input"] == name
 
 
 async def test_run_with_wait_returns_its_prediction_or_error(tmp_path: Path) -> None:
     async with running_app(tmp_path, failpoints="engine.run.anime=fail", max_attempts=1) as app:
         headers = {"X-CSRF-Token": await signed_in(app)}
         request = {"model": "photoreal", "input": {"prompt": "hello"}, "wait": True}
-        answer = await app.client.post("/pages/run", json=request, headers=headers)
-        assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
-        assert answer.json()["output"]["url"].startswith("http")
+        response = await app.client.post("/pages/run", json=request, headers=headers)
+        assert (response.status_code, response.json()["status"]) == (200, "succeeded")
+        assert response.json()["output"]["url"].startswith("http")
         failed = await app.client.post("/pages/run", json={**request, "model": "anime"}, headers=headers)
         assert (failed.status_code, failed.json()["code"]) == (502, "generation_failed")
 

@@ -78,9 +78,9 @@ async def test_chosen_image_becomes_a_displayed_3d_model(
 ) -> None:
     app, url, chromium = browser_app
     photo = tmp_path / "apple.png"
-    picture = Image.new("RGBA", (96, 96))
-    picture.paste((200, 40, 30, 255), (24, 24, 72, 72))
-    picture.save(photo)
+    image = Image.new("RGBA", (96, 96))
+    image.paste((200, 40, 30, 255), (24, 24, 72, 72))
+    image.save(photo)
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/image-to-3d-voxel")

@@ -186,27 +186,27 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
         forged = {**honest, "response": {**honest["response"], "userHandle": "YWNjdF9iZW4"}}
         assert await sent(forged) == 401
         honest = await page.evaluate(USE)
-        async with browser.tab(chromium, app, url) as stranger:  # another browser has another ticket
-            stranger.page.remove_listener("console", stranger.note)
-            await stranger.open("/signin")
+        async with browser.tab(chromium, app, url) as other_account:  # another browser has another ticket
+            other_account.page.remove_listener("console", other_account.note)
+            await other_account.open("/signin")
             send = ["/signin/passkey", {"credential": honest}]
-            assert (await stranger.page.evaluate(SEND, send))[0] == 400
-            await stranger.open(f"/signin?token={await link(app, 'ben@example.com')}")
-            await stranger.open("/account/security")
-            form = {"csrf": await csrf(stranger.page)}
+            assert (await other_account.page.evaluate(SEND, send))[0] == 400
+            await other_account.open(f"/signin?token={await link(app, 'ben@example.com')}")
+            await other_account.open("/account/security")
+            form = {"csrf": await csrf(other_account.page)}
             there = f"{url}/account/passkeys/{mine}/remove"
-            assert (await stranger.page.request.post(there, form=form)).status == 404
+            assert (await other_account.page.request.post(there, form=form)).status == 404
         assert await sent(honest) == 200
         assert await sent(honest) == 400
 
 
 async def test_passkey_challenges_are_same_origin_and_rate_limited(app: AppFixture) -> None:
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
-        answer = await app.client.post("/signin/passkey/ask", headers=headers)
-        assert answer.status_code == 403
+        response = await app.client.post("/signin/passkey/ask", headers=headers)
+        assert response.status_code == 403
     assert (await app.client.post("/account/passkeys/ask")).status_code == 401
-    answers = [await app.client.post("/signin/passkey/ask") for _ in range(31)]
-    assert [answer.status_code for answer in answers] == [200] * 30 + [429]
-    cookie = answers[0].headers["Set-Cookie"]
+    responses = [await app.client.post("/signin/passkey/ask") for _ in range(31)]
+    assert [response.status_code for response in responses] == [200] * 30 + [429]
+    cookie = responses[0].headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "Path=/signin" in cookie

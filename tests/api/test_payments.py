@@ -108,8 +108,8 @@ async def test_credit_checkout_returns_a_page_of_the_processor(
     payment_app: tuple[AppFixture, Processor],
 ) -> None:
     app, processor = payment_app
-    answer = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
-    assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
+    response = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
+    assert (response.status_code, response.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
     request = processor.requests[0]
     assert (request["mode"], request["line_items[0][price_data][unit_amount]"]) == ("payment", "2050")
     assert request["metadata[account_id]"] == app.account.id
@@ -119,8 +119,8 @@ async def test_credit_checkout_returns_a_page_of_the_processor(
 
 async def test_plan_checkout_creates_a_subscription(payment_app: tuple[AppFixture, Processor]) -> None:
     app, processor = payment_app
-    answer = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
-    assert answer.status_code == 200
+    response = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
+    assert response.status_code == 200
     request = processor.requests[0]
     assert request["line_items[0][price_data][unit_amount]"] == "8000"
     assert request["line_items[0][price_data][recurring][interval]"] == "year"
@@ -132,9 +132,9 @@ async def test_invalid_payment_amount_is_refused(
     payment_app: tuple[AppFixture, Processor], amount: Any
 ) -> None:
     app, processor = payment_app
-    answer = await app.client.post(CHECKOUT, json={"amount_usd": amount}, headers=app.bearer)
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
-    assert "amount_usd" in answer.json()["error"]
+    response = await app.client.post(CHECKOUT, json={"amount_usd": amount}, headers=app.bearer)
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
+    assert "amount_usd" in response.json()["error"]
     assert processor.requests == []
 
 
@@ -142,8 +142,8 @@ async def test_repeated_checkout_events_credit_once(
     payment_app: tuple[AppFixture, Processor],
 ) -> None:
     app, _ = payment_app
-    answers = await asyncio.gather(*(deliver_event(app, session(app, f"evt_{n % 2}")) for n in range(6)))
-    assert [answer.status_code for answer in answers] == [200] * 6
+    responses = await asyncio.gather(*(deliver_event(app, session(app, f"evt_{n % 2}")) for n in range(6)))
+    assert [response.status_code for response in responses] == [200] * 6
     assert await app.balance() == ("25.50", "0.00")
     assert await app.faults() == ()
     entries = await app.client.get("/api/account/ledger", headers=app.bearer)
@@ -211,8 +211,8 @@ async def test_webhook_event_with_an_invalid_signature_is_400(
     payment_app: tuple[AppFixture, Processor], changes: Any
 ) -> None:
     app, _ = payment_app
-    answer = await deliver_event(app, session(app), **changes)
-    assert answer.status_code == 400
+    response = await deliver_event(app, session(app), **changes)
+    assert response.status_code == 400
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -230,8 +230,8 @@ async def test_unpaid_or_foreign_checkout_adds_no_credit(
     payment_app: tuple[AppFixture, Processor], changes: Any
 ) -> None:
     app, _ = payment_app
-    answer = await deliver_event(app, session(app, **changes))
-    assert answer.status_code == 200, "or the processor would tell it again"
+    response = await deliver_event(app, session(app, **changes))
+    assert response.status_code == 200, "or the processor would tell it again"
     assert await app.balance() == ("5.00", "0.00")
     assert await app.faults() == ()
 
@@ -241,12 +241,14 @@ async def test_events_with_impossible_amounts_change_nothing(either: Path) -> No
         await app.client.post(CHECKOUT, json={"amount_usd": 20}, headers=app.bearer)
         assert processor.requests[0]["adaptive_pricing[enabled]"] == "false"
         for number, cents in enumerate((0, -100, True, 10**15, 10**30, "2050", None)):
-            answer = await deliver_event(app, session(app, id=f"cs_{number}", amount_total=cents))
-            assert answer.status_code == 200, cents
+            response = await deliver_event(app, session(app, id=f"cs_{number}", amount_total=cents))
+            assert response.status_code == 200, cents
         for number, account_id in enumerate(("world", "revenue")):
             metadata = {"account_id": account_id}
-            answer = await deliver_event(app, session(app, id=f"cs_{account_id}{number}", metadata=metadata))
-            assert answer.status_code == 200, account_id
+            response = await deliver_event(
+                app, session(app, id=f"cs_{account_id}{number}", metadata=metadata)
+            )
+            assert response.status_code == 200, account_id
         await deliver_event(app, session(app, payment_intent="pi_1"))
         for changes in ({"amount_refunded": 10**30}, {"amount_refunded": -1}, {"amount_refunded": True}):
             charge = {"payment_intent": "pi_1", "currency": "usd", **changes}
@@ -272,8 +274,8 @@ async def test_rejection_by_the_payment_processor_responds_502(
 ) -> None:
     app, processor = payment_app
     processor.status = 402
-    answer = await app.client.post(CHECKOUT, json={"amount_usd": 5}, headers=app.bearer)
-    assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
+    response = await app.client.post(CHECKOUT, json={"amount_usd": 5}, headers=app.bearer)
+    assert (response.status_code, response.json()["code"]) == (502, "generation_failed")
 
 
 @pytest.mark.parametrize(("path", "body"), [(CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"})])
@@ -285,9 +287,9 @@ async def test_a_failed_checkout_can_be_repeated_with_its_key(
     processor.status = 503
     assert (await app.client.post(path, json=body, headers=headers)).status_code == 502
     processor.status = 200
-    answers = [await app.client.post(path, json=body, headers=headers) for _ in range(2)]
-    assert [answer.json() for answer in answers] == [{"checkout_url": "https://pay.example/cs_1"}] * 2
-    assert [answer.headers.get("idempotent-replayed") for answer in answers] == [None, "true"]
+    responses = [await app.client.post(path, json=body, headers=headers) for _ in range(2)]
+    assert [response.json() for response in responses] == [{"checkout_url": "https://pay.example/cs_1"}] * 2
+    assert [response.headers.get("idempotent-replayed") for response in responses] == [None, "true"]
     assert len(processor.requests) == 2
 
 
@@ -296,9 +298,9 @@ async def test_missing_payment_settings_are_503_and_named(
 ) -> None:
     before = refusals.recorder().totals["not_configured"]
     for path, body in ((CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"}), (TOLD, {})):
-        answer = await app.client.post(path, json=body, headers=app.bearer)
-        assert (answer.status_code, answer.json()["code"]) == (503, "not_configured"), path
-        assert "SIXFOLD_STRIPE_" in answer.json()["error"]
+        response = await app.client.post(path, json=body, headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (503, "not_configured"), path
+        assert "SIXFOLD_STRIPE_" in response.json()["error"]
     assert refusals.recorder().totals["not_configured"] == before + 3  # one line a minute reports all of them
     assert not [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
 

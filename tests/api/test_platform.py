@@ -91,10 +91,10 @@ async def test_uploads_declared_html_are_attachments(app: AppFixture, declared: 
     ],
 )
 async def test_malformed_upload_is_400_and_leaves_no_file(app: AppFixture, kind: str, content: bytes) -> None:
-    answer = await app.client.post(
+    response = await app.client.post(
         "/api/uploads", content=content, headers={**app.bearer, "Content-Type": kind}
     )
-    assert answer.status_code == 400, answer.text
+    assert response.status_code == 400, response.text
     folder = app.settings.data_dir / "tmp"
     assert not folder.exists() or not list(folder.iterdir())
 
@@ -103,8 +103,8 @@ async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
     async with running_app(tmp_path, upload_body_bytes=1000, upload_quota_bytes=1500) as app:
 
         async def send(size: int) -> int:
-            answer = await app.client.post("/api/uploads", content=b"x" * size, headers=app.bearer)
-            return answer.status_code
+            response = await app.client.post("/api/uploads", content=b"x" * size, headers=app.bearer)
+            return response.status_code
 
         assert [await send(size) for size in (1001, 1000, 501, 500)] == [413, 201, 413, 201]
 
@@ -148,9 +148,9 @@ async def test_uploads_are_served_in_byte_ranges(
     app: AppFixture, byte_range: str, status: int, data: bytes, message: str | None
 ) -> None:
     body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
-    answer = await app.client.get(body["url"], headers=[(b"Range", byte_range.encode())])
-    assert (answer.status_code, answer.content) == (status, data)
-    assert answer.headers.get("Content-Range") == message
+    response = await app.client.get(body["url"], headers=[(b"Range", byte_range.encode())])
+    assert (response.status_code, response.content) == (status, data)
+    assert response.headers.get("Content-Range") == message
     head = await app.client.head(body["url"])
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "10")
 
@@ -159,8 +159,8 @@ async def test_uploads_support_conditional_requests(app: AppFixture) -> None:
     body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
     tag = (await app.client.get(body["url"])).headers["ETag"]
     for inputs in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        answer = await app.client.get(body["url"], headers={"If-None-Match": inputs})
-        assert (answer.status_code, answer.content) == (304, b"")
+        response = await app.client.get(body["url"], headers={"If-None-Match": inputs})
+        assert (response.status_code, response.content) == (304, b"")
     for condition, status in ((tag, 206), ('"other"', 200)):
         headers = {"If-Range": condition, "Range": "bytes=0-1"}
         assert (await app.client.get(body["url"], headers=headers)).status_code == status
@@ -191,8 +191,8 @@ async def test_account_and_its_ledger_are_returned(app: AppFixture) -> None:
     assert pages == 2
     assert all(entry["request_id"].startswith("req_") for entry in entries[:3])
     for bad in ("0", "201", "x", "-1", "9" * 30):
-        answer = await app.client.get("/api/account/ledger", params={"limit": bad}, headers=app.bearer)
-        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+        response = await app.client.get("/api/account/ledger", params={"limit": bad}, headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (400, "bad_request")
     nonsense = await app.client.get("/api/account/ledger", params={"cursor": "x"}, headers=app.bearer)
     assert nonsense.status_code == 400
 
@@ -221,8 +221,8 @@ async def test_health_checks_and_metrics(app: AppFixture) -> None:
 
 
 async def test_request_with_the_hop_header_is_403(app: AppFixture) -> None:
-    answer = await app.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
-    assert answer.status_code == 403
+    response = await app.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
+    assert response.status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,16 @@ FOX = {"prompt": "a fox", "seed": 7}
 async def run(app: AppFixture, model: str, inputs: dict[str, Any], key: str = "") -> dict[str, Any]:
     """Run a model; return the prediction as the API shows it."""
     headers = bearer(key or app.key)
-    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=headers)
-    assert answer.json()["status"] == "succeeded", answer.text
-    return dict(answer.json())
+    response = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=headers)
+    assert response.json()["status"] == "succeeded", response.text
+    return dict(response.json())
 
 
 async def drop(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
     """Return what the page shows about a dropped file."""
     headers = {"X-CSRF-Token": token, "Content-Type": "image/png"}
-    answer = await app.client.post("/pages/origin", content=data, headers=headers)
-    return {**answer.json(), "code": answer.status_code}
+    response = await app.client.post("/pages/origin", content=data, headers=headers)
+    return {**response.json(), "code": response.status_code}
 
 
 async def test_dropped_file_returns_form_inputs_and_prediction(app: AppFixture) -> None:
@@ -184,10 +184,10 @@ async def test_replay_returns_identical_bytes(app: AppFixture, model: str) -> No
     result = await run(app, model, inputs)
     path = f"/predictions/{result['id']}/replay"
     assert (await app.client.post(path, data={"csrf": "wrong"})).status_code == 403
-    answer = await app.client.post(path, data={"csrf": token})
-    replay_id = answer.headers["location"].rpartition("/")[2]
+    response = await app.client.post(path, data={"csrf": token})
+    replay_id = response.headers["location"].rpartition("/")[2]
     prediction = await app.predictions.wait(await app.predictions.get_any(replay_id), 60)
     assert str(prediction.state) == "succeeded"
     page = (await app.client.get(f"/predictions/{replay_id}")).text
     assert "identical output" in page
-    assert answer.status_code == 303
+    assert response.status_code == 303

@@ -61,24 +61,24 @@ async def test_foreign_object_is_not_found(
     monkeypatch.setattr(ModelRouter, "reads_documents", lambda *_: True)
     server = gateway.anth if path == "/v1/messages" else gateway.acme
     body = {"model": "anth/small" if server is gateway.anth else "acme/small", **fields}
-    answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)
-    assert (answer.status_code, server.requests) == (404, [])
-    assert THEIRS in answer.json()["error"]["message"]
+    response = await gateway.app.client.post(path, json=body, headers=gateway.headers)
+    assert (response.status_code, server.requests) == (404, [])
+    assert THEIRS in response.json()["error"]["message"]
     if path == "/v1/messages":
-        assert answer.json()["error"]["type"] == "not_found_error"
+        assert response.json()["error"]["type"] == "not_found_error"
         counted = await gateway.app.client.post(f"{path}/count_tokens", json=body, headers=gateway.headers)
         assert (counted.status_code, server.requests) == (404, [])
-    escaped = answer.request.content.replace(b"id", b"\\u0069d").replace(b"audio", b"\\u0061udio")
-    answer = await gateway.app.client.post(path, content=escaped, headers=gateway.headers)
-    assert (answer.status_code, server.requests) == (404, [])
+    escaped = response.request.content.replace(b"id", b"\\u0069d").replace(b"audio", b"\\u0061udio")
+    response = await gateway.app.client.post(path, content=escaped, headers=gateway.headers)
+    assert (response.status_code, server.requests) == (404, [])
     assert await gateway.app.balance() == ("5.00", "0.00")
 
 
 async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: Gateway) -> None:
     operator = bearer(await gateway.app.operator_key())
     body = {"model": "anth/small", "max_tokens": 9, "messages": [USER], "container": THEIRS}
-    answer = await gateway.app.client.post("/v1/messages", json=body, headers=operator)
-    assert (answer.status_code, gateway.anth.requests[-1].document["container"]) == (200, THEIRS)
+    response = await gateway.app.client.post("/v1/messages", json=body, headers=operator)
+    assert (response.status_code, gateway.anth.requests[-1].document["container"]) == (200, THEIRS)
     schema = {"type": "object", "properties": {"file_id": {"type": "string"}}, "examples": [{"file_id": "x"}]}
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {"file_id": "x", "container": "y"}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "sun"}]}
@@ -89,8 +89,8 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
         "tools": [{"name": "f", "input_schema": schema}],
         "messages": [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}],
     }
-    answer = await gateway.app.client.post("/v1/messages", json=body, headers=gateway.headers)
-    assert answer.status_code == 200
+    response = await gateway.app.client.post("/v1/messages", json=body, headers=gateway.headers)
+    assert response.status_code == 200
     assert gateway.anth.requests[-1].document["container"] == skills
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     assert (await gateway.chat(tools=[tool], metadata={"file_id": "x"})).status_code == 200
@@ -162,7 +162,7 @@ def test_ids_that_a_caller_can_choose_are_not_recorded() -> None:
 
 async def test_form_with_an_id_of_an_object_is_refused(gateway: Gateway) -> None:
     form = {"model": "acme/small", "prompt": "x", "images[0][file_id]": THEIRS}
-    answer = await gateway.app.client.post(
+    response = await gateway.app.client.post(
         "/v1/images/edits", data=form, files={"image": ("a.png", PNG, "image/png")}, headers=gateway.headers
     )
-    assert (answer.status_code, gateway.acme.requests) == (400, [])
+    assert (response.status_code, gateway.acme.requests) == (400, [])

@@ -64,22 +64,22 @@ async def read_spent(app: AppFixture) -> dict[str, EngineCost]:
 
 
 async def test_fal_image_has_list_price_and_records_the_fal_cost(app: AppFixture, queue: fal.Fal) -> None:
-    answer = await app.client.post("/api/ra1", json=body_with(app, size="1024x1024"))
-    assert (answer.status_code, answer.json()["cost"]) == (200, "0.04")
-    assert answer.headers["X-Sixfold-Engine"] == "fal-image"
-    assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await app.client.get(answer.json()["image_url"])
-    assert picture.content.startswith(b"\x89PNG")
+    response = await app.client.post("/api/ra1", json=body_with(app, size="1024x1024"))
+    assert (response.status_code, response.json()["cost"]) == (200, "0.04")
+    assert response.headers["X-Sixfold-Engine"] == "fal-image"
+    assert response.headers["X-Sixfold-Quality"] == "full"
+    image = await app.client.get(response.json()["image_url"])
+    assert image.content.startswith(b"\x89PNG")
     assert await app.balance() == ("4.96", "0.00")
     assert (await read_spent(app))["fal-image"] == EngineCost("fal-image", 1, 40_000, 25_000, 1)
     assert await app.faults() == ()
 
 
 async def test_eight_images_are_two_calls_and_eight_charges(app: AppFixture, queue: fal.Fal) -> None:
-    answer = await app.client.post("/api/anime", json=body_with(app, num_images=8))
-    assert answer.status_code == 200
-    assert len(set(answer.json()["images"])) == 8
-    assert answer.headers["X-Sixfold-Engine"] == "fal-image-fast"
+    response = await app.client.post("/api/anime", json=body_with(app, num_images=8))
+    assert response.status_code == 200
+    assert len(set(response.json()["images"])) == 8
+    assert response.headers["X-Sixfold-Engine"] == "fal-image-fast"
     assert [request.path for request in queue.faults.steps("submit")] == ["/fal-ai/flux/schnell"] * 2
     assert await app.balance() == ("4.944", "0.00")
 
@@ -99,9 +99,9 @@ async def test_a_failure_at_the_provider_charges_nothing(
     app: AppFixture, queue: fal.Fal, fault: fault_server.Fault
 ) -> None:
     queue.faults.add("submit", fault)
-    answer = await app.client.post("/api/ra1", json=body_with(app))
-    assert answer.status_code >= 400
-    assert fal.KEY not in answer.text
+    response = await app.client.post("/api/ra1", json=body_with(app))
+    assert response.status_code >= 400
+    assert fal.KEY not in response.text
     assert await app.balance() == ("5.00", "0.00")
     assert await app.faults() == ()
     assert await read_spent(app) == {}
@@ -111,19 +111,19 @@ async def test_a_canceled_job_is_canceled_at_the_provider_and_refunded(
     app: AppFixture, queue: fal.Fal
 ) -> None:
     queue.ends = False
-    answer = await app.client.post("/api/ra1", json=body_with(app, response_mode="polling"))
-    assert answer.status_code == 202
+    response = await app.client.post("/api/ra1", json=body_with(app, response_mode="polling"))
+    assert response.status_code == 202
     await queue.faults.event("status").wait()
-    assert (await app.client.delete(answer.json()["status_url"])).status_code == 200
+    assert (await app.client.delete(response.json()["status_url"])).status_code == 200
     await queue.faults.event("cancel").wait()
     await app.until("5.00", "0.00")
     assert [job.canceled for job in queue.jobs.values()] == [True]
 
 
 async def test_free_embedded_engine_is_used_before_a_provider(app: AppFixture, queue: fal.Fal) -> None:
-    answer = await app.client.get("/create_image", params={"prompt": "a fox", "width": 64, "height": 64})
-    assert answer.status_code == 200
-    assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
+    response = await app.client.get("/create_image", params={"prompt": "a fox", "width": 64, "height": 64})
+    assert response.status_code == 200
+    assert response.headers["X-Sixfold-Engine"] == "scene-painter"
     assert queue.faults.requests == []
 
 
@@ -151,13 +151,13 @@ async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Pa
     async with openai.running() as images, replicate.running() as predictions:
         models = catalog_with(openai=images.url)
         async with running_server(tmp_path / "o", models, openai_api_key=openai.KEY) as app:
-            answer = await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))
-            assert answer.headers["X-Sixfold-Engine"] == "openai-image"
+            response = await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))
+            assert response.headers["X-Sixfold-Engine"] == "openai-image"
             assert (await read_spent(app))["openai-image"].spent > 50_000
         models = catalog_with(replicate=predictions.url)
         async with running_server(tmp_path / "r", models, replicate_api_token=replicate.KEY) as app:
-            answer = await app.client.post("/api/anime", json=body_with(app, num_images=2))
-            assert answer.headers["X-Sixfold-Engine"] == "replicate-image-fast"
+            response = await app.client.post("/api/anime", json=body_with(app, num_images=2))
+            assert response.headers["X-Sixfold-Engine"] == "replicate-image-fast"
             assert (await read_spent(app))["replicate-image-fast"].spent == 2 * 3_000
 
 
@@ -172,9 +172,9 @@ async def test_twelve_concurrent_provider_runs_succeed(app: AppFixture, queue: f
 async def test_a_background_is_removed_by_fal_where_a_key_is_set(app: AppFixture, queue: fal.Fal) -> None:
     picture = (await app.client.post("/api/ra1", json=body_with(app))).json()["image_url"]
     body = {"api_key": app.key, "image_url": picture}
-    answer = await app.client.post("/api/remove-background", json=body)
-    assert (answer.status_code, answer.headers["X-Sixfold-Engine"]) == (200, "fal-remove-background")
-    image = answer.json()["image"]
+    response = await app.client.post("/api/remove-background", json=body)
+    assert (response.status_code, response.headers["X-Sixfold-Engine"]) == (200, "fal-remove-background")
+    image = response.json()["image"]
     assert (image["content_type"], image["confidence"]) == ("image/png", None)
     assert (await app.client.get(image["url"])).content.startswith(b"\x89PNG")
     assert queue.faults.steps("submit")[-1].path == "/fal-ai/bria/background/remove"
@@ -228,8 +228,8 @@ async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Pat
             "/v1/audio/transcriptions", data={"model": "whisper-1"}, files=sent, headers=app.bearer
         )
         assert response.json()["text"] == "good morning dear friends"
-        picture = parts.data_uri(fault_server.image(64, 64))
-        asked_of = {"service": "caption", "image_url": picture}
+        image = parts.data_uri(fault_server.image(64, 64))
+        asked_of = {"service": "caption", "image_url": image}
         response_body = (await app.client.post("/api/service", json=asked_of, headers=app.bearer)).json()
         assert response_body["output"]["text"] == "A red square on white."
         assert (response_body["engine"], response_body["quality"]) == ("openai-caption", "full")

@@ -28,19 +28,19 @@ async def test_public_routes_name_no_account(app: AppFixture) -> None:
     upload = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
     job = f"/api/media/status/{names['job_id']}"
     result: dict[str, httpx.Response] = {}
-    async with app.visitor(REMOTE_ADDRESS) as stranger:
+    async with app.visitor(REMOTE_ADDRESS) as other_client:
         for method, path in routes(app.asgi):
             if method in ("GET", "POST"):
-                result[f"{method} {path}"] = await stranger.request(method, fill_path(path, names))
+                result[f"{method} {path}"] = await other_client.request(method, fill_path(path, names))
         for path in (job, "/api/posts", "/gallery", upload.json()["path"].removeprefix(ORIGIN)):
-            result[path] = await stranger.get(path)
+            result[path] = await other_client.get(path)
             assert result[path].status_code == 200, path
-    open_routes = [name for name, answer in result.items() if answer.status_code < 300]
+    open_routes = [name for name, response in result.items() if response.status_code < 300]
     assert len(open_routes) > 25
     named = [
         name
-        for name, answer in result.items()
-        if ACCOUNT_ID.search(answer.text) or ACCOUNT_ID.search(str(answer.headers))
+        for name, response in result.items()
+        if ACCOUNT_ID.search(response.text) or ACCOUNT_ID.search(str(response.headers))
     ]
     assert named == []
 
@@ -51,8 +51,8 @@ async def test_upload_urls_cannot_be_guessed(any_database_app: AppFixture) -> No
     path = response.json()["path"].removeprefix(ORIGIN)
     folder = path.split("/")[2]
     assert re.fullmatch("[0-9a-f]{32}", folder)
-    async with app.visitor(REMOTE_ADDRESS) as stranger:
-        assert (await stranger.get(path)).content == (await app.client.get(path)).content
+    async with app.visitor(REMOTE_ADDRESS) as other_client:
+        assert (await other_client.get(path)).content == (await app.client.get(path)).content
         for guess in (
             f"{'0' * 32}/draft.png",
             f"{folder}/other.png",
@@ -60,7 +60,7 @@ async def test_upload_urls_cannot_be_guessed(any_database_app: AppFixture) -> No
             f"{folder}/",
             "_keyless/draft.png",
         ):
-            assert (await stranger.get(f"/uploads/{guess}")).status_code == 404
+            assert (await other_client.get(f"/uploads/{guess}")).status_code == 404
     assert path in (await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)).json()["path"]
 
 
@@ -70,8 +70,8 @@ async def test_url_of_a_keyless_file_is_for_this_machine_only(app: AppFixture) -
     assert (await app.client.get(path)).headers["Cache-Control"] == "private, no-cache"
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"X-Forwarded-For": "203.0.113.9"}, bearer(app.other)):
         assert (await app.client.get(path, headers=headers)).status_code == 404
-    async with app.visitor(REMOTE_ADDRESS) as stranger:
-        assert (await stranger.get("/uploads/draft.png")).status_code == 404
+    async with app.visitor(REMOTE_ADDRESS) as other_client:
+        assert (await other_client.get("/uploads/draft.png")).status_code == 404
     key = (await app.database.write(keys.create(app.operator.id))).api_key
     keyed = {**SMALL, "save_path": "own.png"}
     assert (await app.client.get(UPLOAD, params=keyed, headers=bearer(key))).status_code == 200
@@ -82,13 +82,13 @@ async def test_old_upload_urls_are_for_their_owner_only(any_database_app: AppFix
     app = any_database_app
     key = (await app.database.write(keys.create(app.operator.id))).api_key
     rows = ((app.bearer, f"/uploads/{app.account.id}/draft.png"), (bearer(key), "/uploads/draft.png"))
-    strangers = ({}, bearer(app.other), {"Authorization": "Bearer sf_x"})
+    other_accounts = ({}, bearer(app.other), {"Authorization": "Bearer sf_x"})
     for owner, path in rows:
         assert (await app.client.get(UPLOAD, params=SMALL, headers=owner)).status_code == 200
         response = await app.client.get(path, headers=owner)
         assert (response.status_code, response.headers["Cache-Control"]) == (200, "private, no-cache")
-        for stranger in strangers:
-            assert (await app.client.get(path, headers=stranger)).status_code == 404
+        for other_account in other_accounts:
+            assert (await app.client.get(path, headers=other_account)).status_code == 404
     async with app.visitor() as nobody:
         for _, path in rows:
             assert (await nobody.get(path)).status_code == 404
@@ -100,8 +100,8 @@ async def test_old_upload_urls_are_for_their_owner_only(any_database_app: AppFix
 async def test_operator_cannot_save_into_reserved_folders(app: AppFixture, name: str) -> None:
     key = (await app.database.write(keys.create(app.operator.id))).api_key
     query = {**SMALL, "save_path": name}
-    answer = await app.client.get(UPLOAD, params=query, headers=bearer(key))
-    assert answer.status_code == 422
+    response = await app.client.get(UPLOAD, params=query, headers=bearer(key))
+    assert response.status_code == 422
 
 
 async def test_a_request_without_key_replaces_no_file_of_the_operator(app: AppFixture) -> None:
@@ -156,8 +156,8 @@ async def test_https_public_url_sends_strict_transport_security(tmp_path: Path) 
     public = "https://six.example"
     async with running_app(tmp_path, public_url=public) as app, app.visitor(base_url=public) as visitor:
         for path in ("/livez", "/signin", "/nowhere", "/api/account"):
-            answer = await visitor.get(path)
-            assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+            response = await visitor.get(path)
+            assert response.headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
 async def test_loopback_sends_no_strict_transport_security(app: AppFixture) -> None:
@@ -167,12 +167,12 @@ async def test_loopback_sends_no_strict_transport_security(app: AppFixture) -> N
 async def test_anonymous_callers_do_not_share_idempotency_keys(tmp_path: Path) -> None:
     settings = {"open_image_service": True, "previews": "allow"}
     async with running_app(tmp_path, public_url="https://six.example", **settings) as app:
-        picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
-        body = {"source_image_url": picture["image_url"], "style_prompt": "ukiyo-e"}
+        image = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
+        body = {"source_image_url": image["image_url"], "style_prompt": "ukiyo-e"}
         headers = {"Idempotency-Key": "one", "Host": "six.example"}
-        answers: list[httpx.Response] = []
+        responses: list[httpx.Response] = []
         for peer in ("203.0.113.9", "203.0.113.9", "198.51.100.7"):
-            async with app.visitor(peer) as stranger:
-                answers.append(await stranger.post("/api/style-transfer", json=body, headers=headers))
-        assert [answer.status_code for answer in answers] == [200] * 3
-        assert ["idempotent-replayed" in answer.headers for answer in answers] == [False, True, False]
+            async with app.visitor(peer) as other_client:
+                responses.append(await other_client.post("/api/style-transfer", json=body, headers=headers))
+        assert [response.status_code for response in responses] == [200] * 3
+        assert ["idempotent-replayed" in response.headers for response in responses] == [False, True, False]

@@ -431,8 +431,8 @@ async def test_responses_are_charged_as_chat_completions(ground: str, tmp_path: 
         async with server.connect(TEXT) as connection:
             await say(connection, "say 3 words")
             charged = before - float((await app.balance())[0])
-            answer = await server.gateway.chat("say 3 words")
-            cost = float(answer.headers["x-sixfold-cost"])
+            response = await server.gateway.chat("say 3 words")
+            cost = float(response.headers["x-sixfold-cost"])
             assert charged == pytest.approx(cost)
             server.gateway.acme.mode = "fail"
             await say(connection, "say 3 words")

@@ -119,8 +119,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
 async def test_a_refused_secret_names_its_field(server: RealtimeServer) -> None:
     app = server.gateway.app
     for name, (body, param) in REFUSED.items():
-        answer = await app.client.post(PATH, json=body, headers=app.bearer)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), name
+        response = await app.client.post(PATH, json=body, headers=app.bearer)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, param), name
     large = {"session": {"instructions": "".join(map(chr, range(300, 30_000)))}}
     assert (await app.client.post(PATH, json=large, headers=app.bearer)).status_code == 413
     assert (await app.client.post(PATH, json={})).status_code == 401

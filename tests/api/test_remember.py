@@ -42,15 +42,15 @@ class Remembering:
         return await self.app.client.post(f"/api/{path}", json=body, headers=headers)
 
     async def remember(self, text: str = TALK, **more: Any) -> dict[str, Any]:
-        answer = await self.post(
+        response = await self.post(
             "remember", **{"text": text, "date": "2026-11-20", "source": "standup", **more}
         )
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        assert response.status_code == 200, response.text
+        return response.json()
 
     async def page(self, slug: str) -> dict[str, Any]:
-        answer = await self.app.client.get(f"/api/pages/{slug}", headers=self.app.bearer)
-        return answer.json() if answer.status_code == 200 else {}
+        response = await self.app.client.get(f"/api/pages/{slug}", headers=self.app.bearer)
+        return response.json() if response.status_code == 200 else {}
 
 
 def settings(model: FactModel, **more: Any) -> dict[str, Any]:
@@ -140,8 +140,8 @@ async def test_an_undo_restores_every_page(remembering: Remembering) -> None:
     result = await remembering.remember()
     edit = {"operation": "append", "content": "\n## Notes\nBy hand."}
     await remembering.app.client.patch("/api/pages/facts/ann", json=edit, headers=remembering.app.bearer)
-    answer = await remembering.post("remember/undo", batch=result["batch"])
-    assert answer.json() == {"batch": result["batch"], "restored": ["facts/ann"], "deleted": ["facts/ben"]}
+    response = await remembering.post("remember/undo", batch=result["batch"])
+    assert response.json() == {"batch": result["batch"], "restored": ["facts/ann"], "deleted": ["facts/ben"]}
     after = await remembering.page("facts/ann")
     assert after["body"].startswith(before)
     assert "Rex" not in after["body"]
@@ -295,8 +295,8 @@ async def test_injected_comparisons_change_no_other_page(limited_remembering: Re
 async def test_a_failed_model_costs_nothing(limited_remembering: Remembering) -> None:
     for fault, status in (("!fail", 502), ("!refuse", 400)):
         limited_remembering.model.extract = [fault]
-        answer = await limited_remembering.post("remember", text=TALK)
-        assert answer.status_code == status, answer.text
+        response = await limited_remembering.post("remember", text=TALK)
+        assert response.status_code == status, response.text
     assert await limited_remembering.app.balance() == ("5.00", "0.00")
 
 
@@ -351,8 +351,8 @@ async def test_an_answer_cites_pages_of_its_context(remembering: Remembering) ->
             ]
         }
     ]
-    answer = await remembering.post("answer", question="Where did Ann start, at Acme?")
-    document = answer.json()
+    response = await remembering.post("answer", question="Where did Ann start, at Acme?")
+    document = response.json()
     assert document["known"]
     assert document["text"] == "Ann started at Acme."
     assert document["sentences"] == [{"text": "Ann started at Acme.", "sources": [1]}]
@@ -387,8 +387,8 @@ async def test_both_are_off_by_default_and_need_two_rights(
 ) -> None:
     async with running_app(tmp_path / "off", probe=False) as app:
         for path, body in (("remember", {"text": TALK}), ("answer", {"question": "x"})):
-            answer = await app.client.post(f"/api/{path}", json=body, headers=app.bearer)
-            assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
+            response = await app.client.post(f"/api/{path}", json=body, headers=app.bearer)
+            assert (response.status_code, response.json()["code"]) == (503, "not_configured")
         names = {tool["name"] for tool in (await Agent(app).result("tools/list"))["tools"]}
         assert names.isdisjoint({"remember", "undo_remember", "answer"})
     write = limited_remembering.app.database.write
@@ -431,8 +431,8 @@ async def test_the_tools_do_the_same(limited_remembering: Remembering) -> None:
 async def test_invalid_requests_are_refused_before_the_model(
     limited_remembering: Remembering, body: Any
 ) -> None:
-    answer = await limited_remembering.post("remember", **body)
-    assert answer.status_code == 400, answer.text
+    response = await limited_remembering.post("remember", **body)
+    assert response.status_code == 400, response.text
     assert limited_remembering.model.requests == []
 
 

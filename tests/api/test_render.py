@@ -50,9 +50,9 @@ async def render(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, A
     assert queued.status_code == 202, queued.text
     job = await finished_job(app, queued.json()["status_url"])
     assert job["status"] == "completed", job
-    answer = await app.client.get(job["result"]["video"]["url"])
-    assert answer.headers["Content-Type"] == job["result"]["video"]["content_type"]
-    return job["result"], DecodedVideo(answer.content)
+    response = await app.client.get(job["result"]["video"]["url"])
+    assert response.headers["Content-Type"] == job["result"]["video"]["content_type"]
+    return job["result"], DecodedVideo(response.content)
 
 
 async def test_render_is_always_a_job_and_returns_a_video(engine_app: AppFixture) -> None:
@@ -168,13 +168,13 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
 
 async def test_invalid_project_is_rejected_with_a_reason_and_free(engine_app: AppFixture) -> None:
     for expected, text in WRONG:
-        answer = await post_project(engine_app, expected)
-        assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), expected
+        response = await post_project(engine_app, expected)
+        assert (response.status_code, response.json()) == (400, {"error": text, "status": 400}), expected
     for change, text in CLIPS:
         clip = {"text": "x", **change}
-        answer = await post_project(engine_app, project({"type": "text", "clips": [clip]}))
-        assert answer.status_code == 400, change
-        assert answer.json()["error"].endswith(text), answer.text
+        response = await post_project(engine_app, project({"type": "text", "clips": [clip]}))
+        assert response.status_code == 400, change
+        assert response.json()["error"].endswith(text), response.text
     bad_format = await post_project(engine_app, project(), format="avi")
     assert bad_format.json() == {
         "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
@@ -225,11 +225,11 @@ async def test_every_invalid_clip_is_in_one_error(engine_app: AppFixture) -> Non
         image_uri(),
     ]
     clips = [{"url": url, "duration": 0.2} for url in urls]
-    answer = await post_project(
+    response = await post_project(
         engine_app, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
     )
-    text = answer.json()["error"]
-    assert answer.status_code == 400
+    text = response.json()["error"]
+    assert response.status_code == 400
     prefixes = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
     assert [prefix for prefix in prefixes if prefix not in text] == []
     assert await engine_app.balance() == ("5.00", "0.00")
@@ -303,7 +303,7 @@ async def test_clip_starting_after_its_file_is_refused_unpriced(
         await upload(engine_app, wav(1.0, 440)),
     )
     late = {"trim_start": 1.0, "duration": 500}
-    answer = await post_project(
+    response = await post_project(
         engine_app,
         project(
             {"type": "video", "clips": [{"url": picture_, "duration": 1}, {"url": picture_, **late}]},
@@ -311,7 +311,7 @@ async def test_clip_starting_after_its_file_is_refused_unpriced(
             {"type": "image", "clips": [{"url": image_uri(), "trim_start": 9, "duration": 0.1}]},
         ),
     )
-    assert (answer.status_code, answer.json()["error"]) == (
+    assert (response.status_code, response.json()["error"]) == (
         400,
         "Invalid project: tracks[0].clips[1]: trim_start must be less than the length of the file, 1 "
         "seconds; "

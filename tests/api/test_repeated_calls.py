@@ -21,10 +21,10 @@ async def test_repeated_call_after_a_lost_response_is_charged_once(tmp_path: Pat
         costs: list[str] = []
         for _ in range(3):
             headers = {**gateway.app.bearer, "Idempotency-Key": "once"}
-            answer = await gateway.app.client.post(CHAT, json=body, headers=headers)
-            assert answer.status_code == 200
-            assert "idempotent-replayed" not in answer.headers
-            costs.append(answer.headers["x-sixfold-cost"])
+            response = await gateway.app.client.post(CHAT, json=body, headers=headers)
+            assert response.status_code == 200
+            assert "idempotent-replayed" not in response.headers
+            costs.append(response.headers["x-sixfold-cost"])
             await gateway.app.database.write(idempotency.forget(scope))  # as if the server had died
         assert len(set(costs)) == 1
         posted, held = await gateway.app.balance()
@@ -58,9 +58,9 @@ async def test_repeated_service_chat_is_charged_once(tmp_path: Path) -> None:
         costs: set[str] = set()
         for _ in range(2):
             headers = {**gateway.app.bearer, "Idempotency-Key": "once"}
-            answer = await gateway.app.client.post("/api/service", json=body, headers=headers)
-            assert answer.status_code == 200, answer.text
-            costs.add(answer.json()["cost"])
+            response = await gateway.app.client.post("/api/service", json=body, headers=headers)
+            assert response.status_code == 200, response.text
+            costs.add(response.json()["cost"])
             await gateway.app.database.write(idempotency.forget(scope))
         (cost,) = costs
         posted, held = await gateway.app.balance()
@@ -80,8 +80,8 @@ async def test_different_body_with_a_lost_key_is_charged(tmp_path: Path) -> None
         ):
             balances = [await gateway.app.balance()]
             for body in (first, second, second):
-                answer = await gateway.app.client.post(path, json=body, headers=headers)
-                assert answer.status_code == 200, answer.text
+                response = await gateway.app.client.post(path, json=body, headers=headers)
+                assert response.status_code == 200, response.text
                 balances.append(await gateway.app.balance())
                 scope = idempotency.scope_id(gateway.app.account.id, "POST", path, "once")
                 await gateway.app.database.write(idempotency.forget(scope))

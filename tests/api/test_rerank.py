@@ -56,9 +56,9 @@ async def rank(gateway: Gateway, path: str = "/v1/rerank", **more: Any) -> httpx
 
 @pytest.mark.parametrize(("path", "version"), [("/v1/rerank", "1"), ("/v2/rerank", "2")])
 async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path: str, version: str) -> None:
-    answer = await rank(gateway, path, top_n=2, max_tokens_per_doc=64)
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    response = await rank(gateway, path, top_n=2, max_tokens_per_doc=64)
+    assert response.status_code == 200, response.text
+    body = response.json()
     assert body["results"] == [{"index": 1, "relevance_score": 0.5}, {"index": 2, "relevance_score": 0.5}]
     assert body["meta"]["api_version"] == {"version": version}
     assert body["usage"]["total_tokens"] == 40
@@ -68,14 +68,14 @@ async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path:
         "documents": DOCUMENTS,
         "max_tokens_per_doc": 64,
     }
-    assert answer.headers["x-sixfold-engine"] == "acme/m"
+    assert response.headers["x-sixfold-engine"] == "acme/m"
     call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("rerank", "0.004")
 
 
 async def test_billed_search_units_are_charged(gateway: Gateway) -> None:
-    answer = await rank(gateway, model="acme/billed")
-    assert answer.json()["meta"]["billed_units"] == {"search_units": 3}
+    response = await rank(gateway, model="acme/billed")
+    assert response.json()["meta"]["billed_units"] == {"search_units": 3}
     assert (await gateway.last_call())["cost_usd"] == "0.002"  # the hold is for one, the most that it can be
     many = [f"{text} {'x' * 2000}" for text in DOCUMENTS] * 70
     await rank(gateway, model="acme/billed", documents=many)
@@ -86,9 +86,9 @@ async def test_billed_search_units_are_charged(gateway: Gateway) -> None:
 
 async def test_embeddings_inference_is_called_in_its_own_format(gateway: Gateway) -> None:
     for model in ("tei/BAAI/bge-rank", ""):
-        answer = await rank(gateway, model=model, top_n=1)
-        assert answer.json()["results"] == [{"index": 1, "relevance_score": 0.5}]
-        assert answer.json()["model"] == "tei/BAAI/bge-rank"
+        response = await rank(gateway, model=model, top_n=1)
+        assert response.json()["results"] == [{"index": 1, "relevance_score": 0.5}]
+        assert response.json()["model"] == "tei/BAAI/bge-rank"
     sent = gateway.acme.requests[0]
     assert (sent.path, sent.document["texts"], sent.document["truncate"]) == ("/rerank", DOCUMENTS, True)
     assert (await gateway.last_call())["cost_usd"] == "0.00"
@@ -98,15 +98,15 @@ async def test_embeddings_inference_is_called_in_its_own_format(gateway: Gateway
 
 async def test_own_vectors_rank_in_preview_quality(gateway: Gateway) -> None:
     before, _ = await gateway.app.balance()
-    answer = await rank(gateway, model="embeddings", return_documents=True)
-    assert answer.status_code == 200, answer.text
-    results = answer.json()["results"]
+    response = await rank(gateway, model="embeddings", return_documents=True)
+    assert response.status_code == 200, response.text
+    results = response.json()["results"]
     assert (results[0]["index"], results[0]["document"]) == (1, {"text": DOCUMENTS[1]})
     assert len(results) == 3
     scores = [row["relevance_score"] for row in results]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) >= 0
-    assert answer.headers["x-sixfold-quality"] == "preview"
+    assert response.headers["x-sixfold-quality"] == "preview"
     after, _ = await gateway.app.balance()
     assert float(before) - float(after) == pytest.approx(0.0004)  # the query and three documents
 
@@ -134,9 +134,9 @@ async def test_documents_are_returned_on_request(gateway: Gateway) -> None:
     ],
 )
 async def test_invalid_ranking_is_400_for_all_clients(gateway: Gateway, wrong: Any) -> None:
-    answer = await rank(gateway, **wrong)
-    assert answer.status_code == 400, answer.text
-    body = answer.json()
+    response = await rank(gateway, **wrong)
+    assert response.status_code == 400, response.text
+    body = response.json()
     assert body["message"] == body["detail"]
     assert next(iter(wrong)) in body["message"]
     assert body["id"].startswith("req_")
@@ -145,9 +145,9 @@ async def test_invalid_ranking_is_400_for_all_clients(gateway: Gateway, wrong: A
 
 async def test_unknown_reranker_is_404_if_there_is_another(gateway: Gateway) -> None:
     for model in ("rerank-v3.5", "anth/small"):
-        answer = await rank(gateway, model=model)
-        assert answer.status_code == 404
-        assert answer.json()["code"] == "model_not_found"
+        response = await rank(gateway, model=model)
+        assert response.status_code == 404
+        assert response.json()["code"] == "model_not_found"
 
 
 async def test_without_a_reranker_the_remedy_is_named(tmp_path: Path) -> None:
@@ -165,16 +165,16 @@ async def test_without_a_reranker_the_remedy_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["fail", "garbage"])
 async def test_failed_ranking_is_free(gateway: Gateway, mode: str) -> None:
     gateway.acme.mode = mode
-    answer = await rank(gateway)
-    assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
+    response = await rank(gateway)
+    assert (response.status_code, response.json()["code"]) == (502, "generation_failed")
     assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
 async def test_repeated_ranking_is_charged_once(gateway: Gateway) -> None:
     headers = {**gateway.headers, "Idempotency-Key": "rank"}
     body = {"model": "acme/m", "query": QUERY, "documents": DOCUMENTS}
-    answers = [await gateway.app.client.post("/v1/rerank", json=body, headers=headers) for _ in "ab"]
-    assert answers[0].content == answers[1].content
+    responses = [await gateway.app.client.post("/v1/rerank", json=body, headers=headers) for _ in "ab"]
+    assert responses[0].content == responses[1].content
     assert len(gateway.acme.requests) == 1
 
 

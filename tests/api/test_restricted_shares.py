@@ -37,14 +37,14 @@ async def test_share_with_an_account_is_hidden_from_others(app: AppFixture) -> N
     page = await ben.get(path)
     assert (page.status_code, "a quiet harbour" in page.text) == (200, True)
     file = files_of(page.text)[0]
-    answers = [(await each.get(file)).status_code for each in (ben, cleo, anonymous_visitor(app))]
-    assert answers == [200, 404, 401]
+    responses = [(await each.get(file)).status_code for each in (ben, cleo, anonymous_visitor(app))]
+    assert responses == [200, 404, 401]
     received = (await app.client.get(f"{PATH}/received", headers=bearer(app.other))).json()["shares"]
     assert [(each["owner"], each["title"]) for each in received] == [("ada@example.com", "a quiet harbour")]
     # The list has the address by the id, which only the grantee may open.
     by_id = received[0]["url"].removeprefix("http://127.0.0.1:8600")
-    answers = [(await each.get(by_id)).status_code for each in (ben, cleo, anonymous_visitor(app))]
-    assert answers == [200, 404, 404]
+    responses = [(await each.get(by_id)).status_code for each in (ben, cleo, anonymous_visitor(app))]
+    assert responses == [200, 404, 404]
     assert (await app.client.get(f"{PATH}/received", headers=bearer(app.poor))).json()["shares"] == []
     person = await app.database.read(accounts.by_email("ben@example.com"))
     for suspended, status in ((True, 403), (False, 200)):

@@ -114,8 +114,8 @@ async def test_nothing_is_published_of_a_run_refunded_meanwhile(
         "post": ("/api/create-post", {"text": "a fox", "media_url": url}),
         "character": ("/api/create-ai", {"name": "Luna", "avatar_url": url}),
     }[kind]
-    answer = await app.client.post(path, json={"api_key": app.key, **fields})
-    assert (answer.status_code, "refunded" in answer.json()["error"]) == (409, True), answer.text
+    response = await app.client.post(path, json={"api_key": app.key, **fields})
+    assert (response.status_code, "refunded" in response.json()["error"]) == (409, True), response.text
     assert (await app.client.get("/api/posts")).json()["posts"] == []
     assert (await app.client.get("/api/characters")).json()["characters"] == []
 
@@ -197,10 +197,10 @@ async def test_refund_is_reported_by_events_and_a_webhook(app: AppFixture) -> No
 
 
 async def put(app: AppFixture, path: str, prompt: str = "a fox") -> int:
-    answer = await app.client.get(
+    response = await app.client.get(
         UPLOAD, params={**SMALL, "prompt": prompt, "save_path": path}, headers=app.bearer
     )
-    return answer.status_code
+    return response.status_code
 
 
 @pytest.mark.parametrize(("first", "second"), [("s1", "s1/p0.png"), ("s1/p0.png", "s1"), ("s1", "s1")])
@@ -291,11 +291,11 @@ async def test_cancelation_of_one_image_keeps_the_others_of_a_group(tmp_path: Pa
         predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
         queued_prediction = next(each for each in predictions if each["status"] == "queued")
         await app.client.post(f"{PREDICTIONS}/{queued_prediction['id']}/cancel", headers=app.bearer)
-        answer = await request
-        assert answer.status_code == 200, answer.text
-        assert len(answer.json()["data"]) == 2
+        response = await request
+        assert response.status_code == 200, response.text
+        assert len(response.json()["data"]) == 2
         assert await app.balance() == ("4.92", "0.00")
-        for image in answer.json()["data"]:
+        for image in response.json()["data"]:
             assert (await app.client.get(image["url"])).status_code == 200
 
 
@@ -338,9 +338,9 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
     if end == "shutdown":
         pipeline.drain()
         pipeline.waiters.stop()
-    answer = await request
-    body = answer.json()
-    assert answer.status_code == 200, answer.text
+    response = await request
+    body = response.json()
+    assert response.status_code == 200, response.text
     assert [image["url"] for image in body["data"]] == [readable]
     assert (await app.client.get(readable)).status_code == 200
     assert (body["incomplete"]["requested"], body["incomplete"]["returned"]) == (3, 1)

@@ -47,8 +47,8 @@ async def key_id(app: AppFixture, key: str) -> str:
 async def slow(app: AppFixture, headers: dict[str, str] | None = None) -> str:
     """The id of a prediction that does not end by itself, of the account's key or of other `headers`."""
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
-    answer = await app.client.post(RUN, json=body, headers=headers or app.bearer)
-    return str(answer.json()["id"])
+    response = await app.client.post(RUN, json=body, headers=headers or app.bearer)
+    return str(response.json()["id"])
 
 
 async def until_open(application: Application, count: int = 1) -> None:
@@ -58,7 +58,7 @@ async def until_open(application: Application, count: int = 1) -> None:
 
 async def until_ended(streams: list[asyncio.Task[httpx.Response]]) -> list[str]:
     async with asyncio.timeout(8):
-        return [answer.text for answer in await asyncio.gather(*streams)]
+        return [response.text for response in await asyncio.gather(*streams)]
 
 
 @asynccontextmanager
@@ -188,8 +188,8 @@ async def _revoked_key(app: AppFixture, tokens: dict[str, Any]) -> None:
 async def _password_of_the_page(app: AppFixture, _tokens: dict[str, Any]) -> None:
     csrf = await signed_in(app)
     form = {"csrf": csrf, "password": "a long password"}
-    answer = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
-    assert answer.status_code == 303
+    response = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    assert response.status_code == 303
 
 
 async def _password_of_the_command_line(app: AppFixture, _tokens: dict[str, Any]) -> None:
@@ -273,13 +273,13 @@ async def test_password_change_can_end_sessions_and_keys(app: AppFixture) -> Non
     )
     other.cookies.set("sixfold_session", token)
     form = {"csrf": csrf, "password": "a long password"}
-    answer = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
-    assert "Your API keys are still valid." in (await app.client.get(answer.headers["location"])).text
+    response = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    assert "Your API keys are still valid." in (await app.client.get(response.headers["location"])).text
     assert (await other.get("/account")).status_code == 303
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
     form |= {"current": "a long password", "end_keys": "1"}
-    answer = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
-    assert "and your API keys have ended" in (await app.client.get(answer.headers["location"])).text
+    response = await app.client.post("/account/password", data=form, headers={"Origin": ORIGIN})
+    assert "and your API keys have ended" in (await app.client.get(response.headers["location"])).text
     assert (await app.client.get("/account")).status_code == 200
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
 
@@ -296,7 +296,7 @@ async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture
     body = {"kind": "page", "id": "plan"}
     theirs = await app.client.post("/api/shares", json=body, headers=bearer(secret))
     own = await app.client.post("/api/shares", json=body, headers=app.bearer)
-    links = [answer.json()["url"] for answer in (theirs, own)]
+    links = [response.json()["url"] for response in (theirs, own)]
     assert [(await app.visitor().get(link)).status_code for link in links] == [200, 200]
     await app.database.write(keys.revoke(await key_id(app, secret)))
     assert [(await app.visitor().get(link)).status_code for link in links] == [404, 200]

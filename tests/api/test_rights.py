@@ -147,24 +147,26 @@ async def violations(app: AppFixture, callers: list[PrincipalCase]) -> Iterator[
         method, path = request_for(entry)
         body: dict[str, Any] = {"data": {"x": "y"}} if entry.api in PAGES | BOTH else {"json": {}}
         body = {} if method in ("GET", "HEAD") else body
-        answer = await visitor.request(method, path, headers=caller.headers, **body)
-        target, was = expected(caller, entry.access), refusal(answer)
+        response = await visitor.request(method, path, headers=caller.headers, **body)
+        target, was = expected(caller, entry.access), refusal(response)
         if path in FAILS_BY_ITSELF:
             return
         if (
-            method == "HEAD" and answer.status_code == 403 and target == "right"
+            method == "HEAD" and response.status_code == 403 and target == "right"
         ):  # a HEAD response has no body
             was = "right"
         if caller.is_session and target == "right":  # a page of the operator's is not there for others
-            was = "right" if answer.status_code == 404 else was
+            was = "right" if response.status_code == 404 else was
         if was != target:
             results.append(
-                f"{caller.name}: {method} {path} needs {entry.access.name}: {answer.status_code} {was}"
+                f"{caller.name}: {method} {path} needs {entry.access.name}: {response.status_code} {was}"
             )
         if target == "right" and not caller.is_session and method != "HEAD":
             missing = rights.names(entry.access.right & ~(caller.granted or rights.NONE))
-            if not all(name in answer.text for name in missing):
-                results.append(f"{caller.name}: {method} {path} does not name {missing}: {answer.text[:200]}")
+            if not all(name in response.text for name in missing):
+                results.append(
+                    f"{caller.name}: {method} {path} does not name {missing}: {response.text[:200]}"
+                )
 
     for caller in callers:
         entries = [

@@ -50,13 +50,13 @@ async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
         ("/api/prompt", {"prompt": graph}),
         ("/api/style-transfer", {"source_image_url": "https://pictures.example/a.png", "style_prompt": "x"}),
     ]
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(app.client.post(path, json=body, headers=headers) for path, body in expected)
     )
     accepted = {
-        path: (answer.status_code, answer.text[:120])
-        for (path, _), answer in zip(expected, answers, strict=True)
-        if answer.status_code != 403 or "may not use" not in answer.text
+        path: (response.status_code, response.text[:120])
+        for (path, _), response in zip(expected, responses, strict=True)
+        if response.status_code != 403 or "may not use" not in response.text
     }
     assert accepted == {}
     assert (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=headers)).status_code == 200
@@ -65,9 +65,9 @@ async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
 async def test_child_prediction_is_limited_to_the_models_of_its_key(app: AppFixture) -> None:
     key = await app.limited_key(KeyLimits(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
-    answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
+    response = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
     pipeline = app.predictions
-    parent = await pipeline.get_any(answer.json()["id"])
+    parent = await pipeline.get_any(response.json()["id"])
     ordered = await app.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     inputs: dict[str, Any] = {"prompt": "x"}
@@ -99,9 +99,9 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
     for route, right in expected.items():
         method, path = route.split()
         body: dict[str, Any] = {} if method == "GET" else {"json": {"confirm": app.account.email}}
-        answer = await visitor.request(method, path, headers=bearer(token), **body)
-        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), route
-        assert f"requires the right {right}" in answer.json()["error"]
+        response = await visitor.request(method, path, headers=bearer(token), **body)
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden"), route
+        assert f"requires the right {right}" in response.json()["error"]
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
 
 
@@ -225,13 +225,13 @@ async def test_a_webhook_secret_is_replaced_by_a_manage_key(any_database_app: Ap
 async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixture) -> None:
     headers = bearer(await app.limited_key(KeyLimits(services=("space:mine",))))
     graph = {"workflow": {"1": {"class_type": "EmptyImage", "inputs": {}}}, "name": "mine"}
-    answers = [
+    responses = [
         await app.client.post("/api/graph/spaces", json=graph, headers=headers),
         await app.client.delete("/api/graph/spaces/mine", headers=headers),
         await app.client.post("/api/containers/spaces/import", json={"space": "a/b"}, headers=headers),
     ]
-    assert [answer.status_code for answer in answers] == [403] * 3
-    assert all("may use only space:mine" in answer.text for answer in answers)
+    assert [response.status_code for response in responses] == [403] * 3
+    assert all("may use only space:mine" in response.text for response in responses)
 
 
 async def test_operator_key_without_operate_runs_no_local_program(app: AppFixture) -> None:

@@ -34,16 +34,16 @@ async def ask(app: AppFixture, body: Any, key: str | None = None, **headers: str
 
 
 async def test_image_response_has_url_price_and_engine(app: AppFixture) -> None:
-    answer = await ask(app, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    response = await ask(app, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
+    assert response.status_code == 200, response.text
+    body = response.json()
     assert body.keys() == SHAPE | {"image_url", "images"}
     assert (body["service"], body["status"], body["output_kind"]) == ("ra2", "succeeded", "image")
     assert (body["cost"], body["credits_charged"]) == ("0.04", 4)
     assert body["images"] == [body["image_url"]]
     assert body["output"]["url"] == body["image_url"]
     assert (await app.client.get(body["image_url"])).status_code == 200
-    assert answer.headers["x-sixfold-engine"] == body["engine"]
+    assert response.headers["x-sixfold-engine"] == body["engine"]
     assert await app.balance() == ("4.96", "0.00")
 
 
@@ -53,9 +53,9 @@ async def test_several_images_are_listed_and_each_is_charged(app: AppFixture) ->
 
 
 async def test_async_request_returns_a_prediction_to_poll(app: AppFixture) -> None:
-    answer = await ask(app, {"service": "ra1", "prompt": "a fox", "async": True})
-    assert answer.status_code == 202
-    document = answer.json()
+    response = await ask(app, {"service": "ra1", "prompt": "a fox", "async": True})
+    assert response.status_code == 202
+    document = response.json()
     assert document["status_url"] == f"/api/containers/predictions/{document['id']}"
     await app.until("4.96", "0.00")
     body = (await app.client.get(document["status_url"], headers=app.bearer)).json()
@@ -100,9 +100,9 @@ async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(app: AppFi
 async def test_invalid_service_request_has_a_code_and_is_free(
     app: AppFixture, body: Any, status: int, code: str
 ) -> None:
-    answer = await ask(app, body)
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert answer.json().keys() >= {"error", "code", "status", "request_id"}
+    response = await ask(app, body)
+    assert (response.status_code, response.json()["code"]) == (status, code), response.text
+    assert response.json().keys() >= {"error", "code", "status", "request_id"}
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -112,8 +112,8 @@ async def test_every_invalid_input_is_in_one_error(app: AppFixture) -> None:
 
 
 async def test_a_failure_is_502_and_free(app: AppFixture) -> None:
-    answer = await ask(app, {"service": "ra2", "prompt": "FAIL"})
-    assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
+    response = await ask(app, {"service": "ra2", "prompt": "FAIL"})
+    assert (response.status_code, response.json()["code"]) == (502, "generation_failed")
     assert await app.balance() == ("5.00", "0.00")
 
 

@@ -51,9 +51,9 @@ def seconds(data: bytes) -> float:
 async def test_every_speech_model_returns_decodable_audio(
     real: AppFixture, model: str, inputs: dict[str, Any], kind: str
 ) -> None:
-    answer = await run(real, model, **inputs)
-    body = answer.json()
-    assert (answer.status_code, body["status"], body["quality"]) == (200, "succeeded", "preview"), body
+    response = await run(real, model, **inputs)
+    body = response.json()
+    assert (response.status_code, body["status"], body["quality"]) == (200, "succeeded", "preview"), body
     output = body["output"]
     assert output["content_type"] == kind
     sound = await real.client.get(output["url"])
@@ -84,16 +84,16 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 async def test_invalid_inputs_are_named_before_queueing(
     real: AppFixture, model: str, inputs: dict[str, Any], named: list[str]
 ) -> None:
-    answer = await run(real, model, **inputs)
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
-    assert [problem["input"] for problem in answer.json()["errors"]] == named
+    response = await run(real, model, **inputs)
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
+    assert [problem["input"] for problem in response.json()["errors"]] == named
 
 
 @pytest.mark.parametrize("model", ["tts-a", "tts-b", "tts-b-gpu"])
 async def test_voice_sample_without_weights_is_503_and_names_them(real: AppFixture, model: str) -> None:
-    answer = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
-    body = answer.json()
-    assert (answer.status_code, body["code"]) == (503, "engine_unavailable")
+    response = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
+    body = response.json()
+    assert (response.status_code, body["code"]) == (503, "engine_unavailable")
     assert "chatterbox" in body["error"]
     assert "Piper" not in body["error"]
     assert await real.balance() == ("5.00", "0.00")
@@ -101,9 +101,9 @@ async def test_voice_sample_without_weights_is_503_and_names_them(real: AppFixtu
 
 @pytest.mark.parametrize("task", ["converse", "chat"])
 async def test_conversation_without_a_chat_model_is_503_with_remedy(real: AppFixture, task: str) -> None:
-    answer = await run(real, "speech-to-speech", task=task, text="Hello.")
-    assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
-    assert "chat model" in answer.json()["error"]
+    response = await run(real, "speech-to-speech", task=task, text="Hello.")
+    assert (response.status_code, response.json()["code"]) == (503, "engine_unavailable")
+    assert "chat model" in response.json()["error"]
 
 
 async def test_transcription_is_charged_by_the_minute(real: AppFixture) -> None:
@@ -151,11 +151,11 @@ async def test_forecast_has_mean_intervals_model_and_backtest(real: AppFixture) 
 
 
 async def test_invalid_series_is_named_in_the_error(real: AppFixture) -> None:
-    answer = await real.client.post(
+    response = await real.client.post(
         "/api/service", json={"service": "forecast", "series": [1, {"t": 2, "y": 3}]}, headers=real.bearer
     )
-    assert answer.status_code == 400
-    assert '"series"' in answer.text
+    assert response.status_code == 400
+    assert '"series"' in response.text
 
 
 async def test_embeddings_accept_a_list_lines_or_json(real: AppFixture) -> None:

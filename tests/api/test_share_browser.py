@@ -51,8 +51,8 @@ async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFi
             await page.click("dialog >> role=button[name=/^End the link/]")
             await page.wait_for_selector("dialog >> text=Create link")
             assert await page.locator(".share-list").count() == 0
-            answer = await page.request.get(url + link)
-            assert answer.status == 404
+            response = await page.request.get(url + link)
+            assert response.status == 404
             await page.click("dialog >> text=Close")
             assert await page.locator("dialog[open]").count() == 0
 
@@ -82,8 +82,8 @@ async def test_shared_pages_and_the_list_of_shares_fit(browser_app: tuple[AppFix
         for kind, object_id in (("run", run["id"]), ("page", "notes/long-names"))
     ]
     post = {"text": "A fox " * 20, "media_url": run["output"]["url"], "tags": ["fox"]}
-    answer = await app.client.post("/api/create-post", json={"api_key": app.key, **post})
-    assert answer.status_code == 200, answer.text
+    response = await app.client.post("/api/create-post", json={"api_key": app.key, **post})
+    assert response.status_code == 200, response.text
     paths = [*(re.sub("^https?://[^/]+", "", link) for link in links), "/account/shares", "/gallery"]
     for options in OPTIONS:
         async with browser.tab(chromium, app, url, options) as tab:

@@ -41,9 +41,9 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 async def share(app: AppFixture, **fields: Any) -> dict[str, str]:
     """Share a folder of the first account; return the header that selects it."""
-    answer = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)
-    assert answer.status_code == 201, answer.text
-    return {"X-Sixfold-Memory": answer.json()["id"]}
+    response = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)
+    assert response.status_code == 201, response.text
+    return {"X-Sixfold-Memory": response.json()["id"]}
 
 
 async def send(
@@ -151,10 +151,10 @@ async def test_no_route_reaches_a_page_outside(app: AppFixture, route: str) -> N
     chosen = await share(app)
     before = [await get(app, f"/api/pages/{slug}") for slug in OUTSIDE[:-1]]
     for slug in OUTSIDE:
-        answer = await send_route(app, route, slug, app.other, headers=chosen)
+        response = await send_route(app, route, slug, app.other, headers=chosen)
         expected = (403,) if route in WRITES else (404,)
-        assert answer.status_code in expected, f"{slug}: {answer.text}"
-        assert "Secret" not in answer.text
+        assert response.status_code in expected, f"{slug}: {response.text}"
+        assert "Secret" not in response.text
     assert [await get(app, f"/api/pages/{slug}") for slug in OUTSIDE[:-1]] == before
 
 
@@ -162,16 +162,16 @@ async def test_no_route_reaches_a_page_outside(app: AppFixture, route: str) -> N
 async def test_reader_of_a_shared_folder_cannot_write(app: AppFixture, route: str) -> None:
     chosen = await share(app, access="read")
     before = await get(app, "/api/pages/work/apollo")
-    answer = await send_route(app, route, "work/apollo", app.other, headers=chosen)
-    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    response = await send_route(app, route, "work/apollo", app.other, headers=chosen)
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden")
     assert await get(app, "/api/pages/work/apollo") == before
 
 
 @pytest.mark.parametrize("route", sorted(ROUTES))
 async def test_folder_is_404_for_others_and_after_the_share_ended(app: AppFixture, route: str) -> None:
     chosen = await share(app)
-    stranger = await send_route(app, route, "work/apollo", app.poor, headers=chosen)
-    assert (stranger.status_code, "Apollo" in stranger.text) == (404, False)
+    other_account = await send_route(app, route, "work/apollo", app.poor, headers=chosen)
+    assert (other_account.status_code, "Apollo" in other_account.text) == (404, False)
     limited = keys.create((await ben(app)).id, KeyLimits(collections=("folder:work/apollo",)))
     key = (await app.database.write(limited)).api_key
     assert (await send_route(app, route, "work/apollo", key, headers=chosen)).status_code == 404
@@ -189,12 +189,12 @@ async def test_a_writer_cannot_move_a_page_out_or_open_it_to_others(app: AppFixt
         {"operation": "rename", "slug": "elsewhere"},
         {"operation": "set_fields", "fields": {"collections": ["plans"]}},
     ):
-        answer = await send(app, "PATCH", "/api/pages/work/apollo", chosen, json=change)
-        assert answer.status_code == 403, answer.text
+        response = await send(app, "PATCH", "/api/pages/work/apollo", chosen, json=change)
+        assert response.status_code == 403, response.text
     # A page of another collection can only be read: keys of that collection would see what is written.
     patch = {"operation": "append", "content": "more"}
-    answer = await send(app, "PATCH", "/api/pages/work/apollo/engine", chosen, json=patch)
-    assert answer.status_code == 403
+    response = await send(app, "PATCH", "/api/pages/work/apollo/engine", chosen, json=patch)
+    assert response.status_code == 403
     assert (await send(app, "PUT", "/api/pages/elsewhere", chosen, json={"body": "x"})).status_code == 403
 
 
@@ -238,8 +238,8 @@ async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
     path = "/api/pages/work/apollo"
     assert (await send(app, "GET", path, chosen, key)).status_code == 200
     # The person outside the organization, another team, and the organization's owner without a team.
-    for stranger in (app.poor, elsewhere, app.other):
-        assert (await send(app, "GET", path, chosen, stranger)).status_code == 404
+    for other_account in (app.poor, elsewhere, app.other):
+        assert (await send(app, "GET", path, chosen, other_account)).status_code == 404
     # A member may not share the organization's own memory.
     mine = {"folder": "x", "with": "ada@example.com"}
     assert (await app.client.post(PATH, json=mine, headers=bearer(key))).status_code == 403
@@ -280,8 +280,8 @@ async def test_the_mcp_tools_use_the_folder_of_the_url(app: AppFixture) -> None:
     chosen = (await share(app))["X-Sixfold-Memory"]
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     call |= {"params": {"name": "list", "arguments": {}}}
-    answer = await app.client.post(f"/mcp?memory={chosen}", json=call, headers=bearer(app.other))
-    slugs = [each["slug"] for each in answer.json()["result"]["structuredContent"]["pages"]]
+    response = await app.client.post(f"/mcp?memory={chosen}", json=call, headers=bearer(app.other))
+    slugs = [each["slug"] for each in response.json()["result"]["structuredContent"]["pages"]]
     assert slugs == ["work/apollo", "work/apollo/engine"]
     unknown = await app.client.post("/mcp?memory=none", json=call, headers=bearer(app.other))
     assert unknown.status_code == 404
@@ -313,5 +313,5 @@ async def test_a_large_folder_is_moved_in_several_transactions(
 async def test_invalid_share_is_refused(
     app: AppFixture, fields: dict[str, Any], status: int, text: str
 ) -> None:
-    answer = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)
-    assert (answer.status_code, text in answer.json()["error"]) == (status, True), answer.text
+    response = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)
+    assert (response.status_code, text in response.json()["error"]) == (status, True), response.text

@@ -45,8 +45,8 @@ class Shared:
         return await chat(self.app, MODEL)
 
     async def report(self) -> GpuSchema:
-        answer = await self.app.client.get("/api/engines", headers=bearer(await self.app.operator_key()))
-        (row,) = answer.json()["gpus"]
+        response = await self.app.client.get("/api/engines", headers=bearer(await self.app.operator_key()))
+        (row,) = response.json()["gpus"]
         return row
 
     async def until(self, holds: Callable[[GpuSchema], bool]) -> GpuSchema:
@@ -85,7 +85,7 @@ async def small_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 def ok(*answers: httpx.Response) -> None:
-    assert [answer.status_code for answer in answers] == [200] * len(answers), [a.text for a in answers]
+    assert [response.status_code for response in answers] == [200] * len(answers), [a.text for a in answers]
 
 
 async def test_models_that_do_not_fit_together_run_in_turn(small_gpu: Shared) -> None:

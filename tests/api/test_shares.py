@@ -47,10 +47,10 @@ async def run(app: AppFixture, prompt: str = "a quiet harbour", **more: Any) -> 
 
 async def share(app: AppFixture, kind: str, object_id: str, **more: Any) -> dict[str, Any]:
     body = {"kind": kind, "id": object_id, **more}
-    answer = await app.client.post(PATH, json=body, headers=app.bearer)
-    assert answer.status_code == 201, answer.text
-    assert answer.headers["cache-control"] == "no-store"
-    return answer.json()
+    response = await app.client.post(PATH, json=body, headers=app.bearer)
+    assert response.status_code == 201, response.text
+    assert response.headers["cache-control"] == "no-store"
+    return response.json()
 
 
 async def list_shares(app: AppFixture) -> list[dict[str, Any]]:
@@ -80,12 +80,12 @@ async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixt
     file = files_of((await visitor.get(link)).text)[0]
 
     async def readable() -> list[Any]:
-        answers = [await visitor.get(path) for path in (link, file, post)]
-        answers.append(await app.client.get("/api/pages/work/plan", headers=in_folder))
+        responses = [await visitor.get(path) for path in (link, file, post)]
+        responses.append(await app.client.get("/api/pages/work/plan", headers=in_folder))
         response = await app.client.get("/api/shares/received", headers=bearer(key))
         posts = [(await visitor.get(f"/api/posts{query}")).json()["posts"] for query in ("", "?tag=sea")]
         rows = [response.json()["shares"], *posts]
-        return [answer.status_code for answer in answers] + [len(row) for row in rows]
+        return [answer.status_code for answer in responses] + [len(row) for row in rows]
 
     async def suspend(account_id: str, *, suspended: bool) -> None:
         await app.database.write(customers.suspend(app.operator.owner, account_id, suspended=suspended))
@@ -192,8 +192,8 @@ async def test_share_requires_its_token(app: AppFixture) -> None:
     shared = await share(app, "run", (await run(app))["id"])
     visitor, token = anonymous_visitor(app), shared["url"].rpartition("/")[2]
     wrong = ("A" * len(token), token[:-1], f"{token}x", shared["id"], "x" * 5000, "%00", token.upper())
-    answers = [await visitor.get(f"/s/{each}") for each in wrong]
-    assert [each.status_code for each in answers] == [404] * len(wrong)
+    responses = [await visitor.get(f"/s/{each}") for each in wrong]
+    assert [each.status_code for each in responses] == [404] * len(wrong)
     for key, expected in ((None, 401), (app.other, 404)):
         headers = {} if key is None else bearer(key)
         gone = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
@@ -227,8 +227,8 @@ async def test_share_requires_its_token(app: AppFixture) -> None:
 )
 async def test_invalid_share_is_refused(app: AppFixture, change: Any, status: int, words: str) -> None:
     body = {"kind": "run", "id": "pred_none", **change}
-    answer = await app.client.post(PATH, json=body, headers=app.bearer)
-    assert (answer.status_code, words in answer.text) == (status, True), answer.text
+    response = await app.client.post(PATH, json=body, headers=app.bearer)
+    assert (response.status_code, words in response.text) == (status, True), response.text
 
 
 async def test_a_share_expires_and_an_account_has_a_limit(
@@ -367,9 +367,9 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     app = gateway.app
     person = await ChatUser.of(gateway)
-    picture = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(picture, "PNG")
-    attached = [("file", ("boat.png", picture.getvalue(), "image/png"))]
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(image, "PNG")
+    attached = [("file", ("boat.png", image.getvalue(), "image/png"))]
     where = await person.ask_path("say 3 words", files=attached)
     chat = where.rpartition("/")[2]
     plain = (await share(app, "chat", chat))["url"]
@@ -380,7 +380,7 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     assert ["say 3 words" in page for page in pages] == [True, True]
     assert ["later secret" in page for page in pages] == [False, False]
     assert [len(files_of(page)) for page in pages] == [0, 1]
-    assert (await visitor.get(files_of(pages[1])[0])).content == picture.getvalue()
+    assert (await visitor.get(files_of(pages[1])[0])).content == image.getvalue()
     await person.act(f"/chat/{chat}/delete")
     assert [(await visitor.get(link)).status_code for link in (plain, full)] == [404, 404]
     assert await list_shares(app) == []

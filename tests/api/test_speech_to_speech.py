@@ -76,9 +76,9 @@ async def test_chat_uses_its_history_and_returns_no_audio(tmp_path: Path) -> Non
 
 async def test_missing_language_model_is_503_with_remedy(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
-        answer = await run(app, text="hello")
-        assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
-        assert "gateway.upstreams" in answer.json()["error"]
+        response = await run(app, text="hello")
+        assert (response.status_code, response.json()["code"]) == (503, "engine_unavailable")
+        assert "gateway.upstreams" in response.json()["error"]
 
 
 @pytest.mark.parametrize(

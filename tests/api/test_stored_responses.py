@@ -377,8 +377,8 @@ async def test_response_of_another_account_is_not_found(gateway: Gateway) -> Non
     with pytest.raises(openai.BadRequestError, match="Previous response"):
         await other.responses.create(model="acme/small", input="Hello", previous_response_id=mine.id)
     assert (await gateway.openai().responses.retrieve(mine.id)).id == mine.id
-    answer = await gateway.app.client.get(f"/v1/responses/{mine.id}")
-    assert answer.status_code == 401
+    response = await gateway.app.client.get(f"/v1/responses/{mine.id}")
+    assert response.status_code == 401
 
 
 # -- servers that speak responses themselves -------------------------------------------------------

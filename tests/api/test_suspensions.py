@@ -54,8 +54,8 @@ async def until_status(gateway: Gateway, batch_id: str, status: int) -> None:
     """Wait until reading a batch has a status: verified keys are cached for a moment."""
     async with asyncio.timeout(30):
         while True:
-            answer = await gateway.app.client.get(f"/v1/batches/{batch_id}", headers=gateway.headers)
-            if answer.status_code == status:
+            response = await gateway.app.client.get(f"/v1/batches/{batch_id}", headers=gateway.headers)
+            if response.status_code == status:
                 return
             await asyncio.sleep(0.02)
 

@@ -62,8 +62,8 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
         body = {"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]}
         headers = {**gateway.headers, "traceparent": CALLER}
         gateway.acme.mode = "fail"
-        answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
-        assert answer.status_code == 200
+        response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert response.status_code == 200
         passed = [server.requests[0].headers["traceparent"] for server in (gateway.acme, gateway.anth)]
         streamed = await gateway.chat("say 3 words", "anth/small", stream=True)
         assert streamed.status_code == 200, streamed.text
@@ -75,7 +75,7 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
     assert request.trace_id.hex() == CALLER.split("-")[1]
     assert request.parent_span_id.hex() == CALLER.split("-")[2]
     assert facts(request)["http.response.status_code"] == 200
-    assert facts(request)["sixfold.request_id"] == answer.headers["x-request-id"]
+    assert facts(request)["sixfold.request_id"] == response.headers["x-request-id"]
     assert [span.parent_span_id for span in tries[:2]] == [request.span_id] * 2
     assert [header.split("-")[2] for header in passed] == [span.span_id.hex() for span in tries[:2]]
     failed, served = facts(tries[0]), facts(tries[1])
@@ -83,7 +83,7 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
     assert (served["gen_ai.provider.name"], served["gen_ai.operation.name"]) == ("anthropic", "chat")
     assert (served["sixfold.server"], served["sixfold.account_id"]) == ("anth", gateway.app.account.id)
     assert (served["gen_ai.usage.input_tokens"], served["gen_ai.usage.output_tokens"]) == (14, 3)
-    assert served["sixfold.cost_usd"] == answer.headers["x-sixfold-cost"]
+    assert served["sixfold.cost_usd"] == response.headers["x-sixfold-cost"]
     assert [event.name for event in tries[2].events] == ["gen_ai.first_chunk"]
     assert facts(tries[2])["gen_ai.usage.output_tokens"] == 3
     assert facts(tries[2])["gen_ai.request.stream"] is True

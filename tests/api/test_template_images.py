@@ -35,18 +35,18 @@ def uri(pixels: Any) -> str:
 
 async def run_template(app: AppFixture, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
     body = {"model": template, "input": inputs}
-    answer = await app.client.post(RUN, json=body, headers=app.bearer)
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    response = await app.client.post(RUN, json=body, headers=app.bearer)
+    assert response.status_code == status, response.text
+    return response.json()
 
 
 async def output(app: AppFixture, document: Mapping[str, Any]) -> bytes:
     """Return the bytes of a run's only file, with its manifest."""
     assert document["status"] == "succeeded", document["error"]
-    answer = await app.client.get(document["output"]["url"])
-    assert answer.headers["Content-Type"].startswith(document["output"]["content_type"])
-    assert f'"model":"{document["model"]}"' in (embed.extract(answer.content) or "")
-    return answer.content
+    response = await app.client.get(document["output"]["url"])
+    assert response.headers["Content-Type"].startswith(document["output"]["content_type"])
+    assert f'"model":"{document["model"]}"' in (embed.extract(response.content) or "")
+    return response.content
 
 
 async def output_image(app: AppFixture, document: Mapping[str, Any]) -> Image.Image:
@@ -103,11 +103,11 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
 
 
 async def test_upscaler_scales_and_face_restoration_is_503_with_remedy(real: AppFixture) -> None:
-    picture = uri(engine_runs.scenery((40, 50)))
+    image = uri(engine_runs.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
-        response = await run_template(real, "upscaler", image=picture, scale=scale, model=model)
+        response = await run_template(real, "upscaler", image=image, scale=scale, model=model)
         assert (await output_image(real, response)).size == (50 * int(scale), 40 * int(scale))
-    body = await run_template(real, "upscaler", 503, image=picture, face_enhance=True)
+    body = await run_template(real, "upscaler", 503, image=image, face_enhance=True)
     assert body["code"] == "engine_unavailable"
     assert "REPLICATE_API_TOKEN" in body["error"]
     wrong = await run_template(real, "upscaler", 400, scale=3, model="x")
@@ -131,12 +131,12 @@ async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path
 
 
 async def test_depth_is_a_video_or_a_depth_map(real: AppFixture) -> None:
-    picture = uri(engine_runs.scenery((72, 96)))
-    response = await run_template(real, "depth-fx", image=picture, seconds=1)
+    image = uri(engine_runs.scenery((72, 96)))
+    response = await run_template(real, "depth-fx", image=image, seconds=1)
     assert response["output"]["content_type"] == "video/mp4"
     assert (response["output"]["duration"], response["output_kind"]) == (1.0, "file")
     maps = [
-        (await output_image(real, await run_template(real, "depth-fx", image=picture, effect=name)))
+        (await output_image(real, await run_template(real, "depth-fx", image=image, effect=name)))
         .convert("RGB")
         .tobytes()
         for name in ("depth", "heatmap", "normals")
@@ -145,16 +145,16 @@ async def test_depth_is_a_video_or_a_depth_map(real: AppFixture) -> None:
 
 
 async def test_inpaint_cleaner_removes_the_masked_part(real: AppFixture) -> None:
-    picture = np.full((64, 64, 3), 120, np.uint8)
-    picture[24:40, 24:40] = (250, 0, 250)
+    image = np.full((64, 64, 3), 120, np.uint8)
+    image[24:40, 24:40] = (250, 0, 250)
     mask = np.zeros((64, 64), np.uint8)
     mask[24:40, 24:40] = 255
     response = await run_template(
-        real, "inpaint-cleaner", image=uri(picture), mask=uri(mask), grow=3, feather=2
+        real, "inpaint-cleaner", image=uri(image), mask=uri(mask), grow=3, feather=2
     )
     result = np.asarray(await output_image(real, response)).astype(int)
     assert np.abs(result - 120).max() < 8
-    missing = await run_template(real, "inpaint-cleaner", 400, image=uri(picture), grow=65)
+    missing = await run_template(real, "inpaint-cleaner", 400, image=uri(image), grow=65)
     assert [error["input"] for error in missing["errors"]] == ["mask", "grow"]
 
 
@@ -197,9 +197,9 @@ async def test_videos_from_prompts_are_encoded_and_reduced_in_colors(
     )
     result = response["output"]
     assert (result["width"], result["height"], result["fps"]) == (480, 480, 16)
-    film = await output(real, response)
+    video = await output(real, response)
     upload = await real.client.post(
-        "/api/uploads", content=film, headers={**real.bearer, "Content-Type": "video/mp4"}
+        "/api/uploads", content=video, headers={**real.bearer, "Content-Type": "video/mp4"}
     )
     for codec in ("h264_hw", "av1_hw"):
         wish = {"video": upload.json()["url"], "num_levels": 4, "output_codec": codec}

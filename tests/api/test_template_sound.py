@@ -25,16 +25,16 @@ async def engine_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 async def run_template(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
     """Run a template; return the finished prediction."""
-    answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["status"] == "succeeded", answer.text
-    return answer.json()
+    response = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
+    assert response.status_code == 200, response.text
+    assert response.json()["status"] == "succeeded", response.text
+    return response.json()
 
 
 async def seconds(app: AppFixture, url: str) -> float:
     """Return the duration of an audio file by its decoded frames."""
-    answer = await app.client.get(url)
-    with av.open(io.BytesIO(answer.content), "r") as container:
+    response = await app.client.get(url)
+    with av.open(io.BytesIO(response.content), "r") as container:
         return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
 
 
@@ -83,9 +83,9 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 async def test_invalid_audio_inputs_are_rejected_before_the_run(
     engine_app: AppFixture, model: str, inputs: dict[str, Any], names: list[str]
 ) -> None:
-    answer = await engine_app.client.post(
+    response = await engine_app.client.post(
         RUN, json={"model": model, "input": inputs}, headers=engine_app.bearer
     )
-    assert answer.status_code == 400
-    assert [item["input"] for item in answer.json()["errors"]] == names
+    assert response.status_code == 400
+    assert [item["input"] for item in response.json()["errors"]] == names
     assert await engine_app.balance() == ("5.00", "0.00")

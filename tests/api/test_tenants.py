@@ -96,20 +96,20 @@ async def test_every_route_with_an_object_is_covered(app: AppFixture) -> None:
 async def prediction_of(app: AppFixture, key: str) -> str:
     """A finished prediction of a key's account."""
     run = {"model": "ra2", "input": {"prompt": "mine", "width": 64, "height": 64}}
-    answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
-    return str(answer.json()["id"])
+    response = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
+    return str(response.json()["id"])
 
 
 @pytest.mark.parametrize("route", sorted(OBJECTS))
 async def test_object_of_another_account_is_not_found(app: AppFixture, route: str) -> None:
     method, _, path = route.partition(" ")
     mine = await prediction_of(app, app.key)
-    answers = [
+    responses = [
         await app.client.request(method, path.replace("{prediction_id}", name), headers=bearer(app.other))
         for name in (mine, mine[:-1] + "x", "pred_none")
     ]
-    assert [answer.status_code for answer in answers] == [404] * 3
-    bodies = [{**answer.json(), "request_id": ""} for answer in answers]
+    assert [response.status_code for response in responses] == [404] * 3
+    bodies = [{**response.json(), "request_id": ""} for response in responses]
     assert bodies[0] == bodies[1] == bodies[2]
 
 
@@ -124,15 +124,13 @@ async def test_lists_and_ledger_show_only_own_entries(app: AppFixture) -> None:
 
 
 async def test_upload_of_another_account_cannot_be_an_input(app: AppFixture) -> None:
-    picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()[
-        "image_url"
-    ]
-    data = (await app.client.get(picture)).content
+    image = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()["image_url"]
+    data = (await app.client.get(image)).content
     upload = (await app.client.post("/api/uploads", content=data, headers=app.bearer)).json()
     body = {"source_image_url": upload["id"], "style_prompt": "ukiyo-e"}
     for key, status in ((app.key, 200), (app.other, 422)):
-        answer = await app.client.post("/api/style-transfer", json=body, headers=bearer(key))
-        assert answer.status_code == status
+        response = await app.client.post("/api/style-transfer", json=body, headers=bearer(key))
+        assert response.status_code == status
 
 
 async def test_pages_show_only_own_predictions(app: AppFixture) -> None:

@@ -25,7 +25,7 @@ async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixt
     row = await app.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))
     request = {"prompt": "a hill", "width": 64, "height": 64}
     talk = {"model": "none", "messages": [{"role": "user", "content": "hello"}]}
-    answers = [
+    responses = [
         await app.client.get("/api/account", headers=bearer(row.api_key)),
         await app.client.post("/api/ra1", json={"api_key": row.api_key, "prompt": "a hill"}),
         await app.client.post(
@@ -38,8 +38,8 @@ async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixt
         ),
         await app.client.post("/mcp", json={}, headers=bearer(row.api_key)),
     ]
-    refusals = [answer.status_code == 401 for answer in answers]
-    assert refusals == [days < 0] * len(answers), [answer.status_code for answer in answers]
+    refusals = [response.status_code == 401 for response in responses]
+    assert refusals == [days < 0] * len(responses), [response.status_code for response in responses]
 
 
 async def test_live_session_of_another_account_is_404(tmp_path: Path) -> None:

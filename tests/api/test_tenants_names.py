@@ -57,8 +57,8 @@ async def tenants(app: AppFixture) -> tuple[Headers, ...]:
 async def finished_prompt(app: AppFixture, headers: Headers, graph: dict[str, Any]) -> Any:
     """Wait until a tenant's prompt has ended, and return its history entry."""
     body = {"prompt": graph, "prompt_id": PROMPT_ID, "client_id": CLIENT_ID}
-    answer = await app.client.post("/prompt", json=body, headers=headers)
-    assert answer.status_code == 200, answer.text
+    response = await app.client.post("/prompt", json=body, headers=headers)
+    assert response.status_code == 200, response.text
     async with asyncio.timeout(30):
         while True:
             document = (await app.client.get(f"/history/{PROMPT_ID}", headers=headers)).json()
@@ -136,7 +136,7 @@ async def test_outcomes_of_nodes_are_each_tenants_own(any_database_app: AppFixtu
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
         assert cached["nodes"] == []
     operator = any_database_app.operator.id
-    await workflows.outcomes(Tenant(operator, keyless=True)).clear()
+    await workflows.output_cache(Tenant(operator, keyless=True)).clear()
     for headers, nodes in ((who[2], 2), ({}, 0)):
         entry = await finished_prompt(any_database_app, headers, text_graph("the same"))
         [cached] = [data for kind, data in entry["status"]["messages"] if kind == "execution_cached"]
@@ -149,21 +149,21 @@ async def test_idempotency_keys_of_one_name_are_each_tenants_own(app: AppFixture
     for who in await tenants(app):
         body = {"prompt": text_graph("x")}
         numbers.append(await app.client.post("/prompt", json=body, headers={**headers, **who}))
-    assert [answer.status_code for answer in numbers] == [200] * 4
-    assert len({answer.json()["prompt_id"] for answer in numbers}) == 4
-    assert not any("idempotent-replayed" in answer.headers for answer in numbers)
+    assert [response.status_code for response in numbers] == [200] * 4
+    assert len({response.json()["prompt_id"] for response in numbers}) == 4
+    assert not any("idempotent-replayed" in response.headers for response in numbers)
 
 
 async def test_save_paths_of_one_name_are_each_tenants_own(app: AppFixture) -> None:
-    answers: list[Any] = []
+    responses: list[Any] = []
     for number, headers in enumerate(await tenants(app)):
         query = {**SMALL, "prompt": f"{number}", "save_path": "same.png"}
-        answers.append(await app.client.get("/create_and_upload_image", params=query, headers=headers))
-    paths = [answer.json()["path"] for answer in answers[:3]]
+        responses.append(await app.client.get("/create_and_upload_image", params=query, headers=headers))
+    paths = [response.json()["path"] for response in responses[:3]]
     files = [(await app.client.get(path)).content for path in paths]
     assert len(set(paths)) == len(set(files)) == 3
     # The operator and requests without a key share the top level of the bucket.
-    assert answers[3].status_code == 409
+    assert responses[3].status_code == 409
 
 
 async def test_predictions_without_a_key_are_marked_with_children(app: AppFixture) -> None:

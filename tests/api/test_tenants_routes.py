@@ -69,13 +69,16 @@ async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture
                 browser = await stack.enter_async_context(signed_in(app))
             url = fill_path(path, names)
             form = {**body, "csrf": browser.headers[CSRF_HEADER]}
-            answers = [
+            responses = [
                 await caller.request(method, url, json=body, headers=bearer(app.other)),
                 await browser.request(method, url, json=body),
                 await browser.request(method, url, data=form),
             ]
-            assert all(each.status_code < 500 or each.status_code == 503 for each in answers), (method, path)
-            leaks += [f"{method} {path}: {each.status_code}" for each in answers if has_secret(path, each)]
+            assert all(each.status_code < 500 or each.status_code == 503 for each in responses), (
+                method,
+                path,
+            )
+            leaks += [f"{method} {path}: {each.status_code}" for each in responses if has_secret(path, each)]
     assert leaks == []
     assert str(before).count(SECRET) > 5, "there was something to read"
     assert await state_of_objects(app) == before
@@ -138,12 +141,12 @@ async def test_no_route_lets_a_narrow_key_change_the_account(any_database_app: A
             file_ids = [names["file_id"], page_file["id"]] if "{file_id}" in path else [names["file_id"]]
             for file_id in file_ids:
                 url = fill_path(path, names | {"file_id": file_id})
-                answer = await app.client.request(method, url, json=body, headers=headers)
-                is_leak = has_secret(path, answer) and not path.startswith(SHOWN_TO_ALL)
+                response = await app.client.request(method, url, json=body, headers=headers)
+                is_leak = has_secret(path, response) and not path.startswith(SHOWN_TO_ALL)
                 is_leak = is_leak and not sees_runs
-                is_file = answer.status_code < 300 and file_id == page_file["id"] and page_file["id"] in url
+                is_file = response.status_code < 300 and file_id == page_file["id"] and page_file["id"] in url
                 if is_leak or is_file:
-                    wrong.append(f"{title}: {method} {path}: {answer.status_code}")
+                    wrong.append(f"{title}: {method} {path}: {response.status_code}")
     assert "\n".join(wrong) == ""
     after = await state_of_objects(app)
     pairs = zip(before, after, strict=True)

@@ -30,10 +30,10 @@ async def test_code_of_a_message_is_charged(gateway: Gateway, stream: bool) -> N
     gateway.anth.stored_fields = {"container": {"id": "container_1", "expires_at": "2027-01-01T00:00:00Z"}}
     body: dict[str, Any] = {"model": "anth/small", "max_tokens": 20, "messages": [USER], "stream": stream}
     for tools in ([], [RUN]):
-        answer = await gateway.app.client.post(
+        response = await gateway.app.client.post(
             "/v1/messages", json={**body, "tools": tools}, headers=gateway.headers
         )
-        assert answer.status_code == 200
+        assert response.status_code == 200
     after = (await gateway.settled(2))[0]
     assert "code_executions" in str(after["charge"])
     assert await gateway.app.faults() == ()
@@ -50,8 +50,8 @@ async def test_output_without_a_limit_is_held_or_limited(tmp_path: Path) -> None
             # What 4,096 tokens cost, which the budget still has.
             poor = bearer(await gateway.app.limited_key(KeyLimits(budget_day=10_000)))
             body = {"model": "far/gpt-5-mini", "messages": [USER]}
-            answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=poor)
-            assert answer.status_code == 200
+            response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=poor)
+            assert response.status_code == 200
             assert first.acme.requests[-1].document["max_completion_tokens"] == 4096
             assert await gateway.app.faults() == ()
 
@@ -69,6 +69,6 @@ async def test_provider_tool_without_a_price_is_rejected(
 ) -> None:
     model, server = ("acme/small", gateway.acme) if "chat" in path else ("anth/small", gateway.anth)
     body = {"model": model, "messages": [USER], **fields}
-    answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)
-    assert (answer.status_code, server.requests) == (400, [])
-    assert "no price" in answer.json()["error"]["message"]
+    response = await gateway.app.client.post(path, json=body, headers=gateway.headers)
+    assert (response.status_code, server.requests) == (400, [])
+    assert "no price" in response.json()["error"]["message"]

@@ -97,8 +97,8 @@ class StepRecorder:
 
 async def prompted(app: AppFixture, graph: Any) -> Prediction:
     body = {"prompt": graph, "client_id": "c", "prompt_id": ids.new("req")}
-    answer = await app.client.post("/prompt", json=body, headers=app.bearer)
-    assert answer.status_code == 200, answer.text
+    response = await app.client.post("/prompt", json=body, headers=app.bearer)
+    assert response.status_code == 200, response.text
     predictions = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     (parent,) = [each for each in predictions if each["parent_id"] is None and each["status"] != "failed"][:1]
     return await app.predictions.get_any(parent["id"])

@@ -68,13 +68,13 @@ async def test_anthropic_resource_is_501_in_its_own_format(gateway: Gateway) -> 
 
 async def test_unknown_path_names_the_list_of_paths(gateway: Gateway) -> None:
     for path in ("/v1/nothing", "/v1/", "/v1/audio", "/v1/images/other", "/v1/fine_tuningx"):
-        answer = await gateway.app.client.get(path, headers=gateway.headers)
-        assert answer.status_code == 404, path
-        assert "/openapi/gateway.json" in answer.json()["error"]["message"]
+        response = await gateway.app.client.get(path, headers=gateway.headers)
+        assert response.status_code == 404, path
+        assert "/openapi/gateway.json" in response.json()["error"]["message"]
     for path in ("/v1/evals", "/v1/evals/e/runs/r/output_items", "/v1/chat/completions/c/messages"):
         for method in ("GET", "POST", "DELETE"):
-            answer = await gateway.app.client.request(method, path, headers=gateway.headers)
-            assert answer.status_code == 501, (method, path)
+            response = await gateway.app.client.request(method, path, headers=gateway.headers)
+            assert response.status_code == 501, (method, path)
 
 
 async def test_missing_method_of_a_path_is_405(gateway: Gateway) -> None:

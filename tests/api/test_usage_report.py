@@ -33,9 +33,9 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 
 
 async def usage(gateway: Gateway, **query: Any) -> list[dict[str, Any]]:
-    answer = await gateway.app.client.get(USAGE, params=query, headers=gateway.headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["usage"]
+    response = await gateway.app.client.get(USAGE, params=query, headers=gateway.headers)
+    assert response.status_code == 200, response.text
+    return response.json()["usage"]
 
 
 async def test_report_is_added_up_in_a_thread(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,9 +88,9 @@ async def test_charges_refunds_and_free_calls_add_up(gateway: Gateway) -> None:
 async def test_csv_has_the_same_rows(gateway: Gateway) -> None:
     await gateway.chat()
     await gateway.settled(1)
-    answer = await gateway.app.client.get(USAGE, params={"format": "csv"}, headers=gateway.headers)
-    assert answer.headers["content-type"].startswith("text/csv")
-    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    response = await gateway.app.client.get(USAGE, params={"format": "csv"}, headers=gateway.headers)
+    assert response.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(response.text)))
     assert json.dumps(rows) == json.dumps(
         [{name: str(value) for name, value in row.items()} for row in await usage(gateway)]
     )
@@ -104,9 +104,9 @@ def test_a_formula_in_a_model_name_stays_text() -> None:
 
 @pytest.mark.parametrize("query", ["days=0", "days=367", "days=x", "by=account", "by=day,", "format=xml"])
 async def test_invalid_query_is_400_and_named(gateway: Gateway, query: str) -> None:
-    answer = await gateway.app.client.get(f"{USAGE}?{query}", headers=gateway.headers)
-    assert answer.status_code == 400
-    assert query.partition("=")[0] in answer.json()["error"]
+    response = await gateway.app.client.get(f"{USAGE}?{query}", headers=gateway.headers)
+    assert response.status_code == 400
+    assert query.partition("=")[0] in response.json()["error"]
 
 
 async def test_usage_is_hidden_from_other_accounts_and_weaker_keys(gateway: Gateway) -> None:
@@ -116,8 +116,8 @@ async def test_usage_is_hidden_from_other_accounts_and_weaker_keys(gateway: Gate
     operator = await app.client.get(USAGE, headers={"Authorization": f"Bearer {await app.operator_key()}"})
     assert operator.json()["usage"] == []
     weak = await app.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
-    answer = await app.client.get(USAGE, headers={"Authorization": f"Bearer {weak.api_key}"})
-    assert answer.status_code == 403
+    response = await app.client.get(USAGE, headers={"Authorization": f"Bearer {weak.api_key}"})
+    assert response.status_code == 403
 
 
 async def test_calls_are_reported_by_their_tags(gateway: Gateway) -> None:

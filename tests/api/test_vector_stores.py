@@ -286,8 +286,8 @@ async def test_errors_name_the_invalid_parameter(
 ) -> None:
     store = await gateway.openai().vector_stores.create()
     where = f"/v1/vector_stores/{store.id}{path}" if path else "/v1/vector_stores"
-    answer = await gateway.app.client.post(where, json=body, headers=gateway.headers)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+    response = await gateway.app.client.post(where, json=body, headers=gateway.headers)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
 
 
 def test_filters_have_limits() -> None:

@@ -51,9 +51,9 @@ def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
 
 async def video_properties(app: AppFixture, url: str) -> dict[str, Any]:
     """Return the properties of a result as a player reads them."""
-    answer = await app.client.get(url)
-    assert answer.headers["Content-Type"] == "video/mp4"
-    with av.open(io.BytesIO(answer.content), "r") as container:
+    response = await app.client.get(url)
+    assert response.headers["Content-Type"] == "video/mp4"
+    with av.open(io.BytesIO(response.content), "r") as container:
         video = container.streams.video[0]
         return {
             "size": (video.width, video.height),
@@ -65,9 +65,9 @@ async def video_properties(app: AppFixture, url: str) -> dict[str, Any]:
 
 
 async def test_video_a_returns_a_video_for_thirty_cents(video_app: AppFixture) -> None:
-    answer = await video_app.client.post("/api/video-a", json=body_with(video_app))
-    assert answer.status_code == 200
-    body = answer.json()
+    response = await video_app.client.post("/api/video-a", json=body_with(video_app))
+    assert response.status_code == 200
+    body = response.json()
     video = body["result"].pop("video")
     url = video.pop("url")
     assert video == {"width": 720, "height": 480, "duration": 0.281, "fps": 32, "content_type": "video/mp4"}
@@ -79,8 +79,8 @@ async def test_video_a_returns_a_video_for_thirty_cents(video_app: AppFixture) -
         "pixels": "yuv420p",
         "sound": False,
     }
-    assert answer.headers["X-Sixfold-Engine"] == "camera-preview"
-    assert answer.headers["X-Sixfold-Quality"] == "preview"
+    assert response.headers["X-Sixfold-Engine"] == "camera-preview"
+    assert response.headers["X-Sixfold-Quality"] == "preview"
     assert await video_app.balance() == ("4.70", "0.00")
     assert await video_app.faults() == ()
 
@@ -109,8 +109,8 @@ async def test_every_parameter_of_video_a_is_honoured(video_app: AppFixture) -> 
         "enable_safety_checker": False,
         "seed": None,
     }
-    answer = await video_app.client.post("/api/video-a", json=body_with(video_app, **expected))
-    result = answer.json()["result"]
+    response = await video_app.client.post("/api/video-a", json=body_with(video_app, **expected))
+    result = response.json()["result"]
     assert 0 <= result["seed"] < 2**31
     properties = await video_properties(video_app, result["video"]["url"])
     assert (properties["size"], properties["rate"], properties["frames"]) == ((480, 854), 30.0, 13)
@@ -118,8 +118,8 @@ async def test_every_parameter_of_video_a_is_honoured(video_app: AppFixture) -> 
 
 async def test_form_is_equivalent_to_json(video_app: AppFixture) -> None:
     form = {key: str(value) for key, value in body_with(video_app, guidance_scale=2.5).items()}
-    answer = await video_app.client.post("/api/video-a", data=form)
-    assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
+    response = await video_app.client.post("/api/video-a", data=form)
+    assert (response.status_code, response.json()["result"]["seed"]) == (200, 7)
 
 
 SEEDS = f"from 0 to {2**31 - 1}"
@@ -163,8 +163,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_video_a_rejects_invalid_inputs_by_name(
     video_app: AppFixture, change: dict[str, Any], text: str
 ) -> None:
-    answer = await video_app.client.post("/api/video-a", json=body_with(video_app, **change))
-    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    response = await video_app.client.post("/api/video-a", json=body_with(video_app, **change))
+    assert (response.status_code, response.json()) == (400, {"error": text, "status": 400})
     assert await video_app.balance() == ("5.00", "0.00")
 
 
@@ -183,9 +183,9 @@ PRICED: list[tuple[str, dict[str, Any], str, int]] = [
 async def test_prices_are_the_documented_ones(
     video_app: AppFixture, name: str, change: dict[str, Any], cost: str, credits: int
 ) -> None:
-    answer = await video_app.client.post(f"/api/{name}", json=body_with(video_app, **change))
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    response = await video_app.client.post(f"/api/{name}", json=body_with(video_app, **change))
+    assert response.status_code == 200, response.text
+    body = response.json()
     assert (body["cost"], body["credits_charged"]) == (cost, credits)
     url = body.get("video_url") or body["video"]["url"]
     properties = await video_properties(video_app, url)
@@ -208,9 +208,9 @@ BACKENDS = [
 async def test_ra2v_selects_a_backend_and_names_it(
     video_app: AppFixture, change: dict[str, Any], backend: str
 ) -> None:
-    answer = await video_app.client.post("/api/ra2v", json=body_with(video_app, **change))
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    response = await video_app.client.post("/api/ra2v", json=body_with(video_app, **change))
+    assert response.status_code == 200, response.text
+    body = response.json()
     assert set(body) == {"video_url", "cost", "credits_charged", "backend_used"}
     assert body["backend_used"] == backend
     assert (await video_properties(video_app, body["video_url"]))["sound"] is (
@@ -222,8 +222,8 @@ async def test_ra2v_selects_a_backend_and_names_it(
     ("name", "text"), [("video-c", "Prompt is required"), ("ra2v", "Prompt is required")]
 )
 async def test_prompt_is_required_for_text_to_video(video_app: AppFixture, name: str, text: str) -> None:
-    answer = await video_app.client.post(f"/api/{name}", json=body_with(video_app, prompt=""))
-    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    response = await video_app.client.post(f"/api/{name}", json=body_with(video_app, prompt=""))
+    assert (response.status_code, response.json()) == (400, {"error": text, "status": 400})
 
 
 @pytest.mark.parametrize("name", ["video-b", "video-image"])
@@ -260,10 +260,10 @@ async def test_key_is_checked_first_and_balance_last(video_app: AppFixture, name
 async def test_failed_video_has_an_error_and_is_free(tmp_path: Path, name: str) -> None:
     points = f"engine.run.{name}=fail"
     async with running_app(tmp_path, short_videos(), failpoints=points, max_attempts=1) as app:
-        answer = await app.client.post(f"/api/{name}", json=body_with(app))
+        response = await app.client.post(f"/api/{name}", json=body_with(app))
         queued = await app.client.post(f"/api/{name}", json=body_with(app, response_mode="polling"))
         job = await finished_job(app, queued.json()["status_url"])
-        assert (answer.status_code, answer.json()) == (500, FAILED)
+        assert (response.status_code, response.json()) == (500, FAILED)
         assert (job["status"], job["error"]) == ("failed", FAILED["error"])
         assert await app.balance() == ("5.00", "0.00")
         assert await app.faults() == ()
@@ -273,10 +273,10 @@ async def test_image_refused_by_the_decoder_is_free(video_app: AppFixture) -> No
     file = io.BytesIO()
     Image.effect_noise((400, 300), 80).save(file, "PNG")
     cut = base64.b64encode(file.getvalue()[: len(file.getvalue()) // 2]).decode()
-    answer = await video_app.client.post(
+    response = await video_app.client.post(
         "/api/video-a", json=body_with(video_app, image_url=f"data:image/png;base64,{cut}")
     )
-    assert (answer.status_code, answer.json()) == (400, BAD)
+    assert (response.status_code, response.json()) == (400, BAD)
     assert await video_app.balance() == ("5.00", "0.00")
 
 
@@ -300,5 +300,8 @@ async def test_video_canceled_during_its_run_is_free(tmp_path: Path) -> None:
 
 async def test_other_methods_are_refused(video_app: AppFixture) -> None:
     for name in VIDEO_ROUTES:
-        answer = await video_app.client.get(f"/api/{name}")
-        assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})
+        response = await video_app.client.get(f"/api/{name}")
+        assert (response.status_code, response.json()) == (
+            405,
+            {"error": "Method not allowed", "status": 405},
+        )

@@ -41,10 +41,10 @@ def subject(frame: int) -> np.ndarray[Any, Any]:
 def source(tmp_path: Path) -> bytes:
     """Write a video of a red ball that rolls in front of a wall, with a tone."""
     path = tmp_path / "ball.mp4"
-    with encode.VideoEncoder(path, SIZE, Fraction(8), encode.AudioSource.of(wave(1.0, 440))) as film:
+    with encode.VideoEncoder(path, SIZE, Fraction(8), encode.AudioSource.of(wave(1.0, 440))) as video:
         for frame in range(FRAMES):
             share = subject(frame)[..., None] / 255
-            film.add((share * (200, 40, 40) + (1 - share) * (190, 195, 200)).astype(np.uint8))
+            video.add((share * (200, 40, 40) + (1 - share) * (190, 195, 200)).astype(np.uint8))
     return path.read_bytes()
 
 
@@ -57,9 +57,9 @@ async def cut(app: AppFixture, url: str | None, path: str = PATH, **more: Any) -
 async def test_video_background_is_removed_for_fifty_cents(
     engine_app: AppFixture, source: bytes, tmp_path: Path, path: str
 ) -> None:
-    answer = await cut(engine_app, await upload(engine_app, source), path)
-    assert answer.status_code == 200, answer.text
-    body = answer.json()
+    response = await cut(engine_app, await upload(engine_app, source), path)
+    assert response.status_code == 200, response.text
+    body = response.json()
     url = body["video"].pop("url")
     assert body["video"] == {
         "width": 96,
@@ -70,7 +70,7 @@ async def test_video_background_is_removed_for_fifty_cents(
     }
     assert (body["cost"], body["credits_charged"]) == ("0.50", 50)
     assert 0 <= body["confidence"] <= 1
-    assert answer.headers["X-Sixfold-Quality"] == "preview"
+    assert response.headers["X-Sixfold-Quality"] == "preview"
     data = (await engine_app.client.get(url)).content
     video = DecodedVideo(data)
     assert video.codecs == {"video": "vp9", "audio": "opus"}
@@ -95,9 +95,9 @@ async def test_video_without_background_can_be_mov_or_png_sequence(
     video = DecodedVideo((await engine_app.client.get(mov["url"])).content)
     assert (video.codecs, len(video.frames)) == ({"video": "prores", "audio": "aac"}, FRAMES)
     assert video.pixels.startswith("yuva444p")
-    pictures = (await cut(engine_app, url, format="png_sequence")).json()["video"]
-    assert (pictures["content_type"], pictures["fps"]) == ("application/zip", 8)
-    with zipfile.ZipFile(io.BytesIO((await engine_app.client.get(pictures["url"])).content)) as packed:
+    images = (await cut(engine_app, url, format="png_sequence")).json()["video"]
+    assert (images["content_type"], images["fps"]) == ("application/zip", 8)
+    with zipfile.ZipFile(io.BytesIO((await engine_app.client.get(images["url"])).content)) as packed:
         names = packed.namelist()
         first = Image.open(io.BytesIO(packed.read(names[0])))
     assert names == [f"{number:05}.png" for number in range(FRAMES)]
@@ -127,15 +127,15 @@ async def test_job_has_the_result_of_a_direct_request(engine_app: AppFixture, so
 async def test_matting_of_a_file_without_video_is_rejected_and_free(
     engine_app: AppFixture, url: str | None, text: str | None
 ) -> None:
-    answer = await cut(engine_app, url)
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith("Invalid video_url")
-    assert text is None or answer.json()["error"] == text
+    response = await cut(engine_app, url)
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("Invalid video_url")
+    assert text is None or response.json()["error"] == text
     assert await engine_app.balance() == ("5.00", "0.00")
 
 
 async def test_truncated_video_is_400_and_free(engine_app: AppFixture, source: bytes) -> None:
     for data in (source[:600], source[:64] + bytes(3000)):
-        answer = await cut(engine_app, await upload(engine_app, data))
-        assert answer.status_code == 400, answer.text
+        response = await cut(engine_app, await upload(engine_app, data))
+        assert response.status_code == 400, response.text
     assert await engine_app.balance() == ("5.00", "0.00")

@@ -276,10 +276,10 @@ async def test_doctor_reports_the_server(gateway: Gateway, searxng: SearxngServe
     key = await gateway.app.operator_key()
 
     async def row() -> dict[str, Any]:
-        answer = await gateway.app.client.get(
+        response = await gateway.app.client.get(
             "/api/engines?refresh=true", headers={"Authorization": f"Bearer {key}"}
         )
-        return next(each for each in answer.json()["found"] if each["name"] == "SearXNG")
+        return next(each for each in response.json()["found"] if each["name"] == "SearXNG")
 
     assert (await row())["found"] == f"at {searxng.url}"
     searxng.faults.add("search", fault_server.answer(403, {}))

@@ -60,13 +60,13 @@ async def test_copies_belong_to_the_caller_and_keep_the_file(app: AppFixture) ->
 async def test_built_in_and_foreign_workflows_cannot_be_changed(app: AppFixture) -> None:
     own = f"{PATH}/{(await import_workflow(app))['slug']}"
     built_in = f"{PATH}/stylized-text-to-image"
-    stranger = bearer(app.other)
+    other_account = bearer(app.other)
     changes = [
         (app.client.patch(built_in, json={"name": "x"}, headers=app.bearer), 403),
         (app.client.delete(built_in, headers=app.bearer), 403),
-        (app.client.patch(own, json={"name": "x"}, headers=stranger), 404),
-        (app.client.post(f"{own}/duplicate", headers=stranger), 404),
-        (app.client.delete(own, headers=stranger), 404),
+        (app.client.patch(own, json={"name": "x"}, headers=other_account), 404),
+        (app.client.post(f"{own}/duplicate", headers=other_account), 404),
+        (app.client.delete(own, headers=other_account), 404),
         (app.client.patch(own, json={"name": "x"}), 401),
         (app.client.patch(own, json={"name": " "}, headers=app.bearer), 400),
         (app.client.patch(own, json={"name": 5}, headers=app.bearer), 400),

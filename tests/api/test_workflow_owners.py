@@ -21,8 +21,8 @@ async def test_an_imported_workflow_is_unknown_to_others(app: AppFixture) -> Non
         ("POST", f"{path}/run"),
         ("DELETE", path),
     ):
-        answer = await app.client.request(method, name, headers=bearer(app.other))
-        assert answer.status_code == 404, (method, name)
+        response = await app.client.request(method, name, headers=bearer(app.other))
+        assert response.status_code == 404, (method, name)
     assert (await app.client.get(path, headers=app.bearer)).status_code == 200
 
 

@@ -25,10 +25,10 @@ async def import_result(
     app: AppFixture, token: str, content: bytes, name: str = "mine"
 ) -> tuple[int, dict[str, str]]:
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
-    answer = await app.client.post(
+    response = await app.client.post(
         "/pages/workflows", params={"name": name}, content=content, headers=headers
     )
-    return answer.status_code, answer.json()
+    return response.status_code, response.json()
 
 
 @pytest.mark.parametrize("slug", nightly_after(8, SLUGS))
@@ -50,8 +50,8 @@ async def test_import_form_works_without_scripts(app: AppFixture) -> None:
     token = await signed_in(app)
     path, content = "/pages/workflow-import", json.dumps(GRAPH).encode()
     files = {"file": ("My graph.json", content, "application/json")}
-    answer = await app.client.post(path, data={"csrf": token}, files=files)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/workflows/my-graph")
+    response = await app.client.post(path, data={"csrf": token}, files=files)
+    assert (response.status_code, response.headers["location"]) == (303, "/workflows/my-graph")
     assert (await app.client.post(path, data={"csrf": "x"}, files=files)).status_code == 403
     for wrong in ({"file": ("", b"")}, {"file": ("a.json", b"{")}):
         assert (await app.client.post(path, data={"csrf": token}, files=wrong)).status_code == 400
@@ -67,8 +67,8 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
     assert "<b>you</b>" not in page
     assert "Your workflows" in (await app.client.get("/workflows")).text
     assert (await app.client.get("/workflows/my-graph/download")).content == content
-    picture = await app.client.get("/workflows/my-graph/graph.svg")
-    assert "sandbox" in picture.headers["Content-Security-Policy"]
+    image = await app.client.get("/workflows/my-graph/graph.svg")
+    assert "sandbox" in image.headers["Content-Security-Policy"]
     async with app.visitor() as operator:
         assert (await operator.get("/workflows/my-graph")).status_code == 404
         assert "my-graph" not in (await operator.get("/workflows")).text
@@ -86,8 +86,8 @@ async def test_file_that_is_no_workflow_is_rejected(app: AppFixture) -> None:
 async def test_dropped_graph_has_the_kind_graph(app: AppFixture) -> None:
     token = await signed_in(app)
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
-    answer = await app.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)
-    assert answer.json() == {"kind": "graph"}
+    response = await app.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)
+    assert response.json() == {"kind": "graph"}
 
 
 async def test_page_of_a_large_workflow_has_a_bounded_form(app: AppFixture) -> None:

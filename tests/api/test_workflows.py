@@ -63,8 +63,8 @@ def png(size: tuple[int, int] = (96, 64)) -> bytes:
 
 async def fetch_image(app: AppFixture, run: Any) -> Image.Image:
     assert run["status"] == "succeeded", run["error"]
-    answer = await app.client.get(run["output"]["url"])
-    return Image.open(io.BytesIO(answer.content))
+    response = await app.client.get(run["output"]["url"])
+    return Image.open(io.BytesIO(response.content))
 
 
 async def test_every_workflow_has_its_fields_and_nodes(flows: AppFixture) -> None:
@@ -75,9 +75,9 @@ async def test_every_workflow_has_its_fields_and_nodes(flows: AppFixture) -> Non
     for each in body["spaces"]:
         assert set(each) == FIELDS
         assert len(each["workflow"]) == each["nodeCount"]
-        answer = await flows.client.get(each["downloadPath"])
-        assert json.loads(answer.content) == each["workflow"]
-        assert answer.content == (await flows.client.get(each["downloadPath"])).content
+        response = await flows.client.get(each["downloadPath"])
+        assert json.loads(response.content) == each["workflow"]
+        assert response.content == (await flows.client.get(each["downloadPath"])).content
         assert set(each["verification"]) == {"status", "checkedAt", "runtime", "evidence"}
         assert each["verification"]["status"] == "api-validated"
         for inputs in each["apiInputs"] or ():
@@ -205,11 +205,11 @@ async def test_canceled_graph_is_free_with_all_its_children(tmp_path: Path) -> N
 async def test_uploaded_output_image_becomes_a_workflow(flows: AppFixture) -> None:
     body = (await run(flows, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
     result = (await flows.client.get(body["output"]["url"])).content
-    answer = await flows.client.post(
+    response = await flows.client.post(
         SPACES, files={"file": ("My tower.png", result, "image/png")}, headers=flows.bearer
     )
-    space = answer.json()
-    assert (answer.status_code, space["slug"], space["nodeCount"]) == (201, "my-tower", 2)
+    space = response.json()
+    assert (response.status_code, space["slug"], space["nodeCount"]) == (201, "my-tower", 2)
     assert space["verification"]["status"] == "unverified"
     defaults = {each["name"]: each["default"] for each in space["apiInputs"]}
     assert (defaults["prompt"], defaults["width"]) == ("a tower", 64)
@@ -298,9 +298,9 @@ async def test_validation_reports_nodes_without_a_class(flows: AppFixture) -> No
     assert first["extra_info"]["missing"] == [{"class_type": "", "node_ids": ["6", "99"], "nearest": ""}]
     assert (second["node_id"], second["type"]) == ("5", "value_smaller_than_min")
     for workflow, status in (({}, 200), ({"1": {}}, 200), ([], 400), ("x", 400), (None, 400)):
-        answer = await flows.client.post(check, json={"workflow": workflow}, headers=flows.bearer)
-        assert answer.status_code == status
-        assert answer.json()["errors"]
+        response = await flows.client.post(check, json={"workflow": workflow}, headers=flows.bearer)
+        assert response.status_code == status
+        assert response.json()["errors"]
     prompt = await flows.client.post("/prompt", json={"prompt": graph}, headers=flows.bearer)
     assert (prompt.json()["error"]["type"], prompt.json()["node_errors"]) == ("invalid_prompt", {})
 
@@ -411,8 +411,8 @@ FIVE = {
 async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.upscaler=fail"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
-        answer = await app.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=app.bearer)
-        assert answer.status_code == 201
+        response = await app.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=app.bearer)
+        assert response.status_code == 201
         body = (await run(app, "five")).json()
         assert (body["status"], body["cost"]) == ("failed", "0.00")
         assert body["error"].startswith("ImageUpscaleWithModel (node 5): ")
@@ -483,16 +483,16 @@ async def test_animated_webp_and_editor_document_become_workflows(flows: AppFixt
     waves = Image.open(io.BytesIO(result))
     assert (waves.format, waves.size) == ("WEBP", (32, 16))
     assert json.loads(waves.getexif()[0x0110].removeprefix("prompt:")) == WAVES
-    answer = await flows.client.post(f"{SPACES}?name=again", content=result, headers=flows.bearer)
-    assert (answer.status_code, answer.json()["workflow"]) == (201, WAVES)
+    response = await flows.client.post(f"{SPACES}?name=again", content=result, headers=flows.bearer)
+    assert (response.status_code, response.json()["workflow"]) == (201, WAVES)
     own = await flows.client.get(f"{SPACES}/again/download", headers=flows.bearer)
     assert (own.content, own.headers["content-type"]) == (result, "image/webp")
-    inputs = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
+    inputs = {each["name"]: each["default"] for each in response.json()["apiInputs"]}
     document = (await run(flows, "again", width=inputs["width"] * 2)).json()
     assert (await fetch_image(flows, document)).size == (64, 16)
     edited = {"workflow": EDITED, "name": "edited"}
-    answer = await flows.client.post(SPACES, json=edited, headers=flows.bearer)
-    assert (answer.status_code, answer.json()["nodeCount"]) == (201, 3)
+    response = await flows.client.post(SPACES, json=edited, headers=flows.bearer)
+    assert (response.status_code, response.json()["nodeCount"]) == (201, 3)
     stored = await flows.client.get(f"{SPACES}/edited/download", headers=flows.bearer)
     assert json.loads(stored.content) == EDITED
     document = (await run(flows, "edited", width=20)).json()

@@ -43,16 +43,16 @@ def template_graph(model: str, **fields: Any) -> dict[str, Any]:
 
 
 async def estimate_of(app: AppFixture, graph: Any) -> Any:
-    answer = await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
-    return answer.json()
+    response = await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
+    return response.json()
 
 
 async def run_and_hold(app: AppFixture, graph: Any) -> Any:
     """Run a graph as an own space; return the run and the amount held for it."""
     body = {"workflow": graph, "name": "one"}
-    answer = await app.client.post(SPACES, json=body, headers=app.bearer)
-    assert answer.status_code == 201, answer.text
-    space = f"{SPACES}/{answer.json()['slug']}/run"
+    response = await app.client.post(SPACES, json=body, headers=app.bearer)
+    assert response.status_code == 201, response.text
+    space = f"{SPACES}/{response.json()['slug']}/run"
     document = (await app.client.post(space, json={}, headers=app.bearer)).json()
     assert "id" in document, document
     parent = await app.predictions.get_any(document["id"])

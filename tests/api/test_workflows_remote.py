@@ -47,9 +47,9 @@ class ComfySetup:
     async def imported(self, graph: Any, name: str) -> Any:
         """A graph as a space of the first account's."""
         body = {"workflow": graph, "name": name}
-        answer = await self.app.client.post(SPACES, json=body, headers=self.app.bearer)
-        assert answer.status_code == 201
-        return answer.json()
+        response = await self.app.client.post(SPACES, json=body, headers=self.app.bearer)
+        assert response.status_code == 201
+        return response.json()
 
     async def run(self, slug: str, wait: float = 60, **inputs: Any) -> Any:
         body = {"input": inputs, "wait": wait}
@@ -77,8 +77,8 @@ async def test_graph_runs_on_comfyui_with_its_files_and_returns(comfy_app: Comfy
     assert space["customNodes"] == ["http://127.0.0.1:8600/object_info/CustomTint"]
     document = (await comfy_app.run("tint", strength=0.25)).json()
     assert (document["status"], document["cost"], document["quality"]) == ("succeeded", "0.00", "full")
-    picture = Image.open(io.BytesIO((await comfy_app.app.client.get(document["output"]["url"])).content))
-    assert (picture.size, picture.getpixel((5, 5))) == ((40, 24), (64, 0, 191))
+    image = Image.open(io.BytesIO((await comfy_app.app.client.get(document["output"]["url"])).content))
+    assert (image.size, image.getpixel((5, 5))) == ((40, 24), (64, 0, 191))
     [entry] = comfy_app.comfy.history.values()
     sent = entry["prompt"][2]
     assert sent["2"]["inputs"] == {"image": ["1", 0], "strength": 0.25}
@@ -93,8 +93,8 @@ async def test_graph_runs_on_comfyui_with_its_files_and_returns(comfy_app: Comfy
         "finished",
     ]
     body = (await comfy_app.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
-    picture = Image.open(io.BytesIO((await comfy_app.app.client.get(body["output"]["url"])).content))
-    assert picture.getpixel((5, 5)) == (128, 128, 0)
+    image = Image.open(io.BytesIO((await comfy_app.app.client.get(body["output"]["url"])).content))
+    assert image.getpixel((5, 5)) == (128, 128, 0)
 
 
 def _base64(data: bytes) -> str:
@@ -130,12 +130,12 @@ async def test_comfyui_client_gets_the_messages_of_a_remote_run(comfy_app: Comfy
     with hub.open(Tenant(comfy_app.app.operator.id, keyless=True), "me") as events:
         response = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
         assert response.status_code == 200, response.text
-        prompt_id, kinds, pictures = response.json()["prompt_id"], [], []
+        prompt_id, kinds, images = response.json()["prompt_id"], [], []
         async with asyncio.timeout(60):
             while not kinds or kinds[-1] != ("executing", None):
                 heard_next = await events.next()
                 if isinstance(heard_next, bytes):
-                    pictures.append(heard_next)
+                    images.append(heard_next)
                 else:
                     message = json.loads(heard_next)
                     kinds.append((message["type"], message["data"].get("node")))
@@ -143,7 +143,7 @@ async def test_comfyui_client_gets_the_messages_of_a_remote_run(comfy_app: Comfy
     assert ("executing", "10") in kinds
     assert ("executed", "9") in kinds
     assert ("execution_success", None) in kinds
-    assert Image.open(io.BytesIO(pictures[-1][8:])).size == (96, 64)
+    assert Image.open(io.BytesIO(images[-1][8:])).size == (96, 64)
     entry = (await client.get(f"/history/{prompt_id}")).json()[prompt_id]
     [image] = entry["outputs"]["9"]["images"]
     observed_response = await client.get("/view", params=image)

@@ -358,8 +358,8 @@ def fetched(target: str) -> tuple[int, str | None, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", s3.server().port, timeout=30)
     try:
         connection.request("GET", target)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Content-Type"), answer.read()
+        response = connection.getresponse()
+        return response.status, response.getheader("Content-Type"), response.read()
     finally:
         connection.close()
 

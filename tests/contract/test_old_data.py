@@ -81,8 +81,8 @@ async def check_memory(app: AppFixture) -> None:
 
 
 async def _is_found(app: AppFixture) -> bool:
-    answer = await app.client.post("/api/search", json={"query": "clocks"}, headers=bearer(KEY))
-    return [result["slug"] for result in answer.json()["results"]] == [old_data.SLUG]
+    response = await app.client.post("/api/search", json={"query": "clocks"}, headers=bearer(KEY))
+    return [result["slug"] for result in response.json()["results"]] == [old_data.SLUG]
 
 
 async def check_session(app: AppFixture) -> None:
@@ -91,8 +91,8 @@ async def check_session(app: AppFixture) -> None:
         while (row := await _session(app))["closed_at"] is None:  # noqa: ASYNC110 - a sweep has no event
             await asyncio.sleep(0.02)
     assert (row["state"], row["cost"]) == ("failed", 0)
-    answer = await app.client.get(f"/api/containers/sessions/{old_data.SESSION}", headers=bearer(KEY))
-    assert answer.status_code == 200
+    response = await app.client.get(f"/api/containers/sessions/{old_data.SESSION}", headers=bearer(KEY))
+    assert response.status_code == 200
 
 
 async def _session(app: AppFixture) -> dict[str, object]:

@@ -58,10 +58,10 @@ class Server:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             sent = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, data, {"Content-Type": "application/json", **sent})
-            answer = connection.getresponse()
-            names = {name.lower() for name in answer.headers}
-            received = {name: ", ".join(answer.headers.get_all(name, [])) for name in names}
-            return Reply(answer.status, received, answer.read())
+            response = connection.getresponse()
+            names = {name.lower() for name in response.headers}
+            received = {name: ", ".join(response.headers.get_all(name, [])) for name in names}
+            return Reply(response.status, received, response.read())
         finally:
             connection.close()
 

@@ -33,9 +33,9 @@ class SessionServer:
 
     async def create(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
         path = f"/api/containers/{model}/sessions"
-        answer = await self.app.client.post(path, json=body, headers=self.app.bearer)
-        assert answer.status_code == 201, answer.text
-        return answer.json()
+        response = await self.app.client.post(path, json=body, headers=self.app.bearer)
+        assert response.status_code == 201, response.text
+        return response.json()
 
     async def status(self, session: dict[str, Any]) -> dict[str, Any]:
         path = f"/api/containers/sessions/{session['session_id']}"

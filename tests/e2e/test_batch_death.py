@@ -100,8 +100,8 @@ async def test_batch_survives_two_kills_with_exact_charges(either: Path, count: 
             print(f"{count} lines with two deaths in {time.monotonic() - started:.1f} s")  # noqa: T201  # a figure for those who run it
             assert batch["status"] == "completed"
             assert batch["request_counts"] == {"total": count, "completed": count, "failed": 0}
-            answer = await client.call("GET", f"/v1/files/{batch['output_file_id']}/content")
-            ids = [json.loads(each)["custom_id"] for each in answer.content.splitlines()]
+            response = await client.call("GET", f"/v1/files/{batch['output_file_id']}/content")
+            ids = [json.loads(each)["custom_id"] for each in response.content.splitlines()]
             assert sorted(ids, key=int) == [str(number) for number in range(count)]
             assert await client.money() == (before[0] - count * COST, before[1])
             assert len(acme.requests) >= count

@@ -136,14 +136,17 @@ async def _revoke_program(servers: TwoServers, access: Access) -> None:
 async def _change_password(servers: TwoServers, _access: Access) -> None:
     browser = (await servers.of_browser()).first
     form = {"csrf": await csrf_of(browser, "/account/security"), "password": "a long password"}
-    answer = await browser.post("/account/password", data={**form, "end_keys": "1"})
-    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/account/security")
+    response = await browser.post("/account/password", data={**form, "end_keys": "1"})
+    assert (response.status_code, response.headers["location"].partition("?")[0]) == (
+        303,
+        "/account/security",
+    )
 
 
 async def _close_account(servers: TwoServers, _access: Access) -> None:
     owner = servers.visitor(servers.first, servers.key)
-    answer = await owner.request("DELETE", ACCOUNT, json={"confirm": EMAIL})
-    assert answer.status_code == 202, answer.text
+    response = await owner.request("DELETE", ACCOUNT, json={"confirm": EMAIL})
+    assert response.status_code == 202, response.text
 
 
 async def _sign_out(_stage: TwoServers, access: Access) -> None:
@@ -171,10 +174,10 @@ async def connect(servers: TwoServers, access: Access) -> AsyncIterator[list[asy
     open_event = asyncio.Event()
 
     async def stream() -> str:
-        async with access.second.stream("GET", access.events) as answer:
-            assert answer.status_code == 200
+        async with access.second.stream("GET", access.events) as response:
+            assert response.status_code == 200
             text = ""
-            async for block in answer.aiter_text():
+            async for block in response.aiter_text():
                 open_event.set()
                 text += block
             return text

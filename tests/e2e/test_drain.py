@@ -56,9 +56,9 @@ async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> Non
         assert not pending_task.done()
         for pid in workers:
             os.kill(pid, signal.SIGCONT)
-        answer = await pending_task
-        assert (answer.status, await ending) == (200, 0)
-        assert Image.open(io.BytesIO(answer.body)).size == (256, 256)
+        response = await pending_task
+        assert (response.status, await ending) == (200, 0)
+        assert Image.open(io.BytesIO(response.body)).size == (256, 256)
 
 
 async def test_request_beyond_the_drain_time_is_503_and_free(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ async def test_request_beyond_the_drain_time_is_503_and_free(tmp_path: Path) -> 
         pending_task = asyncio.create_task(send(server))
         await until_it_runs(server)
         assert await server.terminate() == 0
-        answer = await pending_task
-        assert (answer.status, "try again in a moment" in answer.json["detail"]) == (503, True)
+        response = await pending_task
+        assert (response.status, "try again in a moment" in response.json["detail"]) == (503, True)
         await server.restart()
         assert await money(server) == before
         assert await states(server) == ["canceled"]
@@ -94,8 +94,8 @@ async def test_idempotent_request_resumes_after_restart_charged_once(tmp_path: P
         pending_task = asyncio.create_task(send_run())
         await until_it_runs(server)
         assert await server.terminate() == 0
-        answer = await pending_task
-        assert (answer.status, "with the same Idempotency-Key" in answer.json["detail"]) == (503, True)
+        response = await pending_task
+        assert (response.status, "with the same Idempotency-Key" in response.json["detail"]) == (503, True)
         for name in hanging:
             del server.environ[name]
         await server.restart()

@@ -47,9 +47,9 @@ async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pict
         assert await app.faults() == ()
         note = await app.client.get("/api/pages/notebook/lighthouse-film", headers=app.bearer)
         [address] = re.findall(r"\[film\]\((.+?)\)", note.json()["body"])
-        film = DecodedVideo((await app.client.get(address)).content)
+        video = DecodedVideo((await app.client.get(address)).content)
     assert text.decode() == (GUIDE / "fifty_cents.txt").read_text("utf-8")
-    assert len(film.frames) == 20 * 12
-    assert min(film.loudness(second, second + 1) for second in range(1, 19)) > 0.001
-    strip = Image.fromarray(np.hstack([film.at(second) for second in (2.5, 7.5, 12.5, 17.5)]))
+    assert len(video.frames) == 20 * 12
+    assert min(video.loudness(second, second + 1) for second in range(1, 19)) > 0.001
+    strip = Image.fromarray(np.hstack([video.at(second) for second in (2.5, 7.5, 12.5, 17.5)]))
     strip.resize((1200, 200), Image.Resampling.LANCZOS).save(pictures / "fifty-cents.webp", quality=80)

@@ -35,10 +35,10 @@ async def test_server_killed_during_streams_restarts_without_holds(either: Path)
                 return float(body["balance_usd"]), float(body["held_usd"])
 
             async with httpx.AsyncClient(timeout=30) as client:
-                answer = await client.post(f"{origin}/v1/chat/completions", json=BODY, headers=headers)
-                assert answer.json()["choices"][0]["message"]["content"] == " ".join(["word"] * 9)
+                response = await client.post(f"{origin}/v1/chat/completions", json=BODY, headers=headers)
+                assert response.json()["choices"][0]["message"]["content"] == " ".join(["word"] * 9)
                 assert acme.requests[0].headers["authorization"] == "Bearer sk-acme"
-                cost = float(answer.headers["x-sixfold-cost"])
+                cost = float(response.headers["x-sixfold-cost"])
                 assert await account(client) == (10 - cost, 0)
                 acme.mode = "trickle"
                 streams = [_begun(client, origin, headers) for _ in range(4)]
@@ -53,8 +53,8 @@ async def test_server_killed_during_streams_restarts_without_holds(either: Path)
                 log = (await client.get(f"{origin}/api/gateway/calls", headers=headers)).json()["calls"]
                 assert [call["status"] for call in log] == ["failed"] * 4 + ["succeeded"]
                 acme.mode = "well"
-                answer = await client.post(f"{origin}/v1/chat/completions", json=BODY, headers=headers)
-                assert answer.status_code == 200
+                response = await client.post(f"{origin}/v1/chat/completions", json=BODY, headers=headers)
+                assert response.status_code == 200
                 metrics = (await client.get(f"{origin}/metrics", headers=headers)).text
                 assert 'sixfold_relay_calls_total{server="acme",status="succeeded"} 1.0' in metrics
 
@@ -66,8 +66,8 @@ async def _begun(
     request = client.build_request(
         "POST", f"{origin}/v1/chat/completions", json={**BODY, "stream": True}, headers=headers
     )
-    answer = await client.send(request, stream=True)
-    lines = answer.aiter_lines()
+    response = await client.send(request, stream=True)
+    lines = response.aiter_lines()
     while "word" not in await anext(lines):
         pass
-    return answer, lines
+    return response, lines

@@ -77,9 +77,9 @@ async def test_processes_share_money_runs_and_metrics(either: Path) -> None:
             for seed in range(6)
         ]
         chatted, drawn = await asyncio.gather(chats, asyncio.gather(*images))
-        assert Counter(answer.status for answer in chatted + drawn) == {200: len(chatted) + 6}
-        spent = sum(float(answer.headers["x-sixfold-cost"]) for answer in chatted)
-        spent += sum(float(answer.json["cost"]) for answer in drawn)
+        assert Counter(response.status for response in chatted + drawn) == {200: len(chatted) + 6}
+        spent = sum(float(response.headers["x-sixfold-cost"]) for response in chatted)
+        spent += sum(float(response.json["cost"]) for response in drawn)
         balance, held = await account(server)
         assert (round(10 - balance, 6), held) == (round(spent, 6), 0)
         metrics = (await server.call("GET", "/metrics", **bearer)).body.decode()
@@ -98,7 +98,7 @@ async def test_event_streams_at_every_process_end_with_the_result(tmp_path: Path
         assert "prediction_id" in run, run
         path = f"/api/containers/predictions/{run['prediction_id']}/events"
         answers = await reach_every_process(server, "GET", path, **bearer)
-        events = [events_of(answer.body.decode()) for answer in answers]
+        events = [events_of(response.body.decode()) for response in answers]
         assert {(each[-1][0], each[-1][1]["status"]) for each in events} == {("status", "succeeded")}
 
 
@@ -166,7 +166,7 @@ async def test_restarted_process_keeps_database_and_number(tmp_path: Path) -> No
             await end
             while True:
                 answers = [await server.call("GET", "/api/account", **bearer) for _ in range(10)]
-                assert {answer.status for answer in answers} == {200}
+                assert {response.status for response in answers} == {200}
                 lines = [line for line in log_lines(server) if line["message"].startswith("GET /api/account")]
                 if {line["process"] for line in lines} == set(range(COUNT)):
                     break

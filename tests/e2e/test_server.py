@@ -36,8 +36,8 @@ async def test_printed_command_returns_an_image_for_four_cents(tmp_path: Path) -
         )
         answer = json.loads(result.stdout)
         assert answer["cost"] == "0.04"
-        picture = await server.call("GET", answer["image_url"].partition(str(server.port))[2])
-        decoded = cv2.imdecode(np.frombuffer(picture.body, np.uint8), cv2.IMREAD_COLOR)
+        image = await server.call("GET", answer["image_url"].partition(str(server.port))[2])
+        decoded = cv2.imdecode(np.frombuffer(image.body, np.uint8), cv2.IMREAD_COLOR)
         assert decoded is not None
         assert decoded.shape == (1024, 1024, 3)
         assert await _balance(server) == {

@@ -45,9 +45,9 @@ async def test_session_is_created_shown_and_closed(session_server: SessionServer
     assert body["session_id"] == session["session_id"]
     assert session["resume_token"] not in str(body)
     path = f"/api/containers/sessions/{session['session_id']}"
-    stranger = await session_server.app.client.get(path, headers=bearer(session_server.app.other))
+    other_account = await session_server.app.client.get(path, headers=bearer(session_server.app.other))
     keyless = await session_server.app.client.delete(path)
-    assert (stranger.status_code, keyless.status_code) == (404, 401)
+    assert (other_account.status_code, keyless.status_code) == (404, 401)
     for _ in range(2):
         response = await session_server.app.client.delete(path, headers=session_server.app.bearer)
         assert (response.status_code, response.json()["status"], response.json()["reason"]) == (
@@ -72,14 +72,14 @@ async def test_invalid_session_requests_are_rejected(
     session_server: SessionServer, model: str, body: dict[str, Any], status: int, code: str
 ) -> None:
     path = f"/api/containers/{model}/sessions"
-    answer = await session_server.app.client.post(path, json=body, headers=session_server.app.bearer)
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    response = await session_server.app.client.post(path, json=body, headers=session_server.app.bearer)
+    assert (response.status_code, response.json()["code"]) == (status, code)
 
 
 async def test_session_without_credit_is_402(session_server: SessionServer) -> None:
     path = "/api/containers/motion-model/sessions"
-    answer = await session_server.app.client.post(path, json={}, headers=bearer(session_server.app.poor))
-    assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
+    response = await session_server.app.client.post(path, json={}, headers=bearer(session_server.app.poor))
+    assert (response.status_code, response.json()["code"]) == (402, "insufficient_credits")
 
 
 async def test_poses_have_session_times_every_50_ms(session_server: SessionServer) -> None:
@@ -159,10 +159,10 @@ async def test_frames_are_images_and_wait_for_flow_credit(session_server: Sessio
         frames = await guest.several("frame", 3)
         shape = (frames[0]["width"], frames[0]["height"], frames[0]["format"])
         assert shape == (480, 270, "jpeg")
-        picture = cv2.imdecode(np.frombuffer(frames[0]["image"], np.uint8), cv2.IMREAD_COLOR)
-        assert picture is not None
-        assert picture.shape == (270, 480, 3)
-        assert picture.std() > 12
+        image = cv2.imdecode(np.frombuffer(frames[0]["image"], np.uint8), cv2.IMREAD_COLOR)
+        assert image is not None
+        assert image.shape == (270, 480, 3)
+        assert image.std() > 12
         stats = await guest.until("stats", credit=0)
         while not stats["dropped"]:
             stats = await guest.until("stats")

@@ -54,9 +54,9 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 async def finished_training(app: AppFixture, **changes: Any) -> Any:
     """Return a finished training prediction."""
-    answer = await app.client.post("/api/training", json={**BODY, **changes}, headers=app.bearer)
-    assert answer.status_code == 202, answer.text
-    body = answer.json()
+    response = await app.client.post("/api/training", json={**BODY, **changes}, headers=app.bearer)
+    assert response.status_code == 202, response.text
+    body = response.json()
     assert body["service"] == "training"
     assert body["status_url"].endswith(body["id"])
     pipeline = app.predictions
@@ -102,36 +102,36 @@ async def test_failed_training_is_free_and_creates_no_model(app: AppFixture) -> 
     prediction = await finished_training(app)
     assert prediction.state is PredictionState.FAILED
     await app.until("5.00", "0.00")
-    answer = await app.client.post("/api/service", json=DRAWN, headers=app.bearer)
-    assert answer.status_code == 404
+    response = await app.client.post("/api/service", json=DRAWN, headers=app.bearer)
+    assert response.status_code == 404
 
 
 async def test_training_is_rejected_before_images_are_fetched(bare: AppFixture) -> None:
     wrong = {"name": "No Such!", "images": [], "base": "chat"}
-    answer = await bare.client.post("/api/training", json=wrong, headers=bare.bearer)
-    assert answer.status_code == 400
-    assert answer.json()["code"] == "invalid_input"
-    assert [each["input"] for each in answer.json()["errors"]] == ["name", "images", "base"]
+    response = await bare.client.post("/api/training", json=wrong, headers=bare.bearer)
+    assert response.status_code == 400
+    assert response.json()["code"] == "invalid_input"
+    assert [each["input"] for each in response.json()["errors"]] == ["name", "images", "base"]
     many = {**BODY, "images": ["https://example.com/1.png"] * 101}
     assert (await bare.client.post("/api/training", json=many, headers=bare.bearer)).status_code == 400
     assert (await bare.client.post("/api/training", json=BODY)).status_code == 401
 
 
 async def test_training_without_weights_is_503_with_remedy(bare: AppFixture) -> None:
-    answer = await bare.client.post("/api/training", json=BODY, headers=bare.bearer)
-    assert answer.status_code == 503
-    assert answer.json()["code"] == "engine_unavailable"
-    assert "sixfold engines add image" in answer.json()["error"]
+    response = await bare.client.post("/api/training", json=BODY, headers=bare.bearer)
+    assert response.status_code == 503
+    assert response.json()["code"] == "engine_unavailable"
+    assert "sixfold engines add image" in response.json()["error"]
 
 
 @pytest.mark.parametrize("image", ["data:image/png;base64,AAAA", "ftp://example.com/1.png", "upl_nothing"])
 async def test_invalid_image_is_reported_before_missing_training(bare: AppFixture, image: str) -> None:
     body = {**BODY, "images": [*BODY["images"], image]}
-    answer = await bare.client.post("/api/training", json=body, headers=bare.bearer)
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    response = await bare.client.post("/api/training", json=body, headers=bare.bearer)
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
 
 
 async def test_training_with_a_limited_key_is_403(bare: AppFixture) -> None:
     key = await bare.limited_key(KeyLimits(services=("ra2",)))
-    answer = await bare.client.post("/api/training", json=BODY, headers=bearer(key))
-    assert answer.status_code == 403
+    response = await bare.client.post("/api/training", json=BODY, headers=bearer(key))
+    assert response.status_code == 403

@@ -130,14 +130,14 @@ async def running_servers(folder: Path) -> AsyncIterator[BudgetServers]:
 async def test_two_servers_share_daily_budget_and_rate_limit(budget_servers: BudgetServers) -> None:
     key = await budget_servers.limited(KeyLimits(budget_day=8 * IMAGE_PRICE - 1))
     answers = await budget_servers.ask(key, [image_call(seed) for seed in range(24)])
-    sold = [answer for answer in answers if answer.status == 202]
-    responses = [answer for answer in answers if answer.status != 202]
+    sold = [response for response in answers if response.status == 202]
+    responses = [response for response in answers if response.status != 202]
     assert len(sold) == 7
-    assert {(answer.status, answer.json["code"]) for answer in responses} == {(429, "budget_exceeded")}
-    assert sum([await budget_servers.cost(answer) for answer in sold]) == 7 * IMAGE_PRICE
+    assert {(response.status, response.json["code"]) for response in responses} == {(429, "budget_exceeded")}
+    assert sum([await budget_servers.cost(response) for response in sold]) == 7 * IMAGE_PRICE
     await budget_servers.settled(key, 7 * IMAGE_PRICE)
-    for answer in await budget_servers.ask(key, [image_call(30), image_call(31)]):
-        assert "has 0.006999 USD left" in answer.json["error"], answer.json
+    for response in await budget_servers.ask(key, [image_call(30), image_call(31)]):
+        assert "has 0.006999 USD left" in response.json["error"], response.json
     await _rates_are_one(budget_servers)
 
 
@@ -147,7 +147,7 @@ async def _rates_are_one(budget_servers: BudgetServers) -> None:
     request = (
         server.call("GET", "/api/account", **bearer) for server in budget_servers.servers for _ in range(12)
     )
-    answers = [answer.status for answer in await asyncio.gather(*request)]
+    answers = [response.status for response in await asyncio.gather(*request)]
     earned = int(time.monotonic() - began) // 10 + 1  # one every ten seconds during the requests
     assert 6 <= answers.count(200) <= 6 + earned
     assert set(answers) == {200, 429}
@@ -190,19 +190,21 @@ async def test_budget_of_failed_runs_elsewhere_is_returned(budget_servers: Budge
     key = await budget_servers.limited(KeyLimits(budget_day=8 * IMAGE_PRICE))
     budget_servers.acme.mode = "hang"
     responses = [
-        answer for answer in await budget_servers.ask(key, [queued_chat_call(3)] * 8) if answer.status == 202
+        response
+        for response in await budget_servers.ask(key, [queued_chat_call(3)] * 8)
+        if response.status == 202
     ]
     assert responses
     assert sum(await budget_servers.spent(key)) > 0
-    for answer in responses:
-        await budget_servers.look(answer, "DELETE")
-    assert [await budget_servers.cost(answer) for answer in responses] == [0] * len(responses)
+    for response in responses:
+        await budget_servers.look(response, "DELETE")
+    assert [await budget_servers.cost(response) for response in responses] == [0] * len(responses)
     await budget_servers.settled(key, 0)
     budget_servers.acme.mode = "fail"
     failed = await budget_servers.ask(
         key, [chat_call(3), chat_call(3), queued_chat_call(3), queued_chat_call(3)]
     )
-    assert [await budget_servers.cost(answer) for answer in failed if answer.status == 202] == [0, 0]
+    assert [await budget_servers.cost(response) for response in failed if response.status == 202] == [0, 0]
     await budget_servers.settled(key, 0)
     sold = await budget_servers.ask(key, [image_call(seed) for seed in range(12)])
-    assert [answer.status for answer in sold].count(202) == 8
+    assert [response.status for response in sold].count(202) == 8

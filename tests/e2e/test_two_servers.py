@@ -49,8 +49,8 @@ async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> No
             for server in (first, second)
         ]
         answers = await asyncio.gather(*requests)
-        assert {answer.status for answer in answers} == {202}
-        assert len({answer.body for answer in answers}) == 1
+        assert {response.status for response in answers} == {202}
+        assert len({response.body for response in answers}) == 1
         state = await second.final_status(answers[0].json["status_url"])
         assert state == "completed"
         assert await _balance(second) == ("9.993", "0.00")

@@ -47,8 +47,8 @@ async def app(tmp_path: Path, tiny: Path) -> AsyncIterator[AppFixture]:
 
 async def fetch_image(app: AppFixture, url: str) -> np.ndarray[Any, Any]:
     """The pixels behind a result's address."""
-    answer = await app.client.get(url)
-    with Image.open(io.BytesIO(answer.content)) as image:
+    response = await app.client.get(url)
+    with Image.open(io.BytesIO(response.content)) as image:
         return np.asarray(image.convert("RGB"))
 
 
@@ -61,11 +61,11 @@ def order(app: AppFixture, model: str, **inputs: Any) -> PredictionRequest:
 
 async def test_request_is_served_by_installed_weights(app: AppFixture) -> None:
     body = {"api_key": app.key, "prompt": "a fox", "size": "1360x768", "seed": 5}
-    answer = await app.client.post("/api/ra1", json=body)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["X-Sixfold-Engine"] == "weights-image"
-    assert answer.headers["X-Sixfold-Quality"] == "full"
-    first = await fetch_image(app, answer.json()["image_url"])
+    response = await app.client.post("/api/ra1", json=body)
+    assert response.status_code == 200, response.text
+    assert response.headers["X-Sixfold-Engine"] == "weights-image"
+    assert response.headers["X-Sixfold-Quality"] == "full"
+    first = await fetch_image(app, response.json()["image_url"])
     assert first.shape == (768, 1360, 3)
     second_response = await app.client.post("/api/ra1", json=body)
     assert (await fetch_image(app, second_response.json()["image_url"]) == first).all()

@@ -234,8 +234,8 @@ class Fal:
         name = f"{job.id}.mp4"
         between = job.inputs.get("num_interpolated_frames", 1) + 1
         rate = job.inputs.get("frames_per_second", 16) * between
-        film = fault_server.video(rate) if "ltx" not in job.model else _ltx(job.inputs)
-        self.files[name] = self.file or (film, "video/mp4")
+        video = fault_server.video(rate) if "ltx" not in job.model else _ltx(job.inputs)
+        self.files[name] = self.file or (video, "video/mp4")
         url = self.address or f"{self.url}/files/{name}"
         document = {"video": {"url": url, "content_type": "video/mp4"}, "prompt": job.inputs["prompt"]}
         return JSONResponse({**document, "seed": job.inputs.get("seed", 4242)})

@@ -88,14 +88,14 @@ class OpenAI:
         async with request.form() as form:
             names = list(form.keys())
             uploads = [each for name in ("image[]", "image") for each in form.getlist(name)]
-            pictures = [await each.read() for each in uploads if not isinstance(each, str)]
+            images = [await each.read() for each in uploads if not isinstance(each, str)]
             document = {name: form[name] for name in names if isinstance(form[name], str)}
         if fault := await self.faults.take("edit", request, document):
             return fault
         try:
             _authorize(request)
-            self.uploads += [("image", each) for each in pictures]
-            return self._drawn(document, pictures)
+            self.uploads += [("image", each) for each in images]
+            return self._drawn(document, images)
         except Refused as refused:
             return JSONResponse(refused.document, refused.status)
 

@@ -105,17 +105,17 @@ class MediaEndpoints:
         if fault is not None:
             return fault
         count = int(document.get("n", 1))
-        picture = base64.b64encode(fault_server.image(8, 8)).decode()
+        image = base64.b64encode(fault_server.image(8, 8)).decode()
         usage = {"input_tokens": 10, "output_tokens": 272 * count, "total_tokens": 10 + 272 * count}
         usage |= {"input_tokens_details": {"text_tokens": 10, "image_tokens": 0}}
         if "image" in document:
             usage["input_tokens_details"] = {"text_tokens": 4, "image_tokens": 6}
         if document.get("stream"):
             kind = "image_generation"
-            events = [{"type": f"{kind}.partial_image", "b64_json": picture, "partial_image_index": 0}]
-            events.append({"type": f"{kind}.completed", "b64_json": picture, "usage": usage})
+            events = [{"type": f"{kind}.partial_image", "b64_json": image, "partial_image_index": 0}]
+            events.append({"type": f"{kind}.completed", "b64_json": image, "usage": usage})
             return _events(events)
-        answer: dict[str, Any] = {"created": 1, "data": [{"b64_json": picture}] * count, "usage": usage}
+        answer: dict[str, Any] = {"created": 1, "data": [{"b64_json": image}] * count, "usage": usage}
         if mode == "nousage":
             del answer["usage"]
         return JSONResponse(answer)

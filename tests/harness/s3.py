@@ -57,9 +57,9 @@ class S3:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(method, path)
-            answer = connection.getresponse()
-            body = answer.read()
-            assert answer.status < 300, body
+            response = connection.getresponse()
+            body = response.read()
+            assert response.status < 300, body
             return body
         finally:
             connection.close()

@@ -48,8 +48,8 @@ class MeteredServer:
         _, text = await self.server.command("account", "link", "local@localhost")
         result = re.search(r"/signin\?token=\S+", text)
         assert result is not None, text
-        answer = await self.server.call("GET", result[0])
-        session = re.search(r"sixfold_session=[^;]+", answer.headers["set-cookie"])
+        response = await self.server.call("GET", result[0])
+        session = re.search(r"sixfold_session=[^;]+", response.headers["set-cookie"])
         assert session is not None
         cookie = session[0]
         page = await self.server.call("GET", "/account", Cookie=cookie)
@@ -84,14 +84,14 @@ class MeteredServer:
                 # The server rejected the request before reading its body.
             ):
                 connection.request(method, path, body, dict(headers))
-            answer = connection.getresponse()
-            text = answer.read(400).decode("utf-8", "replace")
-            while answer.read(1 << 20):
+            response = connection.getresponse()
+            text = response.read(400).decode("utf-8", "replace")
+            while response.read(1 << 20):
                 pass
         except (OSError, http.client.HTTPException):
             connection.close()
             return 0, ""
-        return answer.status, text
+        return response.status, text
 
 
 @asynccontextmanager

@@ -33,8 +33,8 @@ class Agent:
     async def rpc(self, method: str, params: Any = None, **headers: str) -> Any:
         """Send one request and return the whole response."""
         body = {"jsonrpc": "2.0", "id": 7, "method": method}
-        answer = await self.post(body if params is None else {**body, "params": params}, **headers)
-        return answer.json()
+        response = await self.post(body if params is None else {**body, "params": params}, **headers)
+        return response.json()
 
     async def result(self, method: str, params: Any = None) -> Any:
         """Send one request that must succeed, and return its result."""

@@ -52,12 +52,12 @@ async def test_repeated_idempotency_key_is_run_and_charged_once(
     app: AppFixture, agent: Agent, prompt: object
 ) -> None:
     before, _ = await app.balance()
-    answers = [
+    responses = [
         await agent.post(prompt, Idempotency_Key="k", Accept="application/json, text/event-stream")
         for _ in range(2)
     ]
-    assert answers[0].content == answers[1].content
-    assert answers[1].headers["Idempotent-Replayed"] == "true"
+    assert responses[0].content == responses[1].content
+    assert responses[1].headers["Idempotent-Replayed"] == "true"
     runs = len(prompt) if isinstance(prompt, list) else 1
     assert float(before) - float((await app.balance())[0]) == pytest.approx(0.04 * runs)
 
@@ -73,10 +73,10 @@ async def test_repeated_call_after_a_kill_finds_its_run(app: AppFixture, agent: 
 
 async def test_refused_call_is_not_replayed(app: AppFixture) -> None:
     poor = Agent(app, app.poor)
-    answers = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
-    messages = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
+    responses = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
+    messages = [response.json()["result"]["structuredContent"]["status"] for response in responses]
     assert messages == [402, 402]
-    assert "Idempotent-Replayed" not in answers[1].headers
+    assert "Idempotent-Replayed" not in responses[1].headers
 
 
 async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> 
 
 async def test_prediction_of_another_account_is_not_found(app: AppFixture, agent: Agent) -> None:
     result = await agent.call("run", model="ra1", input={"prompt": "a cat"})
-    stranger = Agent(app, app.other)
-    unknown = await stranger.error_of("prediction", id="pred_nope")
-    assert await stranger.error_of("prediction", id=result["id"]) == unknown.replace(
+    other_account = Agent(app, app.other)
+    unknown = await other_account.error_of("prediction", id="pred_nope")
+    assert await other_account.error_of("prediction", id=result["id"]) == unknown.replace(
         "pred_nope", result["id"]
     )
-    assert (await stranger.call("prediction"))["predictions"] == []
+    assert (await other_account.call("prediction"))["predictions"] == []
 
 
 async def test_missing_object_error_names_a_tool_that_lists_them(agent: Agent) -> None:
@@ -130,9 +130,9 @@ async def test_run_with_a_progress_token_is_streamed(agent: Agent) -> None:
         "_meta": {"progressToken": "t1"},
     }
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    answer = await agent.post(body, Accept="application/json, text/event-stream")
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    messages = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    response = await agent.post(body, Accept="application/json, text/event-stream")
+    assert response.headers["content-type"].startswith("text/event-stream")
+    messages = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
     assert all(message["method"] == "notifications/progress" for message in messages[:-1])
     assert {message["params"]["progressToken"] for message in messages[:-1]} == {"t1"}
     assert messages[-1]["result"]["structuredContent"]["status"] == "succeeded"
@@ -176,14 +176,14 @@ async def test_custom_model_is_available_to_its_owner_only(app: AppFixture, agen
     }
     document = {"models": {"custom:mine": row}}
     await app.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
-    stranger = Agent(app, app.other)
-    for client, sees in ((agent, True), (stranger, False)):
+    other_account = Agent(app, app.other)
+    for client, sees in ((agent, True), (other_account, False)):
         names = {each["model"] for each in (await client.call("models"))["models"]}
         assert ("custom:mine" in names) is sees
     assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
     assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"
     for tool in ("quote", "run"):
-        assert "not found" in await stranger.error_of(tool, model="custom:mine", input={"prompt": "x"})
+        assert "not found" in await other_account.error_of(tool, model="custom:mine", input={"prompt": "x"})
 
 
 async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ async def test_silent_tool_sends_pings_and_then_its_response(app: AppFixture) ->
     async with (
         serving(app, [tool("wait", wait)], 0.01) as url,
         httpx.AsyncClient(headers=app.bearer | BOTH, timeout=30) as client,
-        client.stream("POST", url, json=asking("wait")) as answer,
+        client.stream("POST", url, json=asking("wait")) as response,
     ):
-        lines = answer.aiter_lines()
+        lines = response.aiter_lines()
         assert await anext(lines) == ": still at work"
         go_on.set()
         messages = [line async for line in lines if line.startswith("data: ")]
@@ -80,9 +80,9 @@ async def test_notifications_arrive_in_order_before_the_response(app: AppFixture
         serving(app, [tool("tell", tell)]) as url,
         httpx.AsyncClient(headers=app.bearer | BOTH) as client,
     ):
-        answer = await client.post(url, json=asking("tell"))
+        response = await client.post(url, json=asking("tell"))
         plain = await client.post(url, json=asking("tell"), headers={"Accept": "application/json"})
-    messages = [data(line) for line in answer.text.splitlines() if line.startswith("data: ")]
+    messages = [data(line) for line in response.text.splitlines() if line.startswith("data: ")]
     assert [message["params"]["data"] for message in messages[:-1]] == list(range(100))
     assert messages[-1]["id"] == 1
     assert plain.json()["result"]["structuredContent"] == {"done": True}
@@ -96,9 +96,9 @@ async def test_only_the_account_of_an_elicitation_can_answer_it(app: AppFixture)
     async with (
         serving(app, [tool("ask", ask)]) as url,
         httpx.AsyncClient(headers=BOTH, timeout=30) as client,
-        client.stream("POST", url, json=asking("ask"), headers=app.bearer) as answer,
+        client.stream("POST", url, json=asking("ask"), headers=app.bearer) as response,
     ):
-        lines = (data(line) async for line in answer.aiter_lines() if line.startswith("data: "))
+        lines = (data(line) async for line in response.aiter_lines() if line.startswith("data: "))
         question = await anext(lines)
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": "by a stranger"}
         assert (await client.post(url, json=reply, headers=bearer(app.other))).status_code == 202

@@ -30,9 +30,9 @@ async def test_tools_are_listed_without_a_handshake(agent: Agent) -> None:
 
 async def test_response_is_json_for_every_accept_header(agent: Agent) -> None:
     for accept in ("*/*", "text/html", "application/json", "application/json, text/event-stream"):
-        answer = await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=accept)
-        assert answer.json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
-        assert answer.headers["content-type"] == "application/json"
+        response = await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=accept)
+        assert response.json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        assert response.headers["content-type"] == "application/json"
 
 
 async def test_handshake_accepts_every_known_version(agent: Agent) -> None:
@@ -53,11 +53,11 @@ async def test_handshake_with_unknown_version_offers_its_own(agent: Agent) -> No
 
 
 async def test_unknown_version_header_is_400(agent: Agent) -> None:
-    answer = await agent.post(
+    response = await agent.post(
         {"jsonrpc": "2.0", "id": 1, "method": "ping"}, MCP_Protocol_Version="2020-01-01"
     )
-    assert answer.status_code == 400
-    assert jsonrpc.LATEST in answer.json()["error"]["data"]["supported"]
+    assert response.status_code == 400
+    assert jsonrpc.LATEST in response.json()["error"]["data"]["supported"]
 
 
 async def test_revision_without_a_handshake_is_supported(agent: Agent) -> None:
@@ -72,18 +72,18 @@ async def test_revision_without_a_handshake_is_supported(agent: Agent) -> None:
         ({**body, "params": {}}, jsonrpc.INVALID_PARAMS),
         ({**body, "method": "ping"}, jsonrpc.HEADER_MISMATCH),
     ):
-        answer = await agent.post(wrong, **headers)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+        response = await agent.post(wrong, **headers)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, code)
     body["method"] = "no/such"
-    answer = await agent.post(body, MCP_Protocol_Version=jsonrpc.LATEST, Mcp_Method="no/such")
-    assert answer.status_code == 404
+    response = await agent.post(body, MCP_Protocol_Version=jsonrpc.LATEST, Mcp_Method="no/such")
+    assert response.status_code == 404
 
 
 async def test_notification_gets_an_empty_202(agent: Agent) -> None:
-    answer = await agent.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    assert (answer.status_code, answer.content) == (202, b"")
-    answer = await agent.post({"jsonrpc": "2.0", "id": "ask_x", "result": {}})
-    assert (answer.status_code, answer.content) == (202, b"")
+    response = await agent.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert (response.status_code, response.content) == (202, b"")
+    response = await agent.post({"jsonrpc": "2.0", "id": "ask_x", "result": {}})
+    assert (response.status_code, response.content) == (202, b"")
 
 
 async def test_batch_is_answered_in_order_without_notifications(agent: Agent) -> None:
@@ -149,9 +149,9 @@ NO_MESSAGES = [
 
 async def test_invalid_message_gets_a_json_rpc_error(agent: Agent) -> None:
     for body, code in NO_MESSAGES:
-        answer = await agent.post(body)
-        assert answer.status_code == 400, body[:80]
-        assert answer.json()["error"]["code"] == code, body[:80]
+        response = await agent.post(body)
+        assert response.status_code == 400, body[:80]
+        assert response.json()["error"]["code"] == code, body[:80]
 
 
 INVALID_CALLS: list[tuple[str, Any, int]] = [
@@ -191,10 +191,10 @@ async def test_lists_are_paged() -> None:
 
 async def test_other_http_methods_are_405_with_allow(app: AppFixture) -> None:
     for method in ("GET", "DELETE", "PUT"):
-        answer = await app.client.request(method, "/mcp", headers=app.bearer)
-        assert answer.status_code == 405
-        assert answer.headers["allow"]
-        assert answer.json()["jsonrpc"] == "2.0"
+        response = await app.client.request(method, "/mcp", headers=app.bearer)
+        assert response.status_code == 405
+        assert response.headers["allow"]
+        assert response.json()["jsonrpc"] == "2.0"
     assert (await app.client.post("/mcp/x", headers=app.bearer)).json()["error"]["data"]["status"] == 404
 
 
@@ -204,10 +204,10 @@ async def test_other_http_methods_are_405_with_allow(app: AppFixture) -> None:
 async def test_request_without_a_key_is_401_before_its_body_is_read(app: AppFixture) -> None:
     for header in ("", "Bearer nope", "Basic eA=="):
         headers = {"Authorization": header} if header else {}
-        answer = await app.client.post("/mcp", content=b"not json", headers=headers)
-        assert answer.status_code == 401
-        assert answer.headers["www-authenticate"].startswith("Bearer resource_metadata=")
-        assert answer.json()["error"]["data"]["code"] == "invalid_api_key"
+        response = await app.client.post("/mcp", content=b"not json", headers=headers)
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"].startswith("Bearer resource_metadata=")
+        assert response.json()["error"]["data"]["code"] == "invalid_api_key"
 
 
 async def test_cross_origin_request_is_403(app: AppFixture) -> None:
@@ -217,17 +217,17 @@ async def test_cross_origin_request_is_403(app: AppFixture) -> None:
         {"Origin": "http://evil.example.com", "Host": "evil.example.com"},
         {"Origin": "null"},
     ):
-        answer = await app.client.post("/mcp", json=body, headers=app.bearer | headers)
-        assert answer.status_code == 403
+        response = await app.client.post("/mcp", json=body, headers=app.bearer | headers)
+        assert response.status_code == 403
     own = {"Origin": "http://127.0.0.1:8600"}
     assert (await app.client.post("/mcp", json=body, headers=app.bearer | own)).status_code == 200
 
 
 async def test_a_body_over_the_limit_is_refused(app: AppFixture) -> None:
     limit = app.settings.inline_body_bytes
-    answer = await app.client.post("/mcp", content=b" " * (limit + 1), headers=app.bearer)
-    assert answer.status_code == 413
-    assert "larger" in answer.json()["error"]["message"]
+    response = await app.client.post("/mcp", content=b" " * (limit + 1), headers=app.bearer)
+    assert response.status_code == 413
+    assert "larger" in response.json()["error"]["message"]
 
 
 async def test_only_calls_with_files_may_be_large(app: AppFixture) -> None:
@@ -244,10 +244,10 @@ async def test_only_calls_with_files_may_be_large(app: AppFixture) -> None:
         {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": text}},
         text,
     ):
-        answer = await app.client.post("/mcp", json=body, headers=app.bearer)
-        assert (answer.status_code, answer.json()["error"]["data"]["code"]) == (413, "too_large")
-    answer = await app.client.post("/mcp", json=run, headers=app.bearer)
-    assert (answer.status_code, answer.json()["result"]["isError"]) == (200, True)
+        response = await app.client.post("/mcp", json=body, headers=app.bearer)
+        assert (response.status_code, response.json()["error"]["data"]["code"]) == (413, "too_large")
+    response = await app.client.post("/mcp", json=run, headers=app.bearer)
+    assert (response.status_code, response.json()["result"]["isError"]) == (200, True)
 
 
 async def test_pages_of_another_account_are_not_found(app: AppFixture, agent: Agent) -> None:

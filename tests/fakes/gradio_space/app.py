@@ -69,12 +69,12 @@ def read(paper: Any, pictures: list[Any] | None) -> tuple[str, list[Any]]:
     text = Path(getattr(paper, "name", paper)).read_text("utf-8")
     result = Path(getattr(paper, "name", paper)).with_name("loud.txt")
     result.write_text(text.upper(), "utf-8")
-    return str(result), [Image.open(picture).rotate(90, expand=True) for picture, _ in pictures or []]
+    return str(result), [Image.open(image).rotate(90, expand=True) for image, _ in pictures or []]
 
 
 def show(pictures: list[Any] | None, times: float) -> list[Any]:
     """Return a gallery with each input repeated."""
-    return [Image.open(picture) for picture, _ in pictures or [] for _ in range(int(times))]
+    return [Image.open(image) for image, _ in pictures or [] for _ in range(int(times))]
 
 
 def wait(words: str, progress: Any = gr.Progress()) -> Iterator[str]:  # noqa: B008 - so Gradio finds it

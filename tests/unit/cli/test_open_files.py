@@ -76,9 +76,9 @@ def ask(port: int, path: str = "/livez", **headers: str) -> tuple[int, str | Non
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status, answer.getheader("Retry-After")
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.getheader("Retry-After")
 
 
 def test_serve_raises_a_low_soft_limit_but_not_for_workers(limited: Limited, tmp_path: Path) -> None:

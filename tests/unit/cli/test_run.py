@@ -239,7 +239,7 @@ def test_a_mounted_file_is_an_input(server: Server, tmp_path: Path) -> None:
 
 def _picture(folder: Path) -> Path:
     path = folder / "photo.png"
-    picture = np.full((64, 64, 3), 255, np.uint8)
-    picture[16:48, 16:48] = (30, 60, 200)
-    Image.fromarray(picture).save(path)
+    image = np.full((64, 64, 3), 255, np.uint8)
+    image[16:48, 16:48] = (30, 60, 200)
+    Image.fromarray(image).save(path)
     return path

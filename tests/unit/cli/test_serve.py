@@ -24,8 +24,8 @@ PUBLIC = ("--public-url", "https://six.example")
 def ask(url: str, api_key: str) -> int:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {api_key}"})  # noqa: S310 - our own
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own server
-            return answer.status
+        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - our own server
+            return response.status
     except urllib.error.HTTPError as refused:
         with refused:
             return refused.code
@@ -127,9 +127,9 @@ def test_open_imagekit_charges_the_operator(start: Starter, tmp_path: Path) -> N
     assert inside(folder, "account", "create", "a@b.c").status == 0
     environ = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}
     server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC, **environ)
-    picture = f"http://127.0.0.1:{port}/create_image?prompt=boat&width=64&height=64"
-    with urllib.request.urlopen(picture, timeout=60) as answer:
-        assert answer.headers["Content-Type"] == "image/webp"
+    image = f"http://127.0.0.1:{port}/create_image?prompt=boat&width=64&height=64"
+    with urllib.request.urlopen(image, timeout=60) as response:
+        assert response.headers["Content-Type"] == "image/webp"
     assert server.stop() == 0
     account = json.loads(inside(folder, "account", "show", "local@localhost", "--json").out)
     assert (account["balance_usd"], account["held_usd"]) == ("0.00", "0.00")
@@ -208,9 +208,9 @@ def test_waiting_request_is_answered_202_at_shutdown(start: Starter, tmp_path: P
     pending_connection = order(server, "ra1")
     wait_for_run(server)
     assert server.stop() == 0
-    answer = pending_connection.getresponse()
-    assert answer.status == 202
-    prediction = json.loads(answer.read())
+    response = pending_connection.getresponse()
+    assert response.status == 202
+    prediction = json.loads(response.read())
     pending_connection.close()
     second_server = start(tmp_path / "data")
     result = inside(tmp_path / "data", "predictions", prediction["id"], "--json")

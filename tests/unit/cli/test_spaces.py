@@ -46,10 +46,10 @@ def test_gradio_folder_runs_in_a_container_with_files(
     podman: Podman, start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conftest, "START_SECONDS", 240)  # Gradio takes a while to start, twice
-    folder, space, picture = tmp_path / "data", tmp_path / "painter", tmp_path / "grey.png"
+    folder, space, image = tmp_path / "data", tmp_path / "painter", tmp_path / "grey.png"
     shutil.copytree(gradio.APPLICATION.parent, space, ignore=shutil.ignore_patterns("__pycache__"))
     (space / "README.md").write_text("---\napp_file: space.py\n---\n")
-    Image.new("RGB", (40, 20), (50, 50, 50)).save(picture)
+    Image.new("RGB", (40, 20), (50, 50, 50)).save(image)
     where = {"SIXFOLD_CONTAINER_SOCKET": str(podman.socket), "SIXFOLD_SPACE_BASE_IMAGE": BASE}
     server = start(folder, **where)
 
@@ -57,7 +57,7 @@ def test_gradio_folder_runs_in_a_container_with_files(
     assert added.status == 0, added.err
     assert (added.json["name"], added.json["inputs"]["picture"]["type"]) == ("local-painter", "image")
     assert podman.output_of("ps", "-aq") == "", "the container that described its inputs has ended"
-    words = ("words=a fox", f"picture=@{picture}", "-o", str(tmp_path / "made.png"))
+    words = ("words=a fox", f"picture=@{image}", "-o", str(tmp_path / "made.png"))
     ran = program(folder, "run", "local-painter", *words, "--json")
     assert ran.status == 0, ran.err
     assert ran.json["status"] == "succeeded", ran.json

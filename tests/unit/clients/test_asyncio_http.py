@@ -233,13 +233,13 @@ async def test_slow_reader_delays_the_server_and_loses_nothing(client: AsyncioTr
         sent.set()
 
     async with serving(talk) as url:
-        answer = await client.post(url, {}, b"{}", stream=True)
+        response = await client.post(url, {}, b"{}", stream=True)
         read = 0
-        while block := await answer.read():
+        while block := await response.read():
             assert read or not sent.is_set()  # most of it waited on the other side
             assert len(block) < 4 * 2**20
             read += len(block)
-        await answer.aclose()
+        await response.aclose()
         assert read == size
 
 

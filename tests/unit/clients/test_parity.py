@@ -28,8 +28,8 @@ async def test_openai_client_generates_and_edits_images() -> None:
         sizes = {openai_fake.pixels(base64.b64decode(each.b64_json)) for each in drawn.data}
         assert (len(drawn.data), sizes) == (2, {(1536, 1024)})
         assert drawn.usage.total_tokens == drawn.usage.input_tokens + drawn.usage.output_tokens
-        picture = ("a.png", fault_server.image(128, 96), "image/png")
-        edited = await client.images.edit(model="gpt-image-2.5-flare", image=[picture], prompt="noir")
+        image = ("a.png", fault_server.image(128, 96), "image/png")
+        edited = await client.images.edit(model="gpt-image-2.5-flare", image=[image], prompt="noir")
         assert edited.usage.input_tokens_details.image_tokens > 0
         with pytest.raises(openai.BadRequestError) as excinfo:
             await client.images.generate(model="gpt-image-2.5-flare", prompt="a fox", size="1000x1000")

@@ -69,7 +69,7 @@ def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
 def test_blurred_image_is_less_sharp(tmp_path: Path) -> None:
     sharp = scene().astype(np.uint8)
     messages = [
-        caption_of(tmp_path, picture)["sharpness"] for picture in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
+        caption_of(tmp_path, image)["sharpness"] for image in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
     ]
     assert messages[1] < messages[0] / 2
 

@@ -69,10 +69,10 @@ def test_parallax_is_a_looping_video_of_the_requested_length(tmp_path: Path) -> 
     artifact, result, _ = engine_runs.run(DepthEngine(), tmp_path, wish, image=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "preview")
     assert artifact.path is not None
-    film = videos.decode(artifact.path)
-    assert len(film.frames) == 24
-    assert film.frames[0].shape == (144, 192, 3)
-    gaps = [np.abs(frame.astype(int) - film.frames[0]).mean() for frame in film.frames]
+    video = videos.decode(artifact.path)
+    assert len(video.frames) == 24
+    assert video.frames[0].shape == (144, 192, 3)
+    gaps = [np.abs(frame.astype(int) - video.frames[0]).mean() for frame in video.frames]
     assert gaps[-1] < 0.6 * max(gaps)
     weak, _, _ = engine_runs.run(DepthEngine(), tmp_path, {**wish, "strength": 0.1}, image=source)
     assert weak.path is not None

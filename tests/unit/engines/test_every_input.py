@@ -152,9 +152,9 @@ def input_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 def moving_video(path: Path, picture: Any) -> Path:
     """Return a video of one second of an image that moves to the left."""
-    with encode.VideoEncoder(path, (64, 48), Fraction(8), None) as film:
+    with encode.VideoEncoder(path, (64, 48), Fraction(8), None) as video:
         for at in range(8):
-            film.add(yuv.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
+            video.add(yuv.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
     return path
 
 

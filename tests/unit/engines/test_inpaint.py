@@ -53,13 +53,13 @@ def test_object_is_removed_and_its_texture_continued(tmp_path: Path) -> None:
 
 def facade(side: int) -> Any:
     """Windows in rows, each pane a little other than the next, lit from above."""
-    rng, picture = np.random.default_rng(7), np.full((side, side, 3), (176, 150, 128), np.float32)
+    rng, image = np.random.default_rng(7), np.full((side, side, 3), (176, 150, 128), np.float32)
     for top in range(6, side, 44):
         for left in range(5, side, 34):
-            picture[top - 2 : top + 28, left - 2 : left + 22] = 230
-            picture[top : top + 26, left : left + 20] = np.array((50, 62, 80)) * rng.uniform(0.85, 1.15)
-            picture[top + 13, left : left + 20] = 230
-    return np.clip(picture * np.linspace(0.9, 1.08, side)[:, None, None], 0, 255).astype(np.uint8)
+            image[top - 2 : top + 28, left - 2 : left + 22] = 230
+            image[top : top + 26, left : left + 20] = np.array((50, 62, 80)) * rng.uniform(0.85, 1.15)
+            image[top + 13, left : left + 20] = 230
+    return np.clip(image * np.linspace(0.9, 1.08, side)[:, None, None], 0, 255).astype(np.uint8)
 
 
 def stripes(side: int) -> Any:
@@ -105,21 +105,21 @@ def clouds(side: int) -> Any:
 
 @pytest.mark.nightly
 def test_filled_area_of_a_sky_has_no_visible_edge() -> None:
-    picture = clouds(500)
+    image = clouds(500)
     hole = masks.make_hole(cv2.circle(np.zeros((500, 500), np.uint8), (250, 225), 95, 1, -1) > 0, 4, 3)
-    filled = masks.blend(picture, fill.fill_hole(picture, hole), hole.cover)
+    filled = masks.blend(image, fill.fill_hole(image, hole), hole.cover)
     inside = cv2.erode(hole.gone.astype(np.uint8), np.ones((13, 13), np.uint8)) > 0
-    assert np.abs(filled[inside].astype(int) - picture[inside]).mean() > 5
+    assert np.abs(filled[inside].astype(int) - image[inside]).mean() > 5
     assert filled[inside].std(0).min() > 4
     assert inpaint.rim(filled, hole) < 3
 
 
 def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> None:
-    picture = engine_runs.scenery((SIDE, SIDE))
+    image = engine_runs.scenery((SIDE, SIDE))
     away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
     for grow, feather in ((0, 0), (8, 6), (20, 12)):
-        result = clean(tmp_path, picture, spot(), grow=grow, feather=feather)
-        changes = np.abs(result.astype(int) - picture).max(2) > 0
+        result = clean(tmp_path, image, spot(), grow=grow, feather=feather)
+        changes = np.abs(result.astype(int) - image).max(2) > 0
         assert not changes[away > grow + feather + 2].any()
     hard, soft = masks.make_hole(spot() > 0, 4, 0), masks.make_hole(spot() > 0, 4, 20)
     assert set(np.unique(hard.cover)) == {0.0, 1.0}
@@ -142,13 +142,13 @@ def test_equal_requests_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_masks_are_scaled_and_empty_or_full_ones_handled(tmp_path: Path) -> None:
-    picture = weave()
-    picture[spot() > 0] = 255
+    image = weave()
+    image[spot() > 0] = 255
     small = cv2.resize(spot(), (SIDE // 2, SIDE // 2))
-    assert (clean(tmp_path, picture, small)[spot(8) > 0] < 255).any(1).all()
-    assert np.array_equal(clean(tmp_path, picture, np.zeros_like(spot())), picture)
+    assert (clean(tmp_path, image, small)[spot(8) > 0] < 255).any(1).all()
+    assert np.array_equal(clean(tmp_path, image, np.zeros_like(spot())), image)
     with pytest.raises(UnusableInput, match="covers the whole image"):
-        clean(tmp_path, picture, np.full_like(spot(), 255))
+        clean(tmp_path, image, np.full_like(spot(), 255))
 
 
 def test_alpha_is_kept(tmp_path: Path) -> None:
@@ -160,13 +160,13 @@ def test_model_fills_only_the_masked_area(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     onnx_tiny.filler(tmp_path / "lama.onnx")
     engine = onnx.OnnxInpaintEngine(weights=str(tmp_path))
-    picture = weave() // 2
+    image = weave() // 2
     files = {
-        "image": engine_runs.saved(tmp_path / "i.png", picture),
+        "image": engine_runs.saved(tmp_path / "i.png", image),
         "mask": engine_runs.saved(tmp_path / "m.png", spot()),
     }
     artifact, result, _ = engine_runs.run(engine, tmp_path, {"grow": 2, "feather": 0}, **files)
     output = engine_runs.pixels(artifact)
     assert (result.quality, engine.version) == ("full", "1/lama")
     assert output[spot(10) > 0].min() > 200
-    assert np.array_equal(output[spot(30) == 0], picture[spot(30) == 0])
+    assert np.array_equal(output[spot(30) == 0], image[spot(30) == 0])

@@ -93,8 +93,8 @@ def test_function_is_called_and_reports_progress(tmp_path: Path) -> None:
     context = RunContext(sink, threading.Event(), tmp_path / "scratch")
     result = engine.run(Task("t", "painter", {"colour": "blue", "width": 20, "note": ""}), context)
     (artifact,) = result.artifacts
-    picture = Image.open(io.BytesIO(artifact.data))
-    assert (picture.size, picture.getpixel((3, 3))) == ((20, 8), (0, 0, 255))
+    image = Image.open(io.BytesIO(artifact.data))
+    assert (image.size, image.getpixel((3, 3))) == ((20, 8), (0, 0, 255))
     assert sink.fractions == [0.5]
     source = tmp_path / "under"
     turned = Image.new("RGB", (4, 4), "white")

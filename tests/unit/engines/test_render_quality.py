@@ -52,9 +52,9 @@ def test_more_steps_add_detail_to_an_image(tmp_path: Path, template: str) -> Non
 
 
 def test_each_step_changes_the_image() -> None:
-    picture = engine_runs.scenery((64, 64)).astype(np.float32) / 255
+    image = engine_runs.scenery((64, 64)).astype(np.float32) / 255
     images = {
-        (RenderQuality(steps=n).apply(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)
+        (RenderQuality(steps=n).apply(image) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)
     }
     assert len(images) == 50
 

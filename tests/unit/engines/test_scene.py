@@ -51,9 +51,9 @@ def run(prompt: str, model: str = "ra1", **inputs: Any) -> Result:
 
 
 def decode(data: bytes) -> pixels.Picture:
-    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    assert picture is not None
-    return picture
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert image is not None
+    return image
 
 
 @cache
@@ -66,14 +66,14 @@ def sightings() -> dict[str, list[tuple[str, bool]]]:
     """Return for every label class whether each label was detected in its image."""
     observations: dict[str, list[tuple[str, bool]]] = defaultdict(list)
     for entry in CORPUS:
-        picture = paint(entry["text"])
+        image = paint(entry["text"])
         for kind in ("time", "palette", "weather", "terrain"):
             if kind in entry:
-                result = pixels.SIGHTS[kind, entry[kind]](picture)
+                result = pixels.SIGHTS[kind, entry[kind]](image)
                 observations[kind].append((f"{entry['text']}: {entry[kind]}", result))
         if "subject" in entry:
             bare = paint(entry["text"], negative_prompt=entry["subject"])
-            observations["subject"].append((entry["text"], pixels.stands_out(picture, bare)))
+            observations["subject"].append((entry["text"], pixels.stands_out(image, bare)))
     return observations
 
 
@@ -129,9 +129,9 @@ def likeness() -> dict[tuple[str, str], list[float]]:
     looks = ("ra1", "anime", "photoreal", "create_image_klein")
     scores: dict[tuple[str, str], list[float]] = defaultdict(list)
     for entry in CORPUS[::2]:
-        pictures = {look: paint(entry["text"], look, width=256, height=256) for look in looks}
+        images = {look: paint(entry["text"], look, width=256, height=256) for look in looks}
         for a, b in itertools.combinations(looks, 2):
-            scores[a, b].append(pixels.ssim(pictures[a], pictures[b]))
+            scores[a, b].append(pixels.ssim(images[a], images[b]))
     return scores
 
 
@@ -182,11 +182,11 @@ def test_every_prompt_gives_an_image_with_content(step: int) -> None:
     prompts = _odd_prompts()
     assert len(prompts) == 100
     for prompt in prompts[::step]:
-        picture = paint(prompt, width=128, height=128)
+        image = paint(prompt, width=128, height=128)
         results = (
-            pixels.entropy(picture),
-            pixels.color_count(picture),
-            float(cv2.Laplacian(pixels.grey(picture), cv2.CV_32F).std()),
+            pixels.entropy(image),
+            pixels.color_count(image),
+            float(cv2.Laplacian(pixels.grey(image), cv2.CV_32F).std()),
         )
         assert results[0] > 3.5, (prompt[:40], results)
         assert results[1] > 60, (prompt[:40], results)
@@ -240,8 +240,8 @@ def test_several_images_differ_and_the_first_equals_the_single() -> None:
 
 @pytest.mark.parametrize("size", [(64, 64), (333, 777), (1360, 768), (65, 1500), (97, 64)])
 def test_image_has_exactly_the_requested_size(size: tuple[int, int]) -> None:
-    picture = paint("a castle by the sea", width=size[0], height=size[1])
-    assert picture.shape[:2] == (size[1], size[0])
+    image = paint("a castle by the sea", width=size[0], height=size[1])
+    assert image.shape[:2] == (size[1], size[0])
 
 
 def test_images_larger_than_the_canvas_keep_size_and_gain_grain() -> None:
@@ -311,9 +311,9 @@ def test_word_groups_have_their_own_meaning(
 def test_fishing_village_is_mirrored_in_the_water() -> None:
     plan = layout.compose(prompt_parser.parse("a fishing village"), 1, (320, 512))
     assert plan.place == "harbour"
-    picture = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
-    roofs = picture[..., 2] > 1.6 * picture[..., 0]  # blue, green, red
-    low = picture[240:]
+    image = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
+    roofs = image[..., 2] > 1.6 * image[..., 0]  # blue, green, red
+    low = image[240:]
     assert roofs[150:230].mean() > 4 * max(roofs[:120].mean(), 0.002)
     assert low[..., 0].mean() > low[..., 2].mean() * 1.3
 

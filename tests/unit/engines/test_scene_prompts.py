@@ -37,9 +37,9 @@ def paint(prompt: str, model: str = "ra2", **inputs: Any) -> pixels.Picture:
     request = {"prompt": prompt, "width": 288, "height": 256, "seed": 7, **inputs}
     result = SceneEngine().run(Task("t", model, request), Listener())
     assert result.quality == "preview"
-    picture = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
-    assert picture is not None
-    return picture
+    image = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
+    assert image is not None
+    return image
 
 
 def place(prompt: str) -> str:
@@ -61,10 +61,10 @@ def share(picture: pixels.Picture, low: float, high: float) -> float:
 
 @pytest.mark.parametrize("model", ["ra1", "ra2", "photoreal", "anime", "create_image", "fast-image-native"])
 def test_subject_on_white_has_a_white_background(model: str) -> None:
-    picture = paint("a red mug on a white background", model)
-    assert corners(picture).min() > 225
-    assert corners(picture[::-1]).min() > 215
-    assert share(picture, 340, 20) > 0.03
+    image = paint("a red mug on a white background", model)
+    assert corners(image).min() > 225
+    assert corners(image[::-1]).min() > 215
+    assert share(image, 340, 20) > 0.03
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_subject_on_white_has_a_white_background(model: str) -> None:
     [("blue", 195, 250), ("green", 80, 170), ("yellow", 40, 65), ("pink", 320, 360), ("purple", 250, 300)],
 )
 def test_background_has_the_named_color(colour: str, low: float, high: float) -> None:
-    picture = paint(f"a white cup on a {colour} background", "photoreal")
-    hue, saturation, _ = pixels.hsv(picture[:20])
+    image = paint(f"a white cup on a {colour} background", "photoreal")
+    hue, saturation, _ = pixels.hsv(image[:20])
     assert low <= float(np.median(hue)) <= high
     assert float(np.median(saturation)) > 0.12
-    _, saturation, value = pixels.hsv(picture[120:200, 120:170])
+    _, saturation, value = pixels.hsv(image[120:200, 120:170])
     assert float((saturation < 0.15).mean() + (value > 0.7).mean()) > 0.3
 
 
@@ -91,8 +91,8 @@ def test_black_and_plain_backgrounds_are_uniform() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7])
 def test_image_has_the_requested_number_of_objects(count: int) -> None:
-    picture = paint(f"{count} red apples on a white background", width=512)
-    hue, saturation, _ = pixels.hsv(picture)
+    image = paint(f"{count} red apples on a white background", width=512)
+    hue, saturation, _ = pixels.hsv(image)
     red = (((hue < 20) | (hue > 340)) & (saturation > 0.5)).astype(np.uint8)
     _, _, stats, _ = cv2.connectedComponentsWithStats(red)
     assert int((stats[1:, cv2.CC_STAT_AREA] > red.size * 0.002).sum()) == count
@@ -103,18 +103,18 @@ def test_object_and_clothes_have_their_own_colours() -> None:
     assert scene.subjects[0].color == "blue"
     assert dict(scene.worn)["scarf"] == "red"
     assert scene.colors == ()
-    picture = paint("a blue cat with a red scarf on a white background")
-    assert share(picture, 200, 250) > 0.04
-    assert share(picture, 345, 20) > 0.006
-    assert corners(picture).min() > 225
-    assert share(paint("a blue cat on a white background"), 345, 20) < share(picture, 345, 20) / 2
+    image = paint("a blue cat with a red scarf on a white background")
+    assert share(image, 200, 250) > 0.04
+    assert share(image, 345, 20) > 0.006
+    assert corners(image).min() > 225
+    assert share(paint("a blue cat on a white background"), 345, 20) < share(image, 345, 20) / 2
 
 
 @pytest.mark.parametrize(("hair", "low", "high"), [("red", 5, 35), ("blue", 200, 240), ("green", 90, 170)])
 def test_portrait_has_the_requested_hair(hair: str, low: float, high: float) -> None:
     assert prompt_parser.parse(f"a girl with {hair} hair").frame == "portrait"
-    picture = paint(f"portrait of a woman with {hair} hair", "photoreal")
-    middle = picture[:, 90:200]
+    image = paint(f"portrait of a woman with {hair} hair", "photoreal")
+    middle = image[:, 90:200]
     bald = paint("portrait of a woman with grey hair", "photoreal")[:, 90:200]
     assert share(middle, low, high) > 0.12 + share(bald, low, high) * 0.5
 
@@ -161,10 +161,10 @@ def test_text_is_drawn_and_other_text_differs() -> None:
 
 
 def test_icon_is_one_flat_object_on_a_tile() -> None:
-    picture = paint("flat icon of a rocket", width=256)
-    assert corners(picture).min() > 250
-    assert share(picture, 0, 360) > 0.3
-    assert len(np.unique(picture[128:130, 60:64].reshape(-1, 3), axis=0)) <= 3
+    image = paint("flat icon of a rocket", width=256)
+    assert corners(image).min() > 250
+    assert share(image, 0, 360) > 0.3
+    assert len(np.unique(image[128:130, 60:64].reshape(-1, 3), axis=0)) <= 3
 
 
 LINKS: list[tuple[str, tuple[str, str, str] | None]] = [
@@ -226,10 +226,10 @@ def test_street_and_room_prompts_select_their_place() -> None:
 
 @pytest.mark.parametrize("prompt", ["isometric bedroom", "isometric city"])
 def test_isometric_subject_has_a_plain_background(prompt: str) -> None:
-    picture = paint(prompt)
-    edge = np.concatenate([picture[:12].reshape(-1, 3), picture[-12:].reshape(-1, 3)])
+    image = paint(prompt)
+    edge = np.concatenate([image[:12].reshape(-1, 3), image[-12:].reshape(-1, 3)])
     assert float(edge.std(0).max()) < 22
-    assert float(picture[80:180, 90:200].reshape(-1, 3).std(0).max()) > 30
+    assert float(image[80:180, 90:200].reshape(-1, 3).std(0).max()) > 30
 
 
 def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
@@ -335,9 +335,9 @@ def test_each_part_of_work_clothes_is_drawn_with_its_colour() -> None:
 def test_wall_fills_the_image_with_its_pattern(prompt: str, surface: str, low: float, high: float) -> None:
     scene = prompt_parser.parse(prompt)
     assert (scene.surface, scene.colors, place(prompt)) == (surface, (), "studio")
-    picture = paint(prompt)
-    assert share(picture, low, high) > 0.6
-    rows, paper = pixels.grey(picture).mean(1), pixels.grey(paint("a plain grey background")).mean(1)
+    image = paint(prompt)
+    assert share(image, low, high) > 0.6
+    rows, paper = pixels.grey(image).mean(1), pixels.grey(paint("a plain grey background")).mean(1)
     assert float(np.abs(np.diff(rows)).mean()) > 3 * float(np.abs(np.diff(paper)).mean())
 
 
@@ -370,13 +370,13 @@ def test_pictured_camera_is_a_subject(prompt: str) -> None:
 
 
 def test_abstract_image_has_the_named_colors() -> None:
-    picture = paint("abstract waves in blue and red")
+    image = paint("abstract waves in blue and red")
     other = paint("abstract waves in green and yellow")
-    assert share(picture, 200, 250) > 0.15 > share(other, 200, 250)
-    assert share(picture, 340, 20) > 0.05 > share(other, 340, 20)
+    assert share(image, 200, 250) > 0.15 > share(other, 200, 250)
+    assert share(image, 340, 20) > 0.05 > share(other, 340, 20)
 
 
 def test_klein_model_keeps_the_named_colors() -> None:
-    picture = paint("a yellow car on a blue background", "create_image_klein")
-    assert share(picture, 195, 250) > 0.5
-    assert share(picture, 40, 65) > 0.02
+    image = paint("a yellow car on a blue background", "create_image_klein")
+    assert share(image, 195, 250) > 0.5
+    assert share(image, 40, 65) > 0.02

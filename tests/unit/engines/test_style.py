@@ -154,15 +154,15 @@ def test_the_list_of_names_imports_nothing_heavy() -> None:
 def test_style_changes_the_look_and_keeps_structure_and_size(source: Path, style: str) -> None:
     result = done(source, style)
     artifact = result.artifacts[0]
-    picture = decode.decode(artifact.data)
+    image = decode.decode(artifact.data)
     before = landscape()
     assert result.quality == "full"
-    assert (picture.width, picture.height) == (WIDTH, HEIGHT)
+    assert (image.width, image.height) == (WIDTH, HEIGHT)
     assert artifact.info == {"width": WIDTH, "height": HEIGHT}
     assert artifact.content_type == "image/png"
-    assert distance(before, picture.rgb) > 4.5
-    assert alike(outline(before), outline(picture.rgb)) > 0.55
-    assert picture.rgb.std() > 18, "flat"
+    assert distance(before, image.rgb) > 4.5
+    assert alike(outline(before), outline(image.rgb)) > 0.55
+    assert image.rgb.std() > 18, "flat"
 
 
 def test_every_pair_of_styles_differs(source: Path) -> None:
@@ -318,10 +318,10 @@ def test_alpha_is_kept_and_hidden_pixels_do_not_bleed(folder: Path) -> None:
     file = folder / "cut.png"
     file.write_bytes(encode.encode(hidden, alpha, format="png"))
     for style in ("oil painting", "watercolor", "low poly"):
-        picture = decode.decode(run(file, style).artifacts[0].data)
-        assert picture.alpha is not None
-        assert np.array_equal(picture.alpha, alpha)
-        visible_pixels = picture.rgb[alpha == 255].astype(int)
+        image = decode.decode(run(file, style).artifacts[0].data)
+        assert image.alpha is not None
+        assert np.array_equal(image.alpha, alpha)
+        visible_pixels = image.rgb[alpha == 255].astype(int)
         magenta = (visible_pixels[:, 0] > 200) & (visible_pixels[:, 1] < 70) & (visible_pixels[:, 2] > 200)
         assert magenta.mean() < 0.003, style
 
@@ -370,8 +370,8 @@ def test_requested_format_and_quality_are_used(source: Path) -> None:
 def test_strength_sets_the_share_of_the_source(source: Path) -> None:
     gaps = []
     for strength in (0.0, 0.5, 1.0):
-        picture = decode.decode(run(source, "cyberpunk", strength=strength).artifacts[0].data)
-        gaps.append(float(np.abs(picture.rgb.astype(int) - landscape()).mean()))
+        image = decode.decode(run(source, "cyberpunk", strength=strength).artifacts[0].data)
+        gaps.append(float(np.abs(image.rgb.astype(int) - landscape()).mean()))
     assert gaps[0] == 0
     assert gaps[0] < gaps[1] < gaps[2]
 

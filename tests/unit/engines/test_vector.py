@@ -45,21 +45,21 @@ def color_count(svg: str) -> int:
     ("preset", "least"), [("poster", 0.78), ("logo", 0.7), ("photo", 0.8), ("pixel", 0.65)]
 )
 def test_rendered_svg_resembles_the_image(tmp_path: Path, preset: str, least: float) -> None:
-    picture = engine_runs.scenery()
-    svg = vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
+    image = engine_runs.scenery()
+    svg = vectorize(tmp_path, image, preset=preset, speckle=4, color_precision=6)
     rendering = rasterize(svg)
-    assert rendering.shape[:2] == picture.shape[:2]
-    alike: Any = structural_similarity(rendering[..., :3], picture, channel_axis=2)
+    assert rendering.shape[:2] == image.shape[:2]
+    alike: Any = structural_similarity(rendering[..., :3], image, channel_axis=2)
     assert alike > least
     assert ElementTree.fromstring(svg).tag.endswith("svg")  # noqa: S314 - our own file
-    assert svg == vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
+    assert svg == vectorize(tmp_path, image, preset=preset, speckle=4, color_precision=6)
 
 
 def test_precision_adds_colors_and_speckle_removes_details(tmp_path: Path) -> None:
-    picture = engine_runs.scenery()
-    counts = [color_count(vectorize(tmp_path, picture, color_precision=bits)) for bits in (3, 5, 8)]
+    image = engine_runs.scenery()
+    counts = [color_count(vectorize(tmp_path, image, color_precision=bits)) for bits in (3, 5, 8)]
     assert counts[0] < counts[1] < counts[2]
-    speckled = picture.copy()
+    speckled = image.copy()
     speckled[::24, ::24] = 255 - speckled[::24, ::24]
     paths = [
         vectorize(tmp_path, speckled, preset="photo", speckle=size).count("<path") for size in (0, 6, 64)

@@ -182,12 +182,12 @@ async def test_page_leaving_a_collection_takes_its_sentences(relations: Relation
 
 async def test_names_of_other_accounts_are_not_resolved(relations: RelationFixture) -> None:
     await people(relations)
-    stranger = RelationFixture(relations.database, Caller(await _another_account(relations), "ben"))
-    await stranger.save("notes/one", WORKS)
-    (result,) = await stranger.evidence("notes/one")
+    other_account = RelationFixture(relations.database, Caller(await _another_account(relations), "ben"))
+    await other_account.save("notes/one", WORKS)
+    (result,) = await other_account.evidence("notes/one")
     assert not result.resolved
     assert await relations.links("people/ada-byron") == {}
-    assert await stranger.answers("who works at Bell Labs") == {}
+    assert await other_account.answers("who works at Bell Labs") == {}
 
 
 async def _another_account(relations: RelationFixture) -> str:

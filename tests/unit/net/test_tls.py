@@ -66,9 +66,9 @@ async def test_tls_verifies_the_name_with_a_pinned_address(certificate: Path) ->
         other = server.url(host="other.test", scheme="https")
         with pytest.raises(FetchFailed, match="does not have a valid certificate"):
             await fetcher.fetch(other, max_bytes=100, timeout_seconds=60)
-        stranger = Fetcher(AllowList.parse("127.0.0.0/8"), lookup=lookup)
+        other_account = Fetcher(AllowList.parse("127.0.0.0/8"), lookup=lookup)
         with pytest.raises(FetchFailed, match="does not have a valid certificate"):
-            await stranger.fetch(good, max_bytes=100, timeout_seconds=60)
+            await other_account.fetch(good, max_bytes=100, timeout_seconds=60)
         server.routes["/down"] = redirect(f"http://{NAME}:{server.port}/")
         with pytest.raises(FetchRefused, match="from https to http"):
             await fetcher.fetch(good + "down", max_bytes=100, timeout_seconds=60)

@@ -56,8 +56,8 @@ def test_files_are_small_and_each_is_listed() -> None:
 def test_each_example_has_a_visible_image_or_audible_sound(name: str) -> None:
     row, output = ROWS[name], example_outputs.by_model()[name]
     if output.kind in ("image", "video"):
-        with Image.open(example_outputs.FOLDER.parent / output.still) as picture:
-            colours = picture.convert("RGB").getcolors(1 << 20)
+        with Image.open(example_outputs.FOLDER.parent / output.still) as image:
+            colours = image.convert("RGB").getcolors(1 << 20)
         assert colours is not None
         assert len(colours) > 50
     if output.clip:

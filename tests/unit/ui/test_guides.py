@@ -77,8 +77,8 @@ def test_every_guide_renders_completely(name: str) -> None:
     for link in page.links:
         assert link, "a link leads nowhere"
         if link.startswith("/docs/pictures/"):
-            picture = link.removeprefix("/docs/pictures/").partition("?")[0]
-            assert EDITION.bytes_of(picture) is not None
+            image = link.removeprefix("/docs/pictures/").partition("?")[0]
+            assert EDITION.bytes_of(image) is not None
         elif link.startswith(("/docs/", "#")):
             target, _, anchor = link.partition("#")
             result = PAGES[target.removeprefix("/docs/") or name]

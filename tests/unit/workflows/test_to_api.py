@@ -188,14 +188,14 @@ def test_workflow_of_an_image_is_read(tmp_path: Any) -> None:
     graph = {"1": node("PrimitiveString", value="größer")}
     info = PngInfo()
     info.add_text("prompt", json.dumps(graph))
-    picture = Image.new("RGB", (2, 2))
-    picture.save(tmp_path / "a.png", pnginfo=info)
+    image = Image.new("RGB", (2, 2))
+    image.save(tmp_path / "a.png", pnginfo=info)
     exif = Image.Exif()
     exif[0x0110] = f"prompt:{json.dumps(graph)}"
-    picture.save(tmp_path / "a.webp", exif=exif)
+    image.save(tmp_path / "a.webp", exif=exif)
     for name in ("a.png", "a.webp"):
         assert image_metadata.read((tmp_path / name).read_bytes()) == graph
-    picture.save(tmp_path / "b.png")
+    image.save(tmp_path / "b.png")
     plain = (tmp_path / "b.png").read_bytes()
     with pytest.raises(NotAWorkflow, match="not contain a workflow"):
         image_metadata.read(plain)

@@ -224,8 +224,8 @@ def test_image_to_image_keeps_the_size(weights: Weights, photo: Path, source: st
 
 def test_strength_sets_the_distance_from_the_source(engine: Any, photo: Path) -> None:
     def repaint(strength: float) -> float:
-        picture = paint(engine, files={"image": photo}, strength=strength, steps=10, format="png")
-        return float(np.abs(picture.astype(int) - source).mean())
+        image = paint(engine, files={"image": photo}, strength=strength, steps=10, format="png")
+        return float(np.abs(image.astype(int) - source).mean())
 
     source = paint(engine, files={"image": photo}, strength=0.1, steps=10, format="png").astype(int)
     assert 0 < repaint(0.3) < repaint(1.0)

@@ -158,9 +158,9 @@ def test_noise_is_distinguished_from_an_image() -> None:
     from sixfold.engines.image.diffusers import image_checks  # noqa: PLC0415 - the package's other parts need torch
 
     ramp = np.tile(np.arange(64), (64, 1))
-    picture = np.dstack([ramp, ramp.T, ramp])
+    image = np.dstack([ramp, ramp.T, ramp])
     noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3))
-    assert not image_checks.is_noise(picture)
+    assert not image_checks.is_noise(image)
     assert image_checks.is_noise(noise)
 
 

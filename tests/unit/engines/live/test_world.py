@@ -54,8 +54,8 @@ def test_time_terrain_and_weather_change_the_image() -> None:
     sand, snow = images["desert dunes"][-60:], images["arctic winter"][-60:]
     assert sand[..., 0].mean() > sand[..., 2].mean() + 25
     assert np.ptp(snow.mean((0, 1))) < 40
-    for picture in images.values():
-        assert picture.std() > 14
+    for image in images.values():
+        assert image.std() > 14
 
 
 def test_walking_and_turning_change_the_view() -> None:

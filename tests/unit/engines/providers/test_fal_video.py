@@ -65,10 +65,10 @@ async def test_every_parameter_is_sent_and_the_image_is_stripped(
 ) -> None:
     await engine(fal, outside).run(video_task(tmp_path), Record(tmp_path))
     (request,) = fal.faults.steps("submit")
-    picture = request.document.pop("image_url")
+    image = request.document.pop("image_url")
     assert request.document == INPUTS
     assert request.path == "/fal-ai/wan/v2.2-a14b/image-to-video"
-    assert data_uris.parse_data_uri(picture, 1 << 20).body.startswith(b"\xff\xd8")
+    assert data_uris.parse_data_uri(image, 1 << 20).body.startswith(b"\xff\xd8")
 
 
 @pytest.mark.parametrize(

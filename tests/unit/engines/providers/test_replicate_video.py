@@ -73,8 +73,8 @@ async def test_supported_inputs_are_sent_and_others_reported(
     (request,) = replicate.faults.steps("create")
     assert request.path == "/v1/models/wan-video/wan-2.2-i2v-fast/predictions"
     assert request.headers["prefer"] == "wait=5"
-    picture = request.document["input"].pop("image")
-    assert picture.startswith("data:image/jpeg")
+    image = request.document["input"].pop("image")
+    assert image.startswith("data:image/jpeg")
     assert request.document["input"] == {
         "prompt": "slow pan left",
         "seed": 7,

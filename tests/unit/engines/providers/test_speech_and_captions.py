@@ -211,8 +211,8 @@ async def test_image_is_captioned_over_both_protocols(
     kind, _, data = image_url.removeprefix("data:").partition(";base64,")
     source = second.document["messages"][0]["content"][0]["source"]
     assert source == {"type": "base64", "media_type": kind, "data": data}
-    with Image.open(io.BytesIO(fakes.base64.b64decode(data))) as picture:
-        assert max(picture.size) == 1024
+    with Image.open(io.BytesIO(fakes.base64.b64decode(data))) as image:
+        assert max(image.size) == 1024
 
 
 async def test_response_without_a_caption_fails(

@@ -45,14 +45,14 @@ def test_frames_rate_and_length_are_exact(
 ) -> None:
     artifact, _ = videos.render(tmp_path, source, prompt="zoom in", **expected)
     assert artifact.path is not None
-    film = videos.decode(artifact.path)
-    assert (len(film.frames), film.rate) == (frames, rate)
-    assert film.pixels == "yuv420p"
-    assert film.size == (artifact.info["width"], artifact.info["height"]) == (720, 480)
+    video = videos.decode(artifact.path)
+    assert (len(video.frames), video.rate) == (frames, rate)
+    assert video.pixels == "yuv420p"
+    assert video.size == (artifact.info["width"], artifact.info["height"]) == (720, 480)
     assert artifact.info["fps"] == rate
-    assert artifact.info["duration"] == pytest.approx(film.seconds, abs=0.001)
-    assert film.sound is None
-    assert film.color_count == 1  # BT.709, as its header states
+    assert artifact.info["duration"] == pytest.approx(video.seconds, abs=0.001)
+    assert video.sound is None
+    assert video.color_count == 1  # BT.709, as its header states
 
 
 def test_index_precedes_the_media_data(tmp_path: Path, source: Path) -> None:
@@ -250,11 +250,11 @@ def test_video_has_a_stereo_track_of_equal_length(tmp_path: Path) -> None:
         tmp_path, prompt="waves on a beach", num_frames=None, duration=1.5, frames_per_second=24, sound=True
     )
     assert artifact.path is not None
-    film = videos.decode(artifact.path)
-    assert film.sound is not None
-    assert film.sound[:2] == (encode.AUDIO_RATE, 2)
-    assert film.sound[2] == pytest.approx(1.5, abs=0.05)
-    assert film.seconds == pytest.approx(1.5)
+    video = videos.decode(artifact.path)
+    assert video.sound is not None
+    assert video.sound[:2] == (encode.AUDIO_RATE, 2)
+    assert video.sound[2] == pytest.approx(1.5, abs=0.05)
+    assert video.seconds == pytest.approx(1.5)
     assert "sea +0 dB" in data["sound"]
 
 

@@ -38,9 +38,9 @@ def to_rgb(canvas: Planes) -> np.ndarray[Any, Any]:
 def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a video with our own encoder."""
     path = tmp_path_factory.mktemp("reel") / "a.mp4"
-    with encode.VideoEncoder(path, SIZE, Fraction(10)) as film:
+    with encode.VideoEncoder(path, SIZE, Fraction(10)) as video:
         for number in range(4):
-            film.add(make_texture(number))
+            video.add(make_texture(number))
     return path
 
 

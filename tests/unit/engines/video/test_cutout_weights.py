@@ -43,9 +43,9 @@ def test_recurrent_model_keeps_its_state_until_a_scene_cut(tmp_path: Path) -> No
 
 def test_video_cutout_keeps_size_and_reports_confidence(tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
-    with encode.VideoEncoder(source, (64, 48), Fraction(10)) as film:
+    with encode.VideoEncoder(source, (64, 48), Fraction(10)) as video:
         for step in range(5):
-            film.add(frame(10 + step))
+            video.add(frame(10 + step))
     engine = OnnxVideoMattingEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx")))
     result = engine.run(
         Task("pred_1", "remove-background-video", {}, {"video_url": source}), Recorder(tmp_path)

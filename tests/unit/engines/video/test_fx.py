@@ -25,10 +25,10 @@ def ramp(path: Path, sound: bool = True) -> Path:
     """Write one second of a moving gray ramp with a tone."""
     time = np.arange(encode.AUDIO_RATE) / encode.AUDIO_RATE
     tone = np.tile(0.3 * np.sin(2 * np.pi * 440 * time), (2, 1)).astype(np.float32)
-    with encode.VideoEncoder(path, SIZE, RATE, encode.AudioSource.of(tone) if sound else None) as film:
+    with encode.VideoEncoder(path, SIZE, RATE, encode.AudioSource.of(tone) if sound else None) as video:
         for at in range(FRAMES):
             row = (np.linspace(0, 255, SIZE[0]) + 2 * at).clip(0, 255).astype(np.uint8)
-            film.add(yuv.of_rgb(np.repeat(np.tile(row, (SIZE[1], 1))[..., None], 3, axis=2)))
+            video.add(yuv.of_rgb(np.repeat(np.tile(row, (SIZE[1], 1))[..., None], 3, axis=2)))
     return path
 
 
@@ -49,11 +49,11 @@ def steps(frame: Any) -> int:
 @pytest.mark.parametrize(("codec", "name"), [("h264_hw", "h264"), ("av1_hw", "av1")])
 def test_posterized_video_has_the_requested_levels(tmp_path: Path, codec: str, name: str) -> None:
     source = ramp(tmp_path / "in.mp4")
-    film, artifact, note = posterize(tmp_path, source, num_levels=4, output_codec=codec)
-    assert (len(film.frames), film.size, film.rate) == (FRAMES, SIZE, RATE)
-    assert steps(film.frames[5]) == 4
-    assert film.sound is not None
-    assert film.sound[2] == pytest.approx(1, abs=0.06)
+    video, artifact, note = posterize(tmp_path, source, num_levels=4, output_codec=codec)
+    assert (len(video.frames), video.size, video.rate) == (FRAMES, SIZE, RATE)
+    assert steps(video.frames[5]) == 4
+    assert video.sound is not None
+    assert video.sound[2] == pytest.approx(1, abs=0.06)
     assert dict(artifact.info) == {"width": 96, "height": 64, "duration": 1.0, "fps": 12}
     assert note.lines == [f"encoded in software by {'x264' if name == 'h264' else 'SVT-AV1'}"]
     with av.open(str(artifact.path)) as container:
@@ -88,8 +88,8 @@ def test_webm_is_decoded_and_other_files_are_refused(tmp_path: Path) -> None:
             frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), level * 50, np.uint8), format="rgb24")
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    film, _, _ = posterize(tmp_path, path, num_levels=8)
-    assert len(film.frames) == 5
+    video, _, _ = posterize(tmp_path, path, num_levels=8)
+    assert len(video.frames) == 5
     for data in (b"no film", b"#EXTM3U\nfile:///etc/passwd", path.read_bytes()[:300]):
         (tmp_path / "bad").write_bytes(data)
         with pytest.raises(UnusableInput, match="video"):
@@ -103,9 +103,9 @@ def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -
     artifact, _, _ = engine_runs.run(engine, tmp_path, wish)
     assert artifact.path is not None
     alone = artifact.path.read_bytes()
-    film = videos.decode(artifact.path)
-    assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
-    picture = videos.write_image(tmp_path / "p.png", (90, 60))
-    second_result = engine_runs.run(engine, tmp_path, wish, image=picture)[0]
+    video = videos.decode(artifact.path)
+    assert (video.size, video.rate, len(video.frames)) == ((480, 832), 16, 3)
+    image = videos.write_image(tmp_path / "p.png", (90, 60))
+    second_result = engine_runs.run(engine, tmp_path, wish, image=image)[0]
     assert second_result.path is not None
     assert second_result.path.read_bytes() == alone

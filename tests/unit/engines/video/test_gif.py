@@ -54,9 +54,9 @@ def with_square(ground: Array, colour: tuple[int, int, int], number: int) -> Arr
 
 def moving_square(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
     """Return the frames of a small square that moves over a background."""
-    with VideoEncoder(path, (WIDTH, HEIGHT), RATE, None) as film:
+    with VideoEncoder(path, (WIDTH, HEIGHT), RATE, None) as video:
         for number in range(FRAMES):
-            film.add(with_square(ground, colour, number))
+            video.add(with_square(ground, colour, number))
     return path
 
 

@@ -51,13 +51,13 @@ def test_rotation_of_a_video_is_applied(tmp_path: Path) -> None:
 
 
 def test_alpha_of_a_video_is_kept(tmp_path: Path) -> None:
-    picture = np.dstack([np.full((32, 32, 3), 200, np.uint8), np.zeros((32, 32), np.uint8)])
-    picture[:, 16:, 3] = 255
+    image = np.dstack([np.full((32, 32, 3), 200, np.uint8), np.zeros((32, 32), np.uint8)])
+    image[:, 16:, 3] = 255
     for kind in ("webm-cover", "mov-cover"):
         path = tmp_path / kind
         with encode.VideoEncoder(path, (32, 32), Fraction(10), None, encode.KINDS[kind]) as output:
             for _ in range(3):
-                output.add(picture)
+                output.add(image)
         reel = VideoReader(path)
         result = reel.pixels(reel.at(0.2), (32, 32))
         assert result.shape == (32, 32, 4), kind

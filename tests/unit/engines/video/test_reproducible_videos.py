@@ -23,7 +23,7 @@ def test_repeated_encoding_gives_equal_bytes(name: str, tmp_path: Path) -> None:
 def _write(path: Path, kind: VideoKind) -> bytes:
     noise = np.random.default_rng(7)
     wave = (noise.random((2, AUDIO_RATE // 10)) - 0.5).astype(np.float32)
-    with VideoEncoder(path, (722, 96), Fraction(25), AudioSource.of(wave), kind) as film:
+    with VideoEncoder(path, (722, 96), Fraction(25), AudioSource.of(wave), kind) as video:
         for _ in range(3):
-            film.add(noise.integers(0, 256, (96, 722, 4 if "a" in kind.pixel_format else 3), np.uint8))
+            video.add(noise.integers(0, 256, (96, 722, 4 if "a" in kind.pixel_format else 3), np.uint8))
     return path.read_bytes()

@@ -203,8 +203,8 @@ def test_audio_is_trimmed_joined_and_amplified() -> None:
 def test_serialized_values_are_restored_unchanged(tmp_path: Path) -> None:
     packer = serialization.NodeValuePacker(tmp_path)
     frames = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
-    film = tmp_path / "film"
-    film.write_bytes(b"film")
+    video = tmp_path / "film"
+    video.write_bytes(b"film")
     inputs = (
         frames,
         picture(),
@@ -212,7 +212,7 @@ def test_serialized_values_are_restored_unchanged(tmp_path: Path) -> None:
         "text",
         3,
         None,
-        VideoValue(NodeFile("d", "video/mp4", film)),
+        VideoValue(NodeFile("d", "video/mp4", video)),
     )
     data = packer.pack(inputs)
     assert data is not None

@@ -77,9 +77,9 @@ async def test_url_of_an_mcp_server_is_refused(named: dict[str, Any]) -> None:
 
 async def test_nested_parts_and_escaped_names_are_detected() -> None:
     store = FakeStore()
-    picture = {"type": "input_image", "image_url": URL}
+    image = {"type": "input_image", "image_url": URL}
     result = {"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": URL}}]}
-    await image_message(store, {"input": [{"type": "function_call_output", "output": [picture]}]})
+    await image_message(store, {"input": [{"type": "function_call_output", "output": [image]}]})
     await image_message(store, turn(result))
     await image_message(
         store, json.dumps(turn({"video_url": {"url": URL}})).replace("video_url", "video\\u005furl").encode()

@@ -75,16 +75,16 @@ class _Counted:
 async def test_images_are_decoded_within_the_limit_or_alone(
     tmp_path: Path, size: int, limit: int, at_once: int
 ) -> None:
-    counted, picture = _Counted(), _put(tmp_path / "a.png", _png(size, size))
+    counted, image = _Counted(), _put(tmp_path / "a.png", _png(size, size))
     editor = ImageEditor(counted.codecs, limit)
 
     async def load() -> Path:
-        return picture
+        return image
 
     results = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
     assert {kind for _, kind in results} == {"image/webp"}
     assert counted.peak_count <= at_once
-    assert counted.peak_bytes <= max(limit, workflow_nodes_preview.render_memory(picture, "webp;90"))
+    assert counted.peak_bytes <= max(limit, workflow_nodes_preview.render_memory(image, "webp;90"))
 
 
 async def test_images_are_read_only_when_they_can_be_decoded(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_image_above_the_pixel_limit_is_not_decoded(tmp_path: Path) -> None:
 
 
 async def test_mask_counts_the_pixels_of_both_images(tmp_path: Path) -> None:
-    picture, mask, result = (tmp_path / name for name in ("picture.png", "mask.png", "result.png"))
-    for path in (picture, mask):
+    image, mask, result = (tmp_path / name for name in ("picture.png", "mask.png", "result.png"))
+    for path in (image, mask):
         path.write_bytes(_png(300, 200))
-    assert mask_upload.mask_memory(picture, mask) == 2 * 300 * 200 * 10
-    await ImageEditor(_Counted().codecs, 1).masked(picture, mask, result)
+    assert mask_upload.mask_memory(image, mask) == 2 * 300 * 200 * 10
+    await ImageEditor(_Counted().codecs, 1).masked(image, mask, result)
     assert workflow_nodes_preview.size(result) == (300, 200)
     mask.write_bytes(b"no picture")
     with pytest.raises(UnusableInput, match="cannot be read"):
-        await ImageEditor(_Counted().codecs).masked(picture, mask, result)
+        await ImageEditor(_Counted().codecs).masked(image, mask, result)

@@ -27,15 +27,15 @@ def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
 
 
 async def test_messages_that_wait_are_bounded_by_their_bytes() -> None:
-    hub, picture = WebSocketHub(), bytes(16 * 2**20)
+    hub, image = WebSocketHub(), bytes(16 * 2**20)
     with hub.open(TENANT, "a") as slow, hub.open(TENANT, "b") as other:
         for _ in range(4):
-            hub.send(TENANT, "a", picture)
+            hub.send(TENANT, "a", image)
         assert (slow.size, slow.behind.is_set()) == (64 * 2**20, False)
-        assert await slow.next() == picture
+        assert await slow.next() == image
         hub.send(TENANT, None, {"type": "status"})
         assert (await other.next(), slow.behind.is_set()) == ('{"type":"status"}', False)
-        hub.send(TENANT, "a", picture)
+        hub.send(TENANT, "a", image)
         assert (slow.size, slow.behind.is_set(), other.behind.is_set()) == (0, True, False)
         hub.send(TENANT, "b", bytes(65 * 2**20))
         assert other.size == 65 * 2**20
