@@ -83,7 +83,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         nodes = workflows.check(make()).nodes
         result = slices.complete(cache_keys.key_steps(nodes))
         # A new object reads what a restarted server would.
-        stored = await workflows.names.outcomes(Tenant(app.account.id)).find(list(result.values()))
+        stored = await workflows.names.output_cache(Tenant(app.account.id)).find(list(result.values()))
         remaining = [
             each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"
         ]

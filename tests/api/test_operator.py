@@ -56,9 +56,9 @@ async def test_credit_needs_a_reason_and_is_in_both_ledgers(any_database_app: Ap
     csrf = await signed_in(app, app.operator)
     url = path(app, "A/credit")
     for amount, reason in (("1", ""), ("one", "gift"), ("0", "gift"), ("-9", "more than there is")):
-        answer = await app.client.post(url, data={"csrf": csrf, "amount_usd": amount, "reason": reason})
-        assert answer.status_code == 400, (amount, reason)
-        assert f'value="{amount}"' in answer.text, "the form keeps what was entered"
+        response = await app.client.post(url, data={"csrf": csrf, "amount_usd": amount, "reason": reason})
+        assert response.status_code == 400, (amount, reason)
+        assert f'value="{amount}"' in response.text, "the form keeps what was entered"
     assert await log(app) == []
     await app.client.post(url, data={"csrf": csrf, "amount_usd": "1.25", "reason": "a bug"})
     assert (await app.balance())[0] == "6.25"
@@ -152,8 +152,8 @@ async def test_forms_need_an_operator_a_fresh_sign_in_and_csrf_token(
         assert (await app.client.post(path(app, form), data={"csrf": "x"})).status_code == 403, form
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     for form in FORMS:
-        answer = await app.client.post(path(app, form), data={"csrf": csrf})
-        assert answer.headers["location"].startswith("/signin?again=1"), form
+        response = await app.client.post(path(app, form), data={"csrf": csrf})
+        assert response.headers["location"].startswith("/signin?again=1"), form
     assert await log(app) == []
 
 
