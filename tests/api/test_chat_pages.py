@@ -369,6 +369,7 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
         result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox" width="1024" height="1024"', page)
         assert result is not None
         assert (await person.client.get(result[1])).headers["content-type"] == "image/png"
+        assert f"<span>{gateway.app.server.catalog['ra2'].title}</span>" in page
         run = re.search(r'href="(/predictions/pred_\w+)"', page)
         assert run is not None
         assert (await person.client.get(run[1])).status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from sixfold.core.accounts import rights
 from sixfold.core.gateway.conversations.chats import ChatStore
@@ -11,7 +12,7 @@ from sixfold.ui.chat.answer_routes import AnswerRoutes
 from sixfold.ui.chat.attachments import ChatFiles
 from sixfold.ui.chat.pages import ChatPages
 from sixfold.ui.chat.thread_view import ThreadReader
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -19,7 +20,8 @@ _FORM_BYTES = 16_384
 
 
 def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
-    templates, auth = PageTemplates(apis), PageAuth(services)
+    templates = PageTemplates(apis, {"model_title": partial(model_title, services.catalog)})
+    auth = PageAuth(services)
     store = ChatStore(services.database, services.conversations)
     reader = ThreadReader(store, templates)
     pages = ChatPages(services, templates, auth, store, reader)
