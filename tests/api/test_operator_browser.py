@@ -91,7 +91,7 @@ async def test_server_alias_and_price_are_set_without_scripts(
         await form.get_by_label("Alias").fill("fast")
         await form.get_by_label("Model").fill("nowhere/m")
         await form.get_by_role("button", name="Save").click()
-        assert "No model server has 'nowhere/m'" in await page.inner_text("form .problem")
+        assert "'nowhere/m' is not available on any model server" in await page.inner_text("form .problem")
         # Chromium reports the status of the refused form.
         tab.ignore("status of 400")
         await form.get_by_label("Model").fill("box/small")
