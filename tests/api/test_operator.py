@@ -104,7 +104,7 @@ async def test_budgets_and_keys_of_an_account(app: AppFixture) -> None:
     assert (await app.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 401
     assert json.loads((await log(app))[-1][2]) == {"budget_day_usd": "0.05", "budget_month_usd": None}
     text = (await app.client.get(f"/admin/audit?target={app.account.id}")).text
-    assert "account.budgets" in text
+    assert '<strong title="account.budgets">Set budgets</strong>' in text
     assert key[1] not in text
 
 
