@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.catalog.engines import Artifact
 from sixfold.core.concurrency import memory_limit
 from sixfold.core.concurrency.memory_limit import MemoryScope
 from sixfold.core.workflows.limits import DocumentMemory
@@ -150,3 +151,33 @@ async def test_a_large_video_is_not_read_into_memory(tmp_path: Path, monkeypatch
         stored = await app.client.get(response.json()["output"]["url"])
         assert len(stored.content) > size
     assert peak < size // 2, peak
+
+
+async def test_many_outputs_share_a_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, count = 400_000, 12
+    sizes: list[int] = []
+
+    def artifact(
+        content_type: str, data: bytes = b"", info: Any = None, path: Path | None = None
+    ) -> Artifact:
+        sizes.append(len(data))
+        return Artifact(content_type, data, info, path)
+
+    monkeypatch.setattr(workflow, "_MEMORY_BYTES", limit)
+    monkeypatch.setattr(workflow, "Artifact", artifact)
+    # The graph, which each output contains, has 100 KB.
+    graph = {"0": node("EmptyImage", width=64, height=64, batch_size=1, color=0, note="x" * 100_000)}
+    for number in range(1, count + 1):
+        graph[str(number)] = node("SaveImage", images=["0", 0], filename_prefix=f"x{number}")
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        imported = await app.client.post("/api/graph/spaces", json={"workflow": graph}, headers=app.bearer)
+        path = f"/api/graph/spaces/{imported.json()['slug']}/run"
+        response = await app.client.post(path, json={"input": {}}, headers=app.bearer)
+        assert response.json()["status"] == "succeeded", response.text[:300]
+        outputs = response.json()["output"]
+        for output in outputs:
+            stored = await app.client.get(output["url"])
+            assert stored.content.startswith(b"\x89PNG")
+            assert len(stored.content) > 100_000
+    assert len(sizes) == len(outputs) == count
+    assert 0 < sum(sizes) <= limit

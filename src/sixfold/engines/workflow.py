@@ -46,6 +46,7 @@ from sixfold.engines.host_services import HostServices, OpenNodes
 
 _CACHED_BYTES = 2**20  # largest file that a run keeps in memory
 _LARGE_BYTES = 8 * 2**20  # largest file that is read into memory
+_MEMORY_BYTES = 16 * 2**20  # of the files of one run in memory; the others are copies on disk
 _WITH_GRAPH = frozenset({"image/png", "image/webp"})
 _THREADS = 2  # for nodes, if they do not run in a process
 
@@ -116,6 +117,7 @@ class _WorkflowRun:
         self._name_lock = asyncio.Lock()
         self._manifests: dict[str, Manifest] = {}
         self._data: dict[str, bytes] = {}  # the small files of this run, by blob
+        self._memory_bytes = 0  # of files in memory
         self._publisher = RunEventPublisher(
             parent, self._graph, context, EventSinks(workshop.hub, workshop.bus)
         )
@@ -261,7 +263,7 @@ class _WorkflowRun:
             return await self._store_large(path, artifact.content_type, manifest)
         data = await asyncio.to_thread(self._signed_bytes, artifact, manifest)
         source = await self._workshop.media.store_unnamed(data, artifact.content_type)
-        if len(data) <= _CACHED_BYTES:
+        if len(data) <= _CACHED_BYTES and self._fits(len(data)):
             self._data[source.blob] = data
         return source
 
@@ -326,14 +328,22 @@ class _WorkflowRun:
         return Artifact(row["content_type"], content, info)
 
     async def _content(self, row: Mapping[str, Any]) -> bytes | Path:
-        """Return the bytes of a stored file, or a copy of a large one."""
+        """Return the bytes of a stored file, or a copy of a file that is large or one of many."""
         blobs = self._workshop.media.blobs
         if data := self._data.pop(row["blob"], b""):
             return data
         path = await blobs.local_path(row["blob"])
-        if await asyncio.to_thread(_is_large, path):
+        size = await asyncio.to_thread(_size, path)
+        if size > _LARGE_BYTES or not self._fits(size):
             return await self._copy(path)
         return await blobs.get(row["blob"])
+
+    def _fits(self, size: int) -> bool:
+        """Count bytes of a file that is about to be in memory; return False if there are too many."""
+        if self._memory_bytes + size > _MEMORY_BYTES:
+            return False
+        self._memory_bytes += size
+        return True
 
     # -- on ComfyUI ----------------------------------------------------------------------------------
 
@@ -388,8 +398,12 @@ def _files(ui: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from (row for row in rows if isinstance(row, Mapping) and "blob" in row)
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
 def _is_large(path: Path) -> bool:
-    return path.stat().st_size > _LARGE_BYTES
+    return _size(path) > _LARGE_BYTES
 
 
 def _take(artifact: NodeArtifact) -> bytes:
