@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.reporting import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, encode_json
 from sixfold.core.memory import commands, pages, queries, slugs
 from sixfold.core.memory.commands import FREELY, PageWriter, WriteTerms
 from sixfold.core.memory.import_export import files as import_export_files
@@ -109,8 +109,8 @@ def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[
         }
         for page in results
     ]  # fmt: skip
-    yield Query("pages_put", {"account_id": account_id, "rows": pages.encode(rows)})
-    yield Query("versions_put", {"account_id": account_id, "rows": pages.encode(rows)})
+    yield Query("pages_put", {"account_id": account_id, "rows": encode_json(rows)})
+    yield Query("versions_put", {"account_id": account_id, "rows": encode_json(rows)})
     yield from pages.count_folders(account_id, [page.slug for page in results], ())
     yield from index.put_many([(page, ()) for page in results])
 

@@ -49,7 +49,9 @@ def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 
     return file.getvalue()
 
 
-def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, str] | None = None) -> bytes:
+def epub(
+    chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, str | bytes] | None = None
+) -> bytes:
     names = [f"c{number}.xhtml" for number in range(len(chapters))]
     items = "".join(f'<item id="{name}" href="{name}"/>' for name in names)
     spine = "".join(f'<itemref idref="{name}"/>' for name in names)
