@@ -24,7 +24,7 @@ from tests.api.app_fixture import AppFixture, client, running_app
 from tests.api.test_pages import link, signed_in
 
 # Requests without a session, or of programs: the origin and their own credentials protect them.
-WITHOUT_TOKEN = {"POST /signin", "POST /signin/passkey", "POST /signin/passkey/ask"}
+WITHOUT_TOKEN = {"POST /signin", "POST /signin/link", "POST /signin/passkey", "POST /signin/passkey/ask"}
 INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\son\w+\s*=\s*[\"']|\sstyle=|javascript:", re.IGNORECASE)
 PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": "x"}
 
