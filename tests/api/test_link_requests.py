@@ -42,11 +42,13 @@ async def test_operator_makes_a_requested_link(any_database_app: AppFixture) -> 
     csrf = await signed_in(app, app.operator)
     page = (await app.client.get("/admin/people")).text
     assert "Requests for a sign-in link" in page
+    assert "1 person asks for a sign-in link" in (await app.client.get("/admin")).text
     response = await app.client.post(f"/admin/people/{app.account.id}/link", data={"csrf": csrf})
     token = re.search(r'id="new-link">[^<]*(/signin\?token=[^<]+)<', response.text)
     assert token is not None
     assert (await app.visitor().get(token[1])).headers["location"] == "/"
     assert "Requests for a sign-in link" not in (await app.client.get("/admin/people")).text
+    assert "for a sign-in link" not in (await app.client.get("/admin")).text
 
 
 async def test_request_ends_with_a_sign_in_or_when_dismissed(any_database_app: AppFixture) -> None:
