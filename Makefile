@@ -28,7 +28,7 @@ quick: $(STAMP)-test ## run the fast unit tests (under a minute), stopping at th
 	@$(PYTEST) -q -x -m "not nightly and not clock and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
 
 nightly: $(STAMP)-test ## run the slowest tests, the further cases of slow tests, and more examples of property tests
-	@$(PYTEST) -m "(nightly or hypothesis) and not clock" --hypothesis-profile=nightly --junitxml=.pytest_cache/nightly.xml $(ARGS)
+	@$(PYTEST) -m "(nightly or hypothesis) and not clock" --hypothesis-profile=nightly -o faulthandler_timeout=1500 --junitxml=.pytest_cache/nightly.xml $(ARGS)
 
 check: lint types docs laws ## check style, imports, types, documentation and the rules of CONTRIBUTING
 
