@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple, cast
 
@@ -31,6 +31,7 @@ _MAX_FIELD_BYTES = 2**20
 _SPOOL_BYTES = _SLICE_BYTES = 2**20
 _LINE, _HEADERS_END = b"\r\n", b"\r\n\r\n"
 _Position = tuple[int, bool]
+_State = Callable[["Splitter", bytes, int], _Position]
 
 
 class Head(NamedTuple):
@@ -75,7 +76,8 @@ class Splitter:
             files=Limit(files, f"{INVALID_FORM}: it must have at most {{}} files", errors.BadRequest),
             fields=Limit(fields, f"{INVALID_FORM}: it must have at most {{}} fields", errors.BadRequest),
         )
-        self._read = self._start
+        # A function and not a bound method: a reference cycle would keep the body until the next collection.
+        self._read: _State = Splitter._start
         self._pending = b""
         self._is_file = False
         self._part_bytes = 0
@@ -88,7 +90,7 @@ class Splitter:
         data = self._pending + data if self._pending else data
         at, has_data = 0, True
         while has_data and not self.ended:
-            at, has_data = self._read(data, at)
+            at, has_data = self._read(self, data, at)
         self._pending = data[at:]
 
     # Each state returns the position at which the next one continues, and whether there are enough bytes.
@@ -100,7 +102,7 @@ class Splitter:
         if len(piece) == _SLICE_BYTES and not piece.lstrip(_LINE):
             return at, True
         if data.startswith(first, at):
-            self._read = self._boundary
+            self._read = Splitter._boundary
             return at + len(first), True
         if not first.startswith(data[at : at + len(first)]):
             raise _invalid("it does not begin with its boundary")
@@ -116,7 +118,7 @@ class Splitter:
         if too_long or padding not in (b"", b"-", b"\r"):
             raise _invalid("unexpected data after the boundary")
         if end >= 0:
-            self._read = self._headers
+            self._read = Splitter._headers
         return max(at, end), end >= 0
 
     def _headers(self, data: bytes, at: int) -> _Position:
@@ -129,7 +131,7 @@ class Splitter:
         self._is_file = head.filename is not None
         self._budget.spend(files=int(self._is_file), fields=int(not self._is_file))
         self._handler.begin(head)
-        self._read, self._skip, self._part_bytes = self._data, len(_LINE), 0
+        self._read, self._skip, self._part_bytes = Splitter._data, len(_LINE), 0
         return end + len(_LINE), True
 
     def _data(self, data: bytes, at: int) -> _Position:
@@ -143,7 +145,7 @@ class Splitter:
         if delimiter_at < 0:
             return at, stop < len(data)
         self._handler.end()
-        self._read = self._boundary
+        self._read = Splitter._boundary
         return delimiter_at + len(self._delimiter), True
 
     def _pass_data(self, data: memoryview) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -74,6 +76,17 @@ def test_parts_are_independent_of_chunks() -> None:
         rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
         reader, splitter = split(BODY, iter(lambda rng=rng: rng.randrange(1, 60), 0))
         assert (reader.parts, splitter.ended) == (PARTS, True), seed
+
+
+def test_parser_and_its_parts_are_freed_without_a_collection() -> None:
+    gc.disable()
+    try:
+        _, splitter = split(part("file", b"x" * 1000)[:-2])
+        freed = weakref.ref(splitter)
+        del splitter
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_truncated_part_has_no_end() -> None:
