@@ -22,8 +22,8 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def record(app: AppFixture, session_id: str) -> None:
-    await app.server.sessions.start_recording(session_id, Tenant(app.account.id))
-    (runner,) = app.server.sessions.running
+    await app.server.live_sessions.start_recording(session_id, Tenant(app.account.id))
+    (runner,) = app.server.live_sessions.running
     assert runner.recording is not None
     runner.recording.add(0, "json", b"{}")
 
@@ -43,7 +43,7 @@ async def test_recording_is_kept_when_its_run_is_refused(app: AppFixture, *, is_
     unfinished = (await collect(app, session_id, token)).json()["id"]
     await record(app, session_id)
     if not is_open:
-        await app.server.sessions.close(session_id, Tenant(app.account.id))
+        await app.server.live_sessions.close(session_id, Tenant(app.account.id))
     refused_response = await collect(app, session_id, token)
     assert refused_response.status_code == 429, refused_response.text
     await app.predictions.cancel(unfinished, Tenant(app.account.id))

@@ -172,8 +172,8 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
                 for socket in (session, comfy):
                     await socket.wait_closed()
                     assert socket.close_code == 4401
-        await wait_until(lambda: not app.server.sessions.running, 8)
-        final_session = await app.server.sessions.find(body["session_id"], Tenant(app.account.id))
+        await wait_until(lambda: not app.server.live_sessions.running, 8)
+        final_session = await app.server.live_sessions.find(body["session_id"], Tenant(app.account.id))
         assert (final_session.state in TERMINAL, final_session.reason) == (True, "revoked")
         assert await app.faults() == ()
 

@@ -227,7 +227,7 @@ async def test_one_account_does_not_take_all_recordings(app: AppFixture) -> None
     async def start(key: str, account_id: str) -> str:
         path = "/api/containers/motion-model/sessions"
         session_id = (await app.client.post(path, json={}, headers=bearer(key))).json()["session_id"]
-        await app.server.sessions.start_recording(session_id, Tenant(account_id))
+        await app.server.live_sessions.start_recording(session_id, Tenant(account_id))
         return session_id
 
     other = await app.database.read(accounts.by_email("ben@example.com"))

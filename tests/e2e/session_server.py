@@ -103,6 +103,6 @@ async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[
             try:
                 yield SessionServer(app, port)
             finally:
-                await app.server.sessions.drain()
+                await app.server.live_sessions.drain()
                 server.should_exit = True
                 await serving

@@ -247,7 +247,7 @@ async def test_lost_worker_is_replaced_without_a_gap(tmp_path: Path) -> None:
         async with server.inside(session) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
-            (runner,) = server.app.server.sessions.running
+            (runner,) = server.app.server.live_sessions.running
             assert runner.slot is not None
             assert runner.slot.shared_worker.worker is not None
             await runner.slot.shared_worker.worker.kill()
@@ -277,7 +277,7 @@ async def test_slow_replacement_of_a_worker_is_not_charged(
         async with server.inside(session) as guest:
             await guest.say("hello")
             last = (await guest.several("pose", 5))[-1]["seq"]
-            (current_runner,) = server.app.server.sessions.running
+            (current_runner,) = server.app.server.live_sessions.running
             assert current_runner.slot is not None
             assert current_runner.slot.shared_worker.worker is not None
             await current_runner.slot.shared_worker.worker.kill()
@@ -304,7 +304,7 @@ async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> 
         async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            await server.app.server.sessions.drain()
+            await server.app.server.live_sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
         assert (await server.status(session))["reason"] == (None if left else "drained")

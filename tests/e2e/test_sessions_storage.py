@@ -37,7 +37,7 @@ def _out_of_reach(server: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 async def _is_over(server: SessionServer) -> None:
     """Check that nothing runs, every slot is free, and every sum is correct."""
-    live = server.app.server.sessions
+    live = server.app.server.live_sessions
     for _ in range(200):
         if not live.running:
             break

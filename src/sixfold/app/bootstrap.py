@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from sixfold import errors, import_string
 from sixfold.api.gateway import chat_services
 from sixfold.app import catalog as app_catalog
@@ -36,20 +34,15 @@ from sixfold.core.account_data.archive.writer import ArchiveWriter
 from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.account_data.retention import Retention
 from sixfold.core.accounts import credentials
-from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.alerts.sweep import MAX_SENDING as MAX_SENDING_ALERTS
 from sixfold.core.alerts.sweep import CostAlerts
 from sixfold.core.batches.models import BatchLimits
 from sixfold.core.batches.processor import BatchProcessor
 from sixfold.core.batches.service import BatchService
-from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.engine_selection import SelectionPolicy
-from sixfold.core.catalog.gradio_spaces import LocalSpaces
 from sixfold.core.catalog.models import Catalog, EngineSpec
-from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import background, fair_threads
 from sixfold.core.concurrency.background import Work
@@ -60,12 +53,10 @@ from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.search.service import WebSearch
-from sixfold.core.gateway.tools.servers import ToolServers
 from sixfold.core.media import upload_paths
 from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.search.service import SearchService
-from sixfold.core.memory.service import MemoryService
 from sixfold.core.memory.sharing import membership
 from sixfold.core.predictions import refunds
 from sixfold.core.predictions import requests as prediction_requests
@@ -74,7 +65,7 @@ from sixfold.core.predictions.events import EventBus
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.webhooks import MAX_SENDING, WebhookOutbox
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.sessions.service import SessionCatalog, SessionService
+from sixfold.core.sessions.service import SessionCatalog
 from sixfold.core.vector_stores import parts as vector_store_parts
 from sixfold.core.vector_stores.parts import VectorStoreParts
 from sixfold.core.vector_stores.stores import VectorStoreLimits
@@ -92,56 +83,28 @@ from sixfold.payments.erc20 import DepositWatcher
 from sixfold.payments.stripe import StripeClient
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
+from sixfold.web.services import CoreServices
 
 _Rows = Mapping[str, Any] | None
 _REFRESH_SECONDS, _SWEEP_SECONDS = 10, 60
 
 
-class Application(msgspec.Struct, frozen=True):
-    """The components of a running server, which the APIs use."""
+class Application(CoreServices, frozen=True, kw_only=True):
+    """The components of a running server: the services of the APIs, and the parts that start and stop."""
 
-    settings: Settings
-    database: Database
-    blobs: BlobStore
-    uploads: BlobStore
-    catalog: Catalog
-    templates: Templates
-    media: MediaService
-    files: AccountFiles
-    document_texts: DocumentTexts
-    vector_stores: VectorStoreParts
-    batches: BatchService
-    batch_processor: BatchProcessor
-    predictions: PredictionService
-    scheduler: Scheduler
-    outbox: WebhookOutbox
-    webhook_secrets: WebhookSecrets
-    spaces: gradio.GradioSpaces
-    local_spaces: LocalSpaces
     model_watcher: model_watcher.ModelWatcher
-    sessions: SessionService
     availability: EngineAvailability
     clients: HttpClients
     fetcher: Fetcher
-    signer: Signer
     bus: EventBus
-    memory: MemoryService
     peer_events: PeerEventListener | None
     processes: ServerProcesses | None
     memory_search: SearchService
     gateway_runtime: GatewayRuntime
-    checkout: Checkout
-    oidc: OidcProvider
     deposits: DepositWatcher
     retention: Retention
-    image_inspector: ImageInspector
-    workflows: GraphService
-    resources: InstalledResources
     operator: OperatorServices
-    connections: Connections
     gpu: GpuSharing
-    web_search: WebSearch
-    tool_servers: ToolServers
 
 
 def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | None = None) -> Application:
@@ -192,7 +155,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         local_spaces=app_drivers.hosted_spaces(settings, drivers.images, gradio_spaces),
         model_watcher=model_watcher.build(settings, predictions.custom_models, database),
         connections=(connections := Connections(database)),
-        sessions=SessionService(database, drivers.driver, live, drivers.policy, scheduler.boot, connections),
+        live_sessions=drivers.sessions(database, live, scheduler.boot, connections),
         availability=availability,
         clients=clients,
         fetcher=fetcher,
@@ -376,7 +339,7 @@ async def running(application: Application) -> AsyncIterator[Application]:
         await application.peer_events.start()
     await application.operator.reloader.start()
     await application.scheduler.start()
-    await application.sessions.start(alone=application.peer_events is None)
+    await application.live_sessions.start(alone=application.peer_events is None)
     await application.gateway_runtime.start(application.scheduler.boot)
     await application.memory_search.look()
     tasks = [
@@ -390,7 +353,7 @@ async def running(application: Application) -> AsyncIterator[Application]:
             task.cancel()
         await asyncio.wait(tasks)
         application.predictions.drain()
-        await application.sessions.drain()
+        await application.live_sessions.drain()
         await drain(application)
         await application.gateway_runtime.stop()
         await application.gpu.aclose()
@@ -480,7 +443,7 @@ def cost_alerts(application: Application) -> CostAlerts:
 
 def account_deletion(application: Application) -> AccountDeletion:
     """Return the service that deletes closed accounts."""
-    ends = application.predictions.cancel, application.sessions.close, application.checkout.end
+    ends = application.predictions.cancel, application.live_sessions.close, application.checkout.end
     return AccountDeletion(application.database, application.uploads, *ends)
 
 

@@ -15,11 +15,14 @@ from sixfold import errors
 from sixfold.app.gpu import GpuSharing
 from sixfold.clients import bubblewrap, nvml
 from sixfold.clients.gradio.spaces import GradioSpaces
+from sixfold.core.accounts.connections import Connections
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.catalog.templates import Templates
+from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
+from sixfold.core.sessions.service import SessionCatalog, SessionService
 from sixfold.core.workers import policy as worker_policy
 from sixfold.core.workers.memory_budget import MemoryBudget
 from sixfold.core.workers.ports import Driver
@@ -66,6 +69,11 @@ class WorkerDrivers(msgspec.Struct, frozen=True):
     def register_probes(self, availability: EngineAvailability) -> None:
         availability.probes["container"] = _container_probe(self.images)
         availability.status_sources["sandbox"] = _sandbox_status
+
+    def sessions(
+        self, database: Database, catalog: SessionCatalog, boot: str, connections: Connections
+    ) -> SessionService:
+        return SessionService(database, self.driver, catalog, self.policy, boot, connections)
 
 
 def build(

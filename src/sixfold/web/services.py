@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -55,8 +56,8 @@ from sixfold.web.sessions import SessionCookies, TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
-class WebServices(msgspec.Struct, frozen=True):
-    """The services of core and of HTTP, passed to every API by `app/asgi.py`."""
+class CoreServices(msgspec.Struct, frozen=True, kw_only=True):
+    """The services that `app/bootstrap.py` builds and that every API receives."""
 
     settings: Settings
     database: Database
@@ -65,50 +66,59 @@ class WebServices(msgspec.Struct, frozen=True):
     catalog: Catalog
     templates: Templates
     media: MediaService
+    files: AccountFiles
+    document_texts: DocumentTexts
+    vector_stores: VectorStoreParts
+    batches: BatchService
+    batch_processor: BatchProcessor
     predictions: PredictionService
     scheduler: Scheduler
-    durations: DurationEstimator
-    event_histories: EventHistories
     outbox: WebhookOutbox
     webhook_secrets: WebhookSecrets
     spaces: GradioSpacePort
     local_spaces: LocalSpaces
+    live_sessions: SessionService
+    signer: Signer
+    memory: MemoryService
+    checkout: Checkout
+    oidc: OidcProvider
+    deposits: TokenDeposits
+    image_inspector: ImageInspector
+    workflows: GraphService
+    resources: AvailabilitySurvey
+    connections: Connections
+    gpu: GpuReports
+    web_search: WebSearch
+    tool_servers: ToolServers
+
+    def core_services(self) -> dict[str, Any]:
+        """Return the services of this class by name, as arguments for the constructor of a subclass."""
+        return {name: getattr(self, name) for name in CoreServices.__struct_fields__}
+
+
+class WebServices(CoreServices, frozen=True, kw_only=True):
+    """The services of core and of HTTP, passed to every API by `app/asgi.py`."""
+
+    durations: DurationEstimator
+    event_histories: EventHistories
     # The problems of custom model files, by file name.
     model_faults: Mapping[str, str]
-    live_sessions: SessionService
     trusted_hosts: TrustedHosts
     admission: Admission
     authenticator: Authenticator
     sessions: SessionCookies
     trusted_browsers: TrustedBrowsers
     idempotency: IdempotencyGuard
-    memory: MemoryService
     memory_facts: FactService
     gateway: Gateway
     responses: KeptResponses
-    files: AccountFiles
     conversations: ConversationStore
     compactions: CompactionSeal
     client_secrets: ClientSecretSeal
     response_tasks: ResponseTasks
-    document_texts: DocumentTexts
-    vector_stores: VectorStoreParts
     # Creates the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.
     video_stills: Callable[[str, str], bytes]
-    batches: BatchService
-    batch_processor: BatchProcessor
-    checkout: Checkout
-    provider: OidcProvider
     account_deletion: AccountDeletion
-    deposits: TokenDeposits
-    images: ImageInspector
-    workflows: GraphService
-    signer: Signer
-    availability: AvailabilitySurvey
-    connections: Connections
-    gpu: GpuReports
-    web_search: WebSearch
-    tool_servers: ToolServers
     configuration: ConfigurationService
     provider_keys: ProviderKeyService
     installs: EngineInstallService

@@ -56,7 +56,7 @@ class ContainerImageRoutes:
         if name in services.catalog:
             raise errors.Conflict(f"{name} is the name of a built-in model: choose another name")
         services.templates.hardware_rate(name or image, hardware)
-        document = await services.images.inspect(image, hardware, name)
+        document = await services.image_inspector.inspect(image, hardware, name)
         name = next(iter(document["models"]))
         record = await services.predictions.custom_models.put(principal.account_id, KIND, name, document)
         result = models_list.own_template(record, services.templates, services.settings.idle_seconds)

@@ -38,8 +38,8 @@ class EngineRoutes:
         if text not in _FLAGS:
             raise errors.BadRequest("refresh must be true or false")
         if _FLAGS[text]:
-            await self._services.availability.refresh()
-        resources = await self._services.availability.resources()
+            await self._services.resources.refresh()
+        resources = await self._services.resources.resources()
         report = availability.report(self._services.catalog, self._services.predictions.terms, resources)
         warnings = self._services.authenticator.keyless.warnings
         gpus = self._services.gpu.reports()

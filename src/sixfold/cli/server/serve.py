@@ -429,7 +429,7 @@ class Shutdown:
             hint = self._paint.dim("press Control-C again to stop at once")
             self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {hint}")
         try:
-            await self._application.sessions.drain()
+            await self._application.live_sessions.drain()
             seconds = self._application.settings.drain_seconds + 3 * _CLOSE_SECONDS
             ending = [] if self._others is None else [self._others.stop(seconds)]
             await asyncio.gather(bootstrap.drain(self._application), *ending)

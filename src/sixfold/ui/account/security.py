@@ -151,7 +151,7 @@ class SecurityPages:
             "problem": problem,
             "done": done,
             "relying_party": self._relying_party,
-            "provider": self._services.provider.name,
+            "provider": self._services.oidc.name,
             "identities": await self._identities(account_id),
             "passkeys": await read(passkeys.of_account(account_id)),
             "sessions": await read(login_sessions.of_account(account_id, session.token)),
@@ -162,7 +162,7 @@ class SecurityPages:
         return self._pages.render("account/security.html", session, status=400 if problem else 200, **values)
 
     async def _identities(self, account_id: str) -> list[Row]:
-        issuer = self._services.provider.issuer
+        issuer = self._services.oidc.issuer
         rows = await self._services.database.read(oidc_identities.of_account(account_id))
         return [row for row in rows if row["issuer"] == issuer]
 

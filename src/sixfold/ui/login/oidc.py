@@ -53,16 +53,14 @@ class OidcLoginPages:
         session, _ = await forms.read_with_session(request, self._services.sessions)
         url, ticket = await self._begin({"account": session.account.id})
         response = self._pages.render(
-            "redirect.html", session, url=url, title=f"Redirect to {self._services.provider.name}"
+            "redirect.html", session, url=url, title=f"Redirect to {self._services.oidc.name}"
         )
         self._services.sessions.set_ticket(response, ticket)
         return response
 
     async def unlink(self, request: Request) -> Response:
         session, _ = await forms.read_with_session(request, self._services.sessions)
-        transaction = oidc_identities.unlink(
-            session.account.id, self._services.provider.issuer, session.token
-        )
+        transaction = oidc_identities.unlink(session.account.id, self._services.oidc.issuer, session.token)
         await self._services.database.write(transaction)
         return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
 
@@ -77,7 +75,7 @@ class OidcLoginPages:
             raise errors.BadRequest(f"Parameters must be at most {_MAX_CHARS} characters")
         ticket = self._services.sessions.ticket(request)
         challenge = await self._services.database.write(auth_challenges.consume(_KIND, ticket))
-        identity = await self._services.provider.end(self._callback_url, parameters, challenge)
+        identity = await self._services.oidc.end(self._callback_url, parameters, challenge)
         if account_id := challenge.get("account"):
             return await self._link(request, account_id, identity)
         account_id, organization_id = await self._services.database.write(self._signed_in(identity))
@@ -88,7 +86,7 @@ class OidcLoginPages:
 
     def _signed_in(self, identity: Identity) -> Transaction[tuple[str, str]]:
         """Return the IDs of an identity's account and of the organization that a group names, or ""."""
-        rules = self._services.provider.group_rules
+        rules = self._services.oidc.group_rules
         signup = self._signup or group_roles.may_create(identity.groups, rules)
         account_id = yield from oidc_identities.account_of(identity, signup=signup)
         return account_id, (yield from group_roles.synchronize(account_id, identity.groups, rules))
@@ -102,7 +100,7 @@ class OidcLoginPages:
 
     async def _begin(self, context: dict[str, str], *, again: bool = False) -> tuple[str, str]:
         """Return the provider's URL and the ticket for the browser's cookie."""
-        authorization = await self._services.provider.begin(self._callback_url, again=again)
+        authorization = await self._services.oidc.begin(self._callback_url, again=again)
         ticket = ids.secret("ticket")
         transaction = auth_challenges.create(_KIND, ticket, {**authorization.content, **context})
         await self._services.database.write(transaction, durable=False)
@@ -111,7 +109,7 @@ class OidcLoginPages:
 
 def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
     """Return the routes, or an empty tuple if a provider is not configured."""
-    if not services.provider.name:
+    if not services.oidc.name:
         return ()
     oidc = OidcLoginPages(services, pages, login)
     return (

@@ -138,7 +138,7 @@ class LoginPages:
             email=email,
             next_path=next_path,
             relying_party=self._relying_party,
-            provider=self._services.provider.name,
+            provider=self._services.oidc.name,
         )
 
     async def _account(self, email: str) -> Account | None:
