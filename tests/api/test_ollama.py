@@ -56,6 +56,23 @@ async def test_a_chat_is_answered_charged_and_logged(gateway: Gateway, model: st
     assert float(call["cost_usd"]) > 0
 
 
+async def test_other_apis_are_below_the_same_host(gateway: Gateway) -> None:
+    official = gateway.openai().with_options(base_url=f"{ORIGIN}/ollama/v1")
+    turn: Any = TURN
+    answer = await official.chat.completions.create(model="acme/small", messages=turn)
+    assert answer.choices[0].message.content == "word word word"
+    response = await official.responses.create(model="acme/small", input="say 2 words")
+    assert response.output_text == "word word"
+    assert (await official.models.retrieve("acme/small")).id == "acme/small"
+    body = {"model": "anth/small", "max_tokens": 9, "messages": TURN}
+    post = gateway.app.client.post
+    message = await post("/ollama/v1/messages", json=body, headers=gateway.headers)
+    assert message.json()["content"] == [{"type": "text", "text": "word word word"}]
+    assert (await post("/ollama/v1/chat/completions", json={**body, "messages": []})).status_code == 401
+    missing = await gateway.app.client.get("/ollama/v1/nothing", headers=gateway.headers)
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+
+
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 async def test_a_chat_streams_with_true_counts_and_times(gateway: Gateway, model: str) -> None:
     parts = [part async for part in await client(gateway).chat(model, TURN, stream=True)]

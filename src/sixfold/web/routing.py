@@ -66,7 +66,8 @@ class ApiGroup(msgspec.Struct, frozen=True):
 
     It also applies to unknown paths below `prefixes`, and to the exact paths in `reserved`. `variants`
     has the error formats of clients that send a header with this name. `missing` returns the error for an
-    unknown path, and `wrong_method` for a path with other methods.
+    unknown path, and `wrong_method` for a path with other methods. `aliases` maps prefixes of paths to the
+    prefixes whose routes they serve.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ApiGroup(msgspec.Struct, frozen=True):
     variants: Mapping[bytes, ErrorFormat] = {}
     missing: Callable[[Scope], SixfoldError] = lambda _scope: NotFound()
     wrong_method: Callable[[Scope], SixfoldError] = lambda _scope: MethodNotAllowed()
+    aliases: Mapping[str, str] = {}
 
     def format_of(self, headers: Iterable[tuple[bytes, bytes]]) -> ErrorFormat:
         """Return the error format of a request with these headers."""
@@ -113,6 +115,7 @@ class Router:
         self._patterns: list[tuple[re.Pattern[str], ApiGroup, RouteEntry]] = []
         self._prefixes: list[tuple[str, ApiGroup]] = []
         self._sockets: list[tuple[re.Pattern[str], SocketRoute]] = []
+        self._aliases = {alias: prefix for api in self._apis for alias, prefix in api.aliases.items()}
         for api in self._apis:
             for socket in api.sockets:
                 _require_declared(api, f"websocket {socket.path}", socket.access)
@@ -149,6 +152,9 @@ class Router:
         exact = self._exact.get(path)
         if exact is not None:
             return exact
+        for alias, prefix in self._aliases.items():
+            if path.startswith(alias):
+                return self.find(prefix + path.removeprefix(alias))
         for pattern, api, route in self._patterns:
             match = pattern.fullmatch(path)
             if match is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
@@ -53,6 +54,23 @@ def table() -> Router:
 def test_path_is_routed_to_its_api(path: str, owner: str, route: str | None, params: dict[str, str]) -> None:
     result = table().find(path)
     assert result.api.name == owner
+    assert (result.route.path if result.route is not None else None) == route
+    assert dict(result.params) == params
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "params"),
+    [
+        ("/other/a", "/a", {}),
+        ("/other/a/x", "/a/{name}", {"name": "x"}),
+        ("/other/a/x/y", None, {}),
+        ("/other", None, {}),
+    ],
+)
+def test_alias_serves_the_routes_of_its_prefix(path: str, route: str | None, params: dict[str, str]) -> None:
+    alias = msgspec.structs.replace(face("b", prefixes=("/other",)), aliases={"/other/": "/"})
+    result = Router([face("a", "/a", "/a/{name}", prefixes=("/a/",)), alias], face("none")).find(path)
+    assert result.api.name == ("b" if path == "/other" else "a")
     assert (result.route.path if result.route is not None else None) == route
     assert dict(result.params) == params
 

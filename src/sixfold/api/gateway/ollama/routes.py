@@ -179,4 +179,6 @@ def build_api(services: WebServices, parts: OllamaParts) -> ApiGroup:
             ),
         ),
         prefixes=("/ollama/",),
+        # Ollama serves OpenAI's and Anthropic's APIs at the same host as its own.
+        aliases={"/ollama/v1/": "/v1/"},
     )
