@@ -5,6 +5,8 @@
     make soak ARGS="--quiet"                     no crashes: growth alone
     make soak ARGS="--seconds 1500 --rest 5"     with a pause after each round
     make soak ARGS="--ray"                       workers on a Ray cluster of three machines, with crashes
+    make soak ARGS="--servers 4 --network --clock"
+                                                 four servers; the network and the clocks fail as well
 
 The first server and the first worker are never killed, since their memory and descriptors are sampled.
 """
@@ -19,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -35,6 +37,9 @@ from tests.fakes.chat_servers import model_server
 
 _SAMPLE_SECONDS = 2.0
 _SETTLED = 0.3  # share of the first samples that the slope omits
+_WINDOW = 1 / 6  # share of the time whose rate is compared at the start and at the end
+_OUTAGE_SECONDS = 3.0
+_CLOCK_OFFSETS = (-3600, -60, 60, 3600)
 _MB = 1024  # KiB per MB
 
 
@@ -75,13 +80,16 @@ class SoakTest:
     cluster: Cluster
     rays: RayCluster | None
     chance: random.Random
+    options: argparse.Namespace
+    # Duration and number of requests of each round.
+    rates: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     rounds: list[Work] = field(default_factory=list[Work])
     crashes: dict[str, int] = field(default_factory=dict[str, int])
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run_rounds(self, ends: float, rest: float) -> None:
-        """Run rounds of work, each followed by a pause of `rest` seconds, until `ends`."""
-        while time.monotonic() < ends:
+    async def run_rounds(self, ends: float) -> None:
+        """Run rounds of work, each followed by a pause of `--rest` seconds, until `ends`."""
+        while (began := time.monotonic()) < ends:
             number = len(self.rounds)
             work = Work(self.cluster, f"round-{number}")
             self.rounds.append(work)
@@ -94,10 +102,11 @@ class SoakTest:
             )
             over.set()
             await session
-            await asyncio.sleep(min(rest, max(0.0, ends - time.monotonic())))
+            self.rates.append((time.monotonic() - began, work.request_count))
+            await asyncio.sleep(min(self.options.rest, max(0.0, ends - time.monotonic())))
 
-    async def crash_parts(self, every: float) -> None:
-        """Crash a random part every `every` seconds until the work is over."""
+    async def crash_parts(self) -> None:
+        """Cause a random fault every `--every` seconds until the work is over."""
         crashes: dict[str, Callable[[], Awaitable[None]]] = {
             "server": lambda: self.cluster.crash_one(self.cluster.servers[1:], self.chance),
             "worker": lambda: self.cluster.crash_one(self.cluster.workers[1:], self.chance),
@@ -106,13 +115,38 @@ class SoakTest:
         rays = self.rays
         if rays is not None:
             crashes["machine"] = lambda: _crash_machine(rays)
+        if self.options.network:
+            crashes["network"] = self._disturb_network
+        if self.options.clock:
+            crashes["clock"] = self._set_clock
         while not self.over.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every):
+                async with asyncio.timeout(self.options.every):
                     await self.over.wait()
             name = self.chance.choice(sorted(crashes))
             await crashes[name]()
             self.crashes[name] = self.crashes.get(name, 0) + 1
+
+    async def _disturb_network(self) -> None:
+        network = self.chance.choice(self.cluster.networks)
+        await self.chance.choice((network.stall, network.refuse))(_OUTAGE_SECONDS)
+
+    async def _set_clock(self) -> None:
+        """Set the clock of one server, which reads it again when it is killed and restarted."""
+        server = self.chance.choice(self.cluster.servers[1:])
+        self.cluster.set_clock(server, self.chance.choice(_CLOCK_OFFSETS))
+        if self.chance.random() < 0.5:
+            await server.kill()
+            await server.restart()
+
+    def rate(self, rounds: Iterable[tuple[float, int]]) -> float:
+        """Return the requests per minute of the rounds that fill a window of the time."""
+        seconds = requests = 0.0
+        for duration, count in rounds:
+            if seconds >= self.options.seconds * _WINDOW:
+                break
+            seconds, requests = seconds + duration, requests + count
+        return requests / seconds * 60 if seconds else 0.0
 
     async def faults(self) -> list[str]:
         """Return the inconsistencies in the results of all rounds."""
@@ -166,16 +200,17 @@ async def soak(folder: Path, options: argparse.Namespace) -> bool:
     """Run the test and print the report; return whether all results are consistent."""
     async with model_server() as acme, _machines(folder, options.ray) as rays:
         on_ray = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET} if rays else {}
-        async with cluster(folder, acme.url, on_ray) as target:
-            run = SoakTest(target, rays, random.Random(options.seed))  # noqa: S311 - crashes, not secrets
+        async with cluster(folder, acme.url, on_ray, options.servers) as target:
+            chance = random.Random(options.seed)  # noqa: S311 - crashes, not secrets
+            run = SoakTest(target, rays, chance, options)
             histories = [
                 History("server", target.servers[0].process.pid),
                 History("worker", target.workers[0].process.pid),
             ]
             before, began = await _database_bytes(target.database.url), time.monotonic()
             sampler = asyncio.create_task(_sample_all(histories, began))
-            crashes = None if options.quiet else asyncio.create_task(run.crash_parts(options.every))
-            await run.run_rounds(began + options.seconds, options.rest)
+            crashes = None if options.quiet else asyncio.create_task(run.crash_parts())
+            await run.run_rounds(began + options.seconds)
             seconds = time.monotonic() - began
             sampler.cancel()
             run.over.set()
@@ -197,7 +232,11 @@ def _print_report(
     crashes = ", ".join(f"{count} × {name}" for name, count in sorted(run.crashes.items())) or "none"
     sessions = f"{len(run.rounds)} sessions of {poses} poses"
     print(f"{seconds:.0f} s: {runs} runs, {calls} calls, {pages} pages, {sessions}")
-    print(f"crashes: {crashes}\n")
+    print(f"faults: {crashes}")
+    first, last = run.rate(run.rates), run.rate(reversed(run.rates))
+    print(
+        f"requests per minute: {first:.0f} in the first {_WINDOW:.0%} of the time, {last:.0f} in the last\n"
+    )
     rows = [("", "memory", "slope", "descriptors"), *(history.row() for history in histories)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
@@ -218,6 +257,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the random crashes (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="no crashes")
     parser.add_argument("--ray", action="store_true", help="workers on a Ray cluster")
+    parser.add_argument("--servers", type=int, default=2, help="number of servers (default: 2)")
+    parser.add_argument("--network", action="store_true", help="interrupt connections to the stores")
+    parser.add_argument("--clock", action="store_true", help="set the wall clocks of servers")
     inputs = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, contextlib.suppress(KeyboardInterrupt):
         return 0 if asyncio.run(soak(Path(folder), inputs)) else 1

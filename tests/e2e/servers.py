@@ -42,6 +42,7 @@ class Server:
     port: int
     banner: str
     reader: asyncio.Task[None] = field(repr=False)
+    program: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -103,7 +104,7 @@ class Server:
 
     async def restart(self) -> None:
         """Start again on the same folder and port, after `kill` or `terminate`."""
-        second_server = await start(self.folder, self.port, self.environ)
+        second_server = await start(self.folder, self.port, self.environ, self.program)
         self.process, self.banner, self.reader = (
             second_server.process,
             second_server.banner,
@@ -133,7 +134,7 @@ async def start(
         raise
     [address] = [line.split()[-1] for line in banner.splitlines() if line.split()[:1] == ["address"]]
     reader = asyncio.create_task(_drain(process.stdout))
-    return Server(folder, env, process, int(address.rsplit(":", 1)[1]), banner, reader)
+    return Server(folder, env, process, int(address.rsplit(":", 1)[1]), banner, reader, program)
 
 
 async def output_until(word: str, stream: asyncio.StreamReader) -> str:
