@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from sixfold import errors, import_string
@@ -323,50 +323,74 @@ def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer,
 
 @asynccontextmanager
 async def running(application: Application) -> AsyncIterator[Application]:
-    """Run the application within the block, then drain and close it."""
+    """Run the application within the block; parts stop in the reverse order of their start.
+
+    If a part cannot start, the parts before it are stopped.
+    """
     fair_threads.use_for_loop()
-    if application.processes is not None:
-        application.processes.channel.open(application.scheduler.boot)
+    async with AsyncExitStack() as stack:
+        await _start(application, stack)
+        yield application
+
+
+async def _start(application: Application, stack: AsyncExitStack) -> None:
+    """Start the parts of the application; `stack` receives the function that stops each of them."""
+    processes, peer_events = application.processes, application.peer_events
+    if processes is not None:
+        processes.channel.open(application.scheduler.boot)
+        # The database announces its last changes to the other processes through the channel.
+        stack.callback(processes.channel.close)
         # Process 0 starts before the other processes.
         if application.settings.process == 0:
-            application.processes.metrics_folder.clear()
+            processes.metrics_folder.clear()
+    # All parts that follow write to the database until they have stopped.
+    stack.push_async_callback(application.database.close)
+    if processes is not None:
+        # The last metrics include the work of all parts that follow, and figures of the database.
+        stack.push_async_callback(_keep_metrics, processes)
+    # The last requests of parts that follow also use keys and HTTP clients.
+    stack.push_async_callback(application.connections.key_use.store)
+    stack.push_async_callback(application.clients.aclose)
     await application.predictions.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
-    if application.peer_events is None:
+    if peer_events is None:
         await application.webhook_secrets.encrypt_all()
     await application.availability.refresh()
-    if application.peer_events is not None:
-        await application.peer_events.start()
+    if peer_events is not None:
+        # A peer's cancellation of a run must arrive until the runs have ended.
+        await peer_events.start()
+        stack.push_async_callback(peer_events.stop)
     await application.operator.reloader.start()
-    await application.scheduler.start()
-    await application.live_sessions.start(alone=application.peer_events is None)
+    # The model servers of the gateway, the workers of runs and those of sessions hold memory of the GPUs.
+    stack.push_async_callback(application.gpu.aclose)
+    # Runs and sessions may call the gateway.
     await application.gateway_runtime.start(application.scheduler.boot)
+    stack.push_async_callback(application.gateway_runtime.stop)
+    await application.scheduler.start()
+    stack.push_async_callback(drain, application)
+    # Sessions use the scheduler's driver for their workers.
+    await application.live_sessions.start(alone=peer_events is None)
+    stack.push_async_callback(application.live_sessions.drain)
+    # Waiting callers return before the runs and sessions are given time to end.
+    stack.callback(application.predictions.drain)
     await application.memory_search.look()
     tasks = [
         asyncio.create_task(background.keep_running(name, run), name=name)
         for name, run in _background_tasks(application).items()
     ]
-    try:
-        yield application
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        application.predictions.drain()
-        await application.live_sessions.drain()
-        await drain(application)
-        await application.gateway_runtime.stop()
-        await application.gpu.aclose()
-        if application.peer_events is not None:
-            await application.peer_events.stop()
-        await application.clients.aclose()
-        await application.connections.key_use.store()
-        if application.processes is not None:
-            with contextlib.suppress(errors.StoreFailed):
-                await application.processes.keep_metrics()
-        await application.database.close()
-        if application.processes is not None:
-            application.processes.channel.close()
+    # Background tasks start runs, and use all other parts.
+    stack.push_async_callback(_cancel, tasks)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def _keep_metrics(processes: ServerProcesses) -> None:
+    with contextlib.suppress(errors.StoreFailed):
+        await processes.keep_metrics()
 
 
 def _background_tasks(application: Application) -> dict[str, Work]:
