@@ -1,14 +1,29 @@
-"""Conversion of setting strings to the types of their fields."""
+"""Conversion of setting strings to the types of their fields, and the error of an invalid setting."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class InvalidSetting(Exception):
+    """A setting is invalid; the message names it and what would be valid."""
+
+    @classmethod
+    @contextmanager
+    def of(cls, *kinds: type[Exception]) -> Generator[None]:
+        """Raise this error, with the same message, for errors of the other kinds within the block."""
+        try:
+            yield
+        except kinds as error:
+            raise cls(str(error)) from error
 
 
 def convert(kind: str, value: Any) -> Any:

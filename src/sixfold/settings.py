@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from sixfold import setting_values
 from sixfold.providers import PROVIDERS
-from sixfold.setting_values import redacted
+from sixfold.setting_values import InvalidSetting, redacted
 
 MIB = 2**20
 GIB = 2**30
@@ -91,10 +91,6 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "document_seconds": (1, 600),
     **dict.fromkeys(_DURATIONS, (0.001, math.inf)),
 }
-
-
-class InvalidSetting(Exception):
-    """A setting is invalid; the message names it and what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,17 @@ def test_environment_overrides_file_and_file_the_default(tmp_path: Path) -> None
     assert read.tables["prices"] == {"ra1": {"usd": "0.05"}}
 
 
+def test_error_of_a_table_is_an_invalid_setting() -> None:
+    with (
+        pytest.raises(InvalidSetting, match="\\[search\\] is wrong") as raised,
+        InvalidSetting.of(ValueError),
+    ):
+        raise ValueError("[search] is wrong")
+    assert isinstance(raised.value.__cause__, ValueError)
+    with pytest.raises(KeyError), InvalidSetting.of(ValueError):
+        raise KeyError("search")
+
+
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [

@@ -418,10 +418,8 @@ def _background_tasks(application: Application) -> dict[str, Work]:
 
 
 def _retention(settings: Settings, writer: ArchiveWriter, boot: str) -> Retention:
-    try:
+    with InvalidSetting.of(ValueError):
         return Retention(writer, retention.policy(settings.tables.get("retention", {})), boot)
-    except ValueError as error:
-        raise InvalidSetting(str(error)) from error
 
 
 async def _refresh_status(application: Application) -> None:

@@ -106,10 +106,8 @@ def price_table(settings: Settings) -> PriceTable:
     """Return the bundled prices with the operator's overrides; raises `InvalidSetting`."""
     table: Mapping[str, Any] = settings.tables.get("prices", {})
     overrides = {name: row for name, row in table.items() if name != "own_hardware"}
-    try:
+    with InvalidSetting.of(prices.InvalidPrice):
         rows = prices.apply_overrides(read_toml("prices.toml"), overrides)
-    except prices.InvalidPrice as error:
-        raise InvalidSetting(str(error)) from error
     return PriceTable(rows, own_hardware_free=settings.own_hardware_free)
 
 
@@ -124,7 +122,7 @@ def templates() -> Templates:
 def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
     """Build the catalog from the bundled models, or `document`, with the operator's `[engines]` applied."""
     overrides = settings.tables.get("engines", {})
-    try:
+    with InvalidSetting.of(engine_selection.InvalidEngineConfig, option_validation.InvalidOption):
         selected = engine_selection.apply(document or models_document(), overrides)
         for name, row in selected["engines"].items():
             shared = _shared_options(selected["engines"], row)
@@ -138,13 +136,9 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
                 )
             if name in overrides:
                 option_validation.check(name, row["factory"], row["options"])
-    except (engine_selection.InvalidEngineConfig, option_validation.InvalidOption) as error:
-        raise InvalidSetting(str(error)) from error
     styles = {"style-painter": NAMED_STYLES}
-    try:
+    with InvalidSetting.of(prices.InvalidPrice):
         return catalogs.build(selected, table, styles, templates())
-    except prices.InvalidPrice as error:
-        raise InvalidSetting(str(error)) from error
 
 
 def availability(

@@ -201,15 +201,13 @@ class ConfigReloader:
 
     def _parsed(self, settings: Settings) -> _ParsedConfig:
         running = self._gateway_runtime.gateway.policy
-        try:
+        with InvalidSetting.of(ValueError):
             prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
                 app_catalog.catalog(settings, prices)
             book = app_gateway.price_book(settings)
             policy = policies.parse(settings.tables.get("gateway", {}))
             app_graphs.comfyui_urls(settings)
-        except ValueError as error:
-            raise InvalidSetting(str(error)) from error
         restart = (*_restart(self._source.loaded, settings), *_restart_of_gateway(running, policy))
         fixed: dict[str, Any] = {name: getattr(running, name) for name in FIXED_AT_START}
         gguf = tuple(row for row in running.servers if row.kind == GGUF)

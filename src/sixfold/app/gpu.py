@@ -108,10 +108,8 @@ class GpuSharing:
         self._weights_access: GpuAccess | None = None
         self._refreshing = asyncio.Lock()
         self._attached: dict[str, Callable[[GpuAccess | None], None]] = {}
-        try:
+        with InvalidSetting.of(ValueError):
             parsed = groups.parse(settings.gpu_groups)
-        except ValueError as error:
-            raise InvalidSetting(str(error)) from error
         self._gpus = [self._open(settings, group) for group in parsed]
 
     def _open(self, settings: Settings, group: GpuGroup) -> _SharedGpu:

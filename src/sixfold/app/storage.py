@@ -106,11 +106,8 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         cache=BlobCache(settings.data_dir / "cache", CacheLimits(settings.blob_cache_bytes, keep_seconds)),
         objects=objects.ObjectOptions(by_content, settings.blob_link_seconds if by_content else 0),
     )
-    try:
-        store: BlobStore = objects.open_store(place)
-    except ValueError as error:
-        raise InvalidSetting(str(error)) from error
-    return store
+    with InvalidSetting.of(ValueError):
+        return objects.open_store(place)
 
 
 def server_secret(data_dir: Path, name: str) -> bytes:

@@ -64,10 +64,8 @@ class OidcClient:
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
         """Set up the client; raises `InvalidSetting` for an invalid table `[sign_in]`."""
-        try:
+        with InvalidSetting.of(ValueError):
             self._rules = group_roles.parse(settings.tables.get("sign_in", {}))
-        except ValueError as error:
-            raise InvalidSetting(str(error)) from error
         self._client = client
         self._issuer = settings.oidc_issuer
         self._client_id = settings.oidc_client_id

@@ -178,13 +178,11 @@ class GatewayRuntime:
 def build(settings: Settings, database: Database, media: MediaService) -> GatewayRuntime:
     """Return the gateway of these settings; raises `InvalidSetting`."""
     table: Mapping[str, Any] = settings.tables.get("gateway", {})
-    try:
+    with InvalidSetting.of(ValueError):
         policy = policies.parse(table)
         prices = price_book(settings)
         tracing = _tracing(settings.otel_endpoint)
         open_servers = _opener(settings, policy, tracing)
-    except ValueError as error:
-        raise InvalidSetting(str(error)) from error
     health = HealthTracker(time.monotonic)
     router = ModelRouter(tuple, policy.aliases, health)
     limiter = rate_limits.build(database, "tokens", shared=settings.is_shared)
@@ -228,11 +226,9 @@ async def look(
     Return the status that each engine for language models would have on a server with these settings, and
     the status of every model server.
     """
-    try:
+    with InvalidSetting.of(ValueError):
         policy = policies.parse(settings.tables.get("gateway", {}))
         servers = _servers(settings, policy, None)
-    except ValueError as error:
-        raise InvalidSetting(str(error)) from error
     servers.probe_seconds = seconds
     try:
         await servers.refresh_local()

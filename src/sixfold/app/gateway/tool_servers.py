@@ -50,10 +50,8 @@ def _server(name: str, row: object, clients: HttpClients) -> McpToolServer:
             f"{where} must have a name of at most 32 lowercase letters, digits and hyphens, other than "
             f"{', '.join(sorted(_RESERVED))}"
         )
-    try:
+    with InvalidSetting.of(ValueError):
         table = setting_tables.convert(where, row, _ServerTable)
-    except ValueError as error:
-        raise InvalidSetting(str(error)) from None
     return McpToolServer(
         name,
         table.url,

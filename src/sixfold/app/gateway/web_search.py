@@ -30,10 +30,8 @@ class _SearchTable(msgspec.Struct):
 
 def engine(settings: Settings, clients: HttpClients) -> SearxngClient | None:
     """Return the client of the configured server, or None; raises `InvalidSetting`."""
-    try:
+    with InvalidSetting.of(ValueError):
         table = setting_tables.convert("[search]", settings.tables.get("search", {}), _SearchTable)
-    except ValueError as error:
-        raise InvalidSetting(str(error)) from None
     if not table.searxng:
         return None
     return SearxngClient(clients.configured, table.searxng, table.timeout_seconds)
