@@ -302,6 +302,36 @@ async def test_a_result_that_cannot_be_stored_fails_and_is_free(tmp_path: Path) 
         assert list((tmp_path / "scratch").rglob("*.*")) == []
 
 
+@pytest.mark.parametrize(
+    ("raised", "kind", "reason"),
+    [
+        (KeyError("blob"), errors.StoreFailed, "unread"),
+        (OSError("no disk"), errors.StoreFailed, "unread"),
+        (errors.Conflict("taken"), errors.Conflict, "path taken"),
+        (RuntimeError("bug"), RuntimeError, "unread"),
+    ],
+)
+async def test_failed_delivery_refunds_and_withdraws_the_result(
+    pipeline: PipelineFixture, raised: Exception, kind: type[Exception], reason: str
+) -> None:
+    prediction = await pipeline.run()
+    with pytest.raises(kind):
+        async with pipeline.service.refunded_on_failure(prediction, "unread", conflict="path taken"):
+            raise raised
+    refunded = await pipeline.service.get_any(prediction.id)
+    assert (refunded.state, refunded.output) == (PredictionState.FAILED, None)
+    assert refunded.error == f"The result was withdrawn and its price refunded: {reason}"
+    account = await pipeline.account()
+    assert (account.posted, account.held) == (1_000_000, 0)
+
+
+async def test_delivered_result_remains_charged(pipeline: PipelineFixture) -> None:
+    prediction = await pipeline.run()
+    async with pipeline.service.refunded_on_failure(prediction, "unread"):
+        pass
+    assert (await pipeline.account()).posted == 1_000_000 - PRICE
+
+
 async def test_uncharged_request_has_no_ledger_entries(pipeline: PipelineFixture) -> None:
     prediction = await pipeline.service.submit(replace(pipeline.order(), charged=False))
     ended = await pipeline.service.wait(prediction, 60)

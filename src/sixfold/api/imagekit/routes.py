@@ -40,7 +40,6 @@ _PREFIXES = (
     "/create_and_upload_image_klein/",
     "/api/style-transfer/",
 )
-_STORE_ERRORS = (KeyError, OSError, errors.StoreFailed)
 _REPEAT = "The server is shutting down: repeat the request with the same Idempotency-Key"
 
 
@@ -185,13 +184,9 @@ class ImageKitRoutes:
     async def _read(self, prediction: Prediction) -> tuple[OutputFile, bytes]:
         """Return the image and its bytes; if they cannot be read, withdraw and refund the result."""
         file = _file(prediction)
-        try:
+        unread = "the stored file could not be read"
+        async with self._services.predictions.refunded_on_failure(prediction, unread):
             return file, await self._services.blobs.get(file.blob)
-        except Exception as error:
-            await self._services.predictions.refund(prediction, "the stored file could not be read")
-            if isinstance(error, _STORE_ERRORS):
-                raise errors.StoreFailed from error
-            raise
 
     def _styled(self, prediction: Prediction) -> Response:
         file = _file(prediction)
@@ -245,20 +240,19 @@ class ImageKitRoutes:
         self._services.predictions.failpoints.hit("save.before")
         tenant = Tenant.of(prediction)
         try:
-            # The path is reserved for this prediction by now, so that no other writer comes between.
-            await self._require_own(key, tenant)
-            await self._mark(key, tenant)
-            await self._services.uploads.put(key, data, content_type=file.content_type)
+            async with self._services.predictions.refunded_on_failure(
+                prediction,
+                "the file could not be written to its path",
+                conflict="another request has used its path in the meantime",
+            ):
+                # The path is reserved for this prediction by now, so that no other writer comes between.
+                await self._require_own(key, tenant)
+                await self._mark(key, tenant)
+                await self._services.uploads.put(key, data, content_type=file.content_type)
         except errors.Conflict:
-            await self._services.predictions.refund(
-                prediction, "another request has used its path in the meantime"
-            )
             raise
-        except Exception as error:
-            await self._services.predictions.refund(prediction, "the file could not be written to its path")
+        except Exception:
             await self._remove(key, data)
-            if isinstance(error, _STORE_ERRORS):
-                raise errors.StoreFailed from error
             raise
         self._services.predictions.failpoints.hit("save.after")
         # The file is stored and paid for: without the mark, the sweep ends the reservation of its path.

@@ -249,13 +249,9 @@ class MediaJobRunner:
     async def data(self, prediction: Prediction) -> bytes:
         """Return the bytes of the output file; if they cannot be read, refund it and raise an error."""
         assert prediction.output is not None  # noqa: S101 - it succeeded
-        try:
+        unread = "the stored file could not be read"
+        async with self._services.predictions.refunded_on_failure(prediction, unread):
             return await self._services.blobs.get(prediction.output.files[0].blob)
-        except Exception as error:
-            await self._services.predictions.refund(prediction, "the stored file could not be read")
-            if isinstance(error, KeyError | OSError | errors.StoreFailed):
-                raise errors.StoreFailed from error
-            raise
 
 
 def output_data(prediction: Prediction, *names: str) -> Mapping[str, Any]:
