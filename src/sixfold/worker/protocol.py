@@ -10,6 +10,9 @@ A worker with one task writes its log to its output pipe, together with the outp
 without loss if the worker crashes. A worker with several tasks sends `LogMessage`, so that each line is
 assigned to its run; output of libraries is then not assigned to a run. A frame on a worker's socket is a
 little-endian length of four bytes, then msgpack; on the zygote's socket, each record is one message.
+
+Node workers have a separate format (`core.workflows.execution.node_frames`): their messages are untyped and
+refer to raw binary segments, and the engines package, which reads them, must not import this package.
 """
 
 from __future__ import annotations

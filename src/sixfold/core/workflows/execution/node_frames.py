@@ -5,6 +5,9 @@ worker → server   ready, then event · child · done · failed
 
 A frame has two little-endian lengths of four bytes, then JSON, then bytes. The JSON refers to segments of the
 bytes by offset and length.
+
+Other workers have a separate format (`sixfold.worker.protocol`): each frame is one typed message without
+segments. The engines package, which reads the frames of this module, must not import that one.
 """
 
 from __future__ import annotations
