@@ -198,6 +198,52 @@ async def test_a_writer_cannot_move_a_page_out_or_open_it_to_others(app: AppFixt
     assert (await send(app, "PUT", "/api/pages/elsewhere", chosen, json={"body": "x"})).status_code == 403
 
 
+async def test_versions_from_before_the_share_are_not_shown(any_database_app: AppFixture) -> None:
+    app, path = any_database_app, "/api/versions/work/apollo"
+    await put(app, "work/apollo", "private at first")
+    await put(app, "work/apollo", "for Ben")
+    first = await share(app)
+    await put(app, "work/apollo", "also for Ben")
+    assert [each["version"] for each in (await versions_of(app, first))["versions"]] == [3, 2]
+    restored = await send(app, "POST", path, first, json={"version": 1})
+    assert (restored.status_code, "private" in restored.text) == (404, False)
+    past = {"as_of": (await get(app, path))["versions"][-1]["created_at"]}
+    assert (await send(app, "GET", "/api/pages/work/apollo", first, params=past)).status_code == 404
+    await app.client.delete(f"{PATH}/{first['X-Sixfold-Memory']}", headers=app.bearer)
+    await put(app, "work/apollo", "for all")
+    later = await share(app, **{"with": "cleo@example.com"})
+    assert [each["version"] for each in (await versions_of(app, later, app.poor))["versions"]] == [4]
+    for number in (1, 2, 3):
+        shown = await send(app, "GET", path, later, app.poor, params={"version": number})
+        changed = await send(app, "POST", path, later, app.poor, json={"version": number})
+        assert (shown.status_code, changed.status_code) == (404, 404), number
+    assert (await get(app, "/api/pages/work/apollo"))["body"] == "for all"
+    assert (await app.client.post(path, json={"version": 1}, headers=app.bearer)).status_code == 200
+
+
+async def versions_of(app: AppFixture, chosen: dict[str, str], key: str = "") -> Any:
+    return (await send(app, "GET", "/api/versions/work/apollo", chosen, key)).json()
+
+
+async def test_deleted_pages_of_a_shared_folder_are_not_shown(any_database_app: AppFixture) -> None:
+    app, path = any_database_app, "/api/versions/work/apollo"
+    await put(app, "work/apollo", "a mistake")
+    chosen = await share(app)
+    assert (await send(app, "GET", path, chosen)).status_code == 200
+    created_at = (await get(app, "/api/pages/work/apollo"))["created_at"]
+    await app.client.delete("/api/pages/work/apollo", headers=app.bearer)
+    for params in ({}, {"version": 1}):
+        assert (await send(app, "GET", path, chosen, params=params)).status_code == 404
+    past = await send(app, "GET", "/api/pages/work/apollo", chosen, params={"as_of": created_at})
+    assert past.status_code == 404
+    assert (await send(app, "POST", path, chosen, json={"version": 1})).status_code == 404
+    shown = await (await browser(app, "ben@example.com")).client.get(
+        f"/memory/~shared/{chosen['X-Sixfold-Memory']}/work/apollo"
+    )
+    assert (shown.status_code, "deleted" in shown.text) == (404, False)
+    assert (await app.client.post(path, json={"version": 1}, headers=app.bearer)).status_code == 200
+
+
 async def test_a_folder_inside_a_shared_one_is_writable_by_both(app: AppFixture) -> None:
     outer = await share(app, folder="work")
     inner = await share(app, folder="work/apollo", **{"with": "cleo@example.com"})

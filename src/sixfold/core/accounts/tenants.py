@@ -30,7 +30,7 @@ class MemoryAccess(NamedTuple):
     """Access to a shared folder of another account's memory.
 
     The pages of the folder are in `collection`, and may also be in the collections of the account's other
-    shared folders (`beside`).
+    shared folders (`beside`). The folder was shared at `since`, in epoch µs.
     """
 
     id: str
@@ -39,6 +39,7 @@ class MemoryAccess(NamedTuple):
     collection: str
     beside: tuple[str, ...] = ()
     may_write: bool = False
+    since: int = 0
 
 
 class Tenant(msgspec.Struct, frozen=True):

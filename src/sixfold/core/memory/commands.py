@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.database import Transaction, now, one
+from sixfold.core.database import Transaction, now
 from sixfold.core.memory import links, page_edits, pages, timeline, usage
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
@@ -204,23 +204,21 @@ def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[Memo
 
 
 def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Restore an older version, by default the last one of a deleted page; raises `NotFound`."""
+    """Restore an older version, by default the last one of a deleted page.
+
+    Raises `NotFound` for a version that the caller cannot see.
+    """
     writer.check()
     account_id = writer.caller.account_id
     existing = yield from pages.locate(account_id, slug)
     writer.check_page(slug, existing)
-    if existing is None:
+    if existing is None or (existing.deleted and not writer.caller.sees_deleted):
         raise pages.not_found(slug)
     if not existing.deleted:
         check_version(existing, slug, terms)
         if version is None:
             raise errors.BadRequest(f"{slug} is not deleted: send the version to restore")
-    version = version or existing.page.version
-    row = yield from one(
-        "version_by_number", account_id=account_id, page_id=existing.page.id, version=version
-    )
-    if row is None:
-        raise errors.NotFound(f"{existing.page.slug} has no version {version}")
+    row = yield from pages.version(writer.caller, existing.page, version or existing.page.version)
     old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
     title = existing.page.slug if old.title == old.slug else old.title
     path = existing.page.path or old.path

@@ -79,7 +79,8 @@ class Caller(msgspec.Struct, frozen=True):
     means the whole memory. A `write_only` caller may not read the pages that it changes. `replays` identifies
     whose stored responses answer its repeated requests. `behalf` is the member or team of an organization for
     which the caller acts, "" for the account itself. Pages that the caller changes may also be in the
-    collections `beside`.
+    collections `beside`. If the memory belongs to another account, which has shared a part of it at `since`
+    (epoch µs), the caller sees neither earlier versions nor deleted pages.
     """
 
     account_id: str
@@ -90,6 +91,7 @@ class Caller(msgspec.Struct, frozen=True):
     replays: str = ""
     behalf: str = ""
     beside: tuple[str, ...] = ()
+    since: int | None = None
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
@@ -107,6 +109,7 @@ class Caller(msgspec.Struct, frozen=True):
                 write_only=not principal.has(Rights.MEMORY_READ),
                 replays=principal.replays,
                 beside=principal.memory.beside,
+                since=principal.memory.since,
             )
         return cls(
             account_id=principal.account_id,
@@ -145,3 +148,12 @@ class Caller(msgspec.Struct, frozen=True):
     def sees(self, collections: tuple[str, ...]) -> bool:
         """Return whether the caller can see a page in these collections."""
         return not self.collections or not set(self.collections).isdisjoint(collections)
+
+    @property
+    def sees_deleted(self) -> bool:
+        """Whether the caller can see the versions of deleted pages."""
+        return self.since is None
+
+    def sees_version(self, ended_at: int | None) -> bool:
+        """Return whether the caller has had access while a version was the latest, or since it ended."""
+        return self.since is None or ended_at is None or ended_at > self.since

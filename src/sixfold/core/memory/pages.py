@@ -123,6 +123,15 @@ def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
     return located
 
 
+def version(caller: Caller, page: MemoryPage, number: int) -> Transaction[Row]:
+    """Return the row of a version of a page; raises `NotFound` if the caller cannot see it."""
+    row = yield from one("version_by_number", account_id=caller.account_id, page_id=page.id, version=number)
+    is_visible = row is not None and caller.sees_version(row["ended_at"])
+    if row is None or not is_visible or not caller.sees(tuple(names_of(row["collections"]))):
+        raise errors.NotFound(f"{page.slug} has no version {number}")
+    return row
+
+
 def not_found(slug: str) -> errors.NotFound:
     """Return the error for missing, deleted and invisible pages, which is always the same."""
     return errors.NotFound(f"Page {slug} not found")

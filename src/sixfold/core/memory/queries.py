@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.database import Query, Row, Rows, Transaction, encode_json, one
 from sixfold.core.memory import limits, links, pages, slugs, timeline
@@ -49,6 +48,8 @@ def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
     old = _of_version(row)
     owner = yield from one("page_by_id", account_id=caller.account_id, id=old.id)
     if not caller.sees(old.collections) or owner is None or not caller.sees(pages.of(owner).collections):
+        raise pages.not_found(slug)
+    if not caller.sees_version(as_of) or (owner["deleted_at"] is not None and not caller.sees_deleted):
         raise pages.not_found(slug)
     return old
 
@@ -136,26 +137,21 @@ def history(
             "limit": limit + 1,
         },
     )
-    return current, tuple(rows)
+    return current, tuple(row for row in rows if caller.sees_version(row["ended_at"]))
 
 
 def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
     """Return one version of a page; raises `NotFound`."""
     current = yield from _with_past(caller, slug)
-    row = yield from one(
-        "version_by_number", account_id=caller.account_id, page_id=current.id, version=number
-    )
-    if row is None:
-        raise errors.NotFound(f"{current.slug} has no version {number}")
-    old = _of_version({**row, "page_created_at": current.created_at, "page_created_by": current.created_by})
-    if not caller.sees(old.collections):
-        raise errors.NotFound(f"{current.slug} has no version {number}")
-    return old
+    row = yield from pages.version(caller, current, number)
+    return _of_version({**row, "page_created_at": current.created_at, "page_created_by": current.created_by})
 
 
 def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
     located = yield from pages.locate(caller.account_id, slug)
     if located is None or not caller.sees(located.page.collections):
+        raise pages.not_found(slug)
+    if located.deleted and not caller.sees_deleted:
         raise pages.not_found(slug)
     return located.page
 

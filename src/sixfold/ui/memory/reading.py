@@ -212,9 +212,8 @@ class ReadPages:
     async def _missing(self, slug: str, user: PageUser) -> Response:
         """Show that a page was deleted or does not exist yet."""
         location = await self._services.database.read(pages.locate(user.caller.account_id, slug))
-        deleted = (
-            location.page if location is not None and user.caller.sees(location.page.collections) else None
-        )
+        is_shown = location is not None and user.caller.sees(location.page.collections)
+        deleted = location.page if location is not None and is_shown and user.caller.sees_deleted else None
         return self._pages.render(
             "memory/missing.html",
             user.session,

@@ -197,6 +197,7 @@ def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
         membership.collection_of(shared.folder),
         tuple(membership.collection_of(folder) for folder in other_folders if folder != shared.folder),
         shared.may_write,
+        shared.created_at,
     )
 
 
