@@ -270,12 +270,12 @@ async def test_security_page_lists_events_in_pages_of_30(app: AppFixture) -> Non
 async def test_account_page_shows_the_limits_of_a_key(app: AppFixture) -> None:
     csrf = await signed_in(app)
     for form in (
-        {"services": "ra1, tts", "budget_day": "5", "budget_month": "20.50"},
+        {"services": "ra1, web_search, tools", "budget_day": "5", "budget_month": "20.50"},
         {"right.memory.read": "on"},
     ):
         assert (await app.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
     text = html.unescape((await app.client.get("/account/keys")).text)
-    assert "<dd>only ra1, tts; 5.00 USD per day; 20.50 USD per month</dd>" in text
+    assert "<dd>only ra1, web_search, tools; 5.00 USD per day; 20.50 USD per month</dd>" in text
     assert "<dd>run, memory.read, memory.write, account.read</dd>" in text
     assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in text
     assert "<dd>none</dd>" in text  # the key that the account had before

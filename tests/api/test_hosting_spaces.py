@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -158,6 +159,22 @@ async def test_hf_token_is_sent_to_the_configured_endpoint(tmp_path: Path) -> No
     async with app_with_space(tmp_path, "5", hf_token="hf_secret") as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
         assert space.tokens == {"Bearer hf_secret"}
+
+
+async def test_hf_token_is_not_sent_to_a_host_that_a_customer_names(tmp_path: Path) -> None:
+    async with gradio("5") as space:
+        endpoint = f"http://{{owner}}:{urlsplit(space.url).port}"
+        settings: dict[str, Any] = {"space_endpoint": endpoint, "hf_token": "hf_secret"}
+        body = {"space": "127.0.0.1/paint", "run": "remote"}
+        async with running_app(tmp_path / "public", **settings) as app:
+            refused = await post(app, IMPORT, body)
+            assert (refused.status_code, space.tokens) == (400, set())
+        async with running_app(tmp_path / "local", fetch_allow="127.0.0.0/8", **settings) as app:
+            assert (await post(app, IMPORT, body)).status_code == 201
+            assert space.tokens == {""}
+            headers = bearer(await app.operator_key())
+            imported = await app.client.post(IMPORT, json=body, headers=headers)
+            assert (imported.status_code, space.tokens) == (201, {"", "Bearer hf_secret"})
 
 
 REFUSED = [

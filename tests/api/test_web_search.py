@@ -13,6 +13,7 @@ import pytest
 
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway.routing import ModelRouter
+from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_chat_pages import ChatUser
 from tests.api.test_guardrails import guard
@@ -270,6 +271,25 @@ async def test_tool_of_agents_returns_results(gateway: Gateway) -> None:
     assert "Strangers" in result["note"]
     limited = await gateway.app.limited_key(KeyLimits(services=("ra1",)))
     assert "may use only ra1" in await Agent(gateway.app, limited).error_of("web_search", query=ASK)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/responses", {"input": ASK, "tools": [{"type": "web_search"}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": ASK}], "web_search_options": {}}),
+    ],
+)
+async def test_a_limited_key_searches_only_if_its_limit_includes_it(
+    gateway: Gateway, searxng: SearxngServer, path: str, fields: dict[str, Any]
+) -> None:
+    async def ask(*services: str) -> int:
+        headers = bearer(await gateway.app.limited_key(KeyLimits(services=services)))
+        body = {"model": "acme/small", **fields}
+        return (await gateway.app.client.post(path, json=body, headers=headers)).status_code
+
+    assert (await ask("acme/small"), searxng.queries) == (403, [])
+    assert (await ask("acme/small", "web_search"), searxng.queries) == (200, [ASK])
 
 
 async def test_doctor_reports_the_server(gateway: Gateway, searxng: SearxngServer) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from sixfold.core.accounts import rights
 from sixfold.core.gateway.search.service import MAX_RESULTS, QUERY_CHARS, RESULTS, SERVICE
 from sixfold.core.memory.operation_schema import Operation, OperationField
-from sixfold.errors import Forbidden
 from sixfold.mcp.jsonrpc import JsonObject
 from sixfold.mcp.server import ToolInvocation
 from sixfold.mcp.tools import McpTool, ToolOutcome
@@ -26,11 +25,6 @@ def tool(services: WebServices) -> McpTool:
 
     async def run(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         values = operation.read(arguments)
-        allowed = call.principal.scope.services
-        if allowed and SERVICE not in allowed:
-            raise Forbidden(
-                f"This key may not use {SERVICE}: it may use only {', '.join(sorted(allowed))[:200]}"
-            )
         query, results = await services.web_search.search(
             call.principal, call.request_id, values["query"], values["limit"]
         )

@@ -28,8 +28,9 @@ _FACTORY = "sixfold.engines.providers.gradio:GradioEngine"
 class GradioSpaces:
     """Spaces (`core.catalog.gradio_spaces`) of a Hub, or of the endpoint in the settings.
 
-    The operator's endpoint is trusted like all base URLs in the settings. A URL from the Hub is fetched
-    through the guard, with the operator's token only if the operator imports a private space.
+    The operator's endpoint is trusted like all base URLs in the settings, unless the request determines its
+    host. Such a URL and one from the Hub are fetched through the guard, with the operator's token only if the
+    operator imports the space.
     """
 
     def __init__(self, clients: HttpClients, hub: str, endpoint: str, token: Callable[[], str]) -> None:
@@ -81,7 +82,9 @@ class GradioSpaces:
         """Return the base URL, whether it is in the settings, and whether to send the token."""
         if self._endpoint:
             base = self._endpoint.replace("{owner}", space.owner).replace("{name}", space.name)
-            return base.rstrip("/"), True, bool(self._token())
+            # The owner of a space whose host the request names must not receive the operator's token.
+            trusted = private or "{" not in (urlsplit(self._endpoint).hostname or "")
+            return base.rstrip("/"), trusted, trusted and bool(self._token())
         token = self._token() if private else ""
         details = await self._get_from_hub(f"/api/spaces/{space}", space, token)
         host_info = await self._get_from_hub(f"/api/spaces/{space}/host", space, token)

@@ -18,6 +18,8 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Row, Transaction, now
+from sixfold.core.gateway.search import service as web_search
+from sixfold.core.gateway.tools import servers
 from sixfold.ui import forms
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -28,8 +30,12 @@ from sixfold.web.sessions import SessionCookie
 PATH = "/account/keys"
 _FORM_BYTES = 16_384
 _MAX_SERVICES = 50
-# Names that a key can be limited to besides models: services of the gateway, and the creation of posts.
-_SERVICES = ("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post")
+# Names that a key can be limited to besides models: services of the gateway, the creation of posts, web
+# search and tools of MCP servers.
+_SERVICES = (
+    *("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post"),
+    *(web_search.SERVICE, servers.SERVICE),
+)
 _NO_FORM: Mapping[str, str] = {}
 _RIGHTS = {
     "run": "run models and services",

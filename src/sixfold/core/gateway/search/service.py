@@ -71,10 +71,12 @@ class WebSearch:
     ) -> tuple[str, tuple[WebResult, ...]]:
         """Return the query as sent, and its results.
 
-        Raises `SearchUnavailable`, `TooManyRequests`, `GuardrailBlocked` and `GuardrailUnavailable`.
+        Raises `Forbidden` for a key whose limit on models does not include `SERVICE`, and
+        `SearchUnavailable`, `TooManyRequests`, `GuardrailBlocked` and `GuardrailUnavailable`.
         """
         if self.engine is None:
             raise SearchUnavailable("Web search is not configured: set searxng in [search] of sixfold.toml")
+        principal.permit(SERVICE)
         query = " ".join(text[-4 * QUERY_CHARS :].split())[-QUERY_CHARS:]
         if not query:
             return "", ()
