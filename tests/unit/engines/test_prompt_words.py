@@ -56,6 +56,16 @@ def unknown_words() -> list[tuple[str, str, list[str]]]:
         ("a toadstool ring in a forest", "ring"),
         ("a compass rose on the wall", "rose"),
         ("an oil rig at dusk", "oil"),
+        ("an old windmill among tulips", "tulips"),
+        ("daisies in a meadow", "daisies"),
+        ("a red panda in a tree", "panda"),
+        ("a polar bear on the ice", "polar"),
+        ("a whiteboard in an office", "whiteboard"),
+        ("a pair of boots", "boots"),
+        ("a baby in a crib", "baby"),
+        ("a ripe lemon, close-up", "lemon"),
+        ("an orange on a table", "orange"),
+        ("olives in a bowl", "olives"),
     ],
 )
 def test_word_with_only_a_similar_drawing_is_ignored(prompt: str, word: str) -> None:
@@ -84,6 +94,9 @@ def test_every_unknown_noun_is_reported_as_ignored() -> None:
         ("a beach without people at noon", {"beach", "people", "noon"}),
         ("ein roter Leuchtturm am Meer", {"leuchtturm", "meer"}),
         ("雪中的狐狸", {"雪", "狐狸"}),
+        ("a brown bear and a panda", {"brown", "bear", "panda"}),
+        ("a sunflower in a lemon room", {"sunflower", "lemon", "room"}),
+        ("a man in orange under an orange sky", {"man", "orange"}),
     ],
 )
 def test_drawn_words_count_as_understood(prompt: str, understood: set[str]) -> None:

@@ -451,10 +451,11 @@ def _words(scene: ParsedScene, hits: list[WordMatch], tokens: PromptTokens) -> P
         {s.name for s in subjects} | busts | hidden | {*scene.styles, scene.surface} | colors | scene.avoid
     )
     drawn = {name for name in names if name}
-    return word_usage.read(scene, tokens, hits, drawn, _approximate())
+    return word_usage.read(scene, tokens, hits, drawn, _undrawn())
 
 
 @cache
-def _approximate() -> frozenset[str]:
-    """Return the words for which only something similar is drawn."""
-    return frozenset(word for words in _tables()["approximate"].values() for word in words)
+def _undrawn() -> word_usage.UndrawnWords:
+    """Return the words for which only something similar, or only a color, is drawn."""
+    similar = frozenset(word for words in _tables()["approximate"].values() for word in words)
+    return word_usage.UndrawnWords(similar, frozenset(_tables()["thing"]["color"]))

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
+import msgspec
+
 from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import prompt_relations
@@ -15,10 +17,46 @@ from sixfold.engines.prompt_words import Span
 
 # Words that individual painters look up in the prompt.
 _DETAILS = re.compile(
-    r"\b(?:isometric|saturn|crystals?|lavender|tulips?|popp(?:y|ies)|flowers?|aurora|marble|ribbons?|together|"
+    r"\b(?:isometric|saturn|crystals?|lavender|flowers?|aurora|marble|ribbons?|together|"
     r"empty|study|dining|workspace|bookshop)\b"
 )
 _COUNT_REACH = 4
+_ARTICLES = frozenset({"a", "an", "one", "two", "three", "four", "five", "six", "seven", "some"})
+_AFTER_NOUNS = frozenset(
+    {"on", "in", "under", "over", "beside", "near", "with", "at", "by", "from", "behind"}
+)
+
+
+class UndrawnWords(msgspec.Struct, frozen=True):
+    """Words that choose what is drawn, but are not drawn themselves.
+
+    For a word or phrase in `similar`, something similar is drawn; for a word in `things` that names a thing,
+    only its color.
+    """
+
+    similar: frozenset[str]
+    things: frozenset[str]
+
+    def contains(self, hit: WordMatch, tokens: PromptTokens) -> bool:
+        """Return whether a match is only similar to what is drawn."""
+        if hit.inside:
+            return False
+        names = tokens.words[hit.start : hit.end]
+        if hit.end - hit.start == 1:
+            # The phrases in which the word is the first or the last.
+            names += [" ".join(tokens.words[at : at + 2]) for at in (hit.start - 1, hit.start) if at >= 0]
+            if hit.kind == "colour" and self._is_thing(hit, tokens):
+                return True
+        return any(name in self.similar or name.removesuffix("s") in self.similar for name in names)
+
+    def _is_thing(self, hit: WordMatch, tokens: PromptTokens) -> bool:
+        """Return whether a color is a noun, such as in "a ripe lemon on a table" or "olives"."""
+        word = tokens.words[hit.start]
+        if word.removesuffix("s") not in self.things:
+            return False
+        is_last = hit.end == len(tokens.words) or not tokens.joined[hit.end]
+        is_counted = any(before in _ARTICLES for before in tokens.words[max(0, hit.start - 2) : hit.start])
+        return (is_last or tokens.words[hit.end] in _AFTER_NOUNS) and (is_counted or word not in self.things)
 
 
 class SceneReading(Protocol):
@@ -45,13 +83,12 @@ def read(
     tokens: PromptTokens,
     hits: Sequence[WordMatch],
     drawn: Collection[str],
-    approximate: Collection[str],
+    undrawn: UndrawnWords,
 ) -> PromptWords:
-    """Return the words of a prompt that the scene shows, approximates and ignores.
+    """Return the words of a prompt that the scene shows, and those that it ignores.
 
     `hits` are all matches, of which those that the prompt negates count as understood; `drawn` are the names
-    of subjects, colors, styles and walls in the scene. For words in `approximate`, something similar is
-    drawn.
+    of subjects, colors, styles and walls in the scene. Words in `undrawn` count as ignored.
     """
     drawn_words = {
         scene.time,
@@ -62,7 +99,7 @@ def read(
         *place_choice.visible_places(scene.places),
     }
     used = [hit for hit in hits if hit.name in drawn_words or hit.kind == "backdrop"]
-    exact = [hit for hit in used if not _is_approximate(hit, tokens, approximate)]
+    exact = [hit for hit in used if not undrawn.contains(hit, tokens)]
     spans = [*_spans(exact, tokens), *(match.span() for match in _DETAILS.finditer(tokens.folded))]
     spans += _lettering(scene.letters, tokens.folded)
     if any(hit.kind == "subject" for hit in used):
@@ -73,13 +110,6 @@ def read(
 def _spans(hits: Sequence[WordMatch], tokens: PromptTokens) -> Iterator[Span]:
     for hit in hits:
         yield from [(hit.start, hit.end)] if hit.inside else tokens.spans[hit.start : hit.end]
-
-
-def _is_approximate(hit: WordMatch, tokens: PromptTokens, approximate: Collection[str]) -> bool:
-    words = tokens.words[hit.start : hit.end]
-    return not hit.inside and any(
-        word in approximate or word.removesuffix("s") in approximate for word in words
-    )
 
 
 def _lettering(letters: str, folded: str) -> Iterator[Span]:
