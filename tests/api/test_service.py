@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from sixfold.api.gateway import service
+from sixfold.api.gateway import service, services_list
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import KeyLimits
-from tests.api.app_fixture import AppFixture, bearer
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.harness import image_files
 
 RUN, LIST = "/api/service", "/api/services"
 SHAPE = {
@@ -50,6 +55,42 @@ async def test_image_response_has_url_price_and_engine(app: AppFixture) -> None:
 async def test_several_images_are_listed_and_each_is_charged(app: AppFixture) -> None:
     body = (await ask(app, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
     assert (body["cost"], body["credits_charged"], len(body["images"])) == ("0.021", 3, 3)
+
+
+_PICTURE = image_files.data_uri(image_files.encode(Image.new("RGB", (64, 64), "teal")))
+_TEXT = {"type": "text", "clips": [{"text": "Hi", "start": 0, "duration": 0.2}]}
+_PROJECT = {"width": 64, "height": 48, "fps": 10, "tracks": [_TEXT]}
+
+
+@pytest.mark.parametrize(
+    ("service", "inputs", "kind", "cost"),
+    [
+        ("sound-effects", {"prompt": "rain", "duration_seconds": 1}, "audio", "0.002"),
+        ("text-to-3d", {"prompt": "a red chair"}, "model3d", None),
+        ("render", {"project": _PROJECT}, "video", None),
+        ("style-transfer", {"source_image_url": _PICTURE, "style_prompt": "watercolor"}, "image", "0.04"),
+    ],
+)
+async def test_models_of_other_apis_run_as_services(
+    tmp_path: Path, service: str, inputs: dict[str, Any], kind: str, cost: str | None
+) -> None:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        response = await ask(app, {"service": service, **inputs})
+        assert response.status_code == 200, response.text
+        body = response.json()
+        assert (body["output_kind"], body["cost"]) == (kind, cost or body["cost"])
+        assert (await app.client.get(body["output"]["url"])).status_code == 200
+        assert Decimal((await app.balance())[0]) == 5 - Decimal(body["cost"])
+
+
+async def test_list_has_every_model_but_those_of_other_apis(app: AppFixture) -> None:
+    rows = (await app.client.get(LIST)).json()["services"]
+    names = [row["service"] for row in rows]
+    assert names[0] == services_list.DEFAULT
+    without_service = {"create_image", "create_image_klein", "training"}
+    without_service |= {"graph-image", "graph-restyle", "graph-film"}
+    assert set(names) == {model.name for model in app.predictions.catalog.models()} - without_service
+    assert len(names) == len(set(names))
 
 
 async def test_async_request_returns_a_prediction_to_poll(app: AppFixture) -> None:

@@ -24,6 +24,7 @@ import msgspec
 
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.core.sessions.engine import Controls
 
 MAX_FRAME_BYTES = 64 << 20
 MAX_RECORD_BYTES = 64 << 10
@@ -66,9 +67,7 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True):
     model: str
     inputs: dict[str, Any]
     state: bytes | None
-    keys: list[str]
-    prompt: str | None
-    waypoints: list[tuple[float, float]] | None
+    controls: Controls
     fps: int
     ticks: int
     draw: bool

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from sixfold.core.catalog.engines import Engine, EngineError
-from sixfold.core.sessions.engine import Controls, EngineStep, LiveEngine, StepRequest, StepResult
+from sixfold.core.sessions.engine import EngineStep, LiveEngine, StepRequest, StepResult
 from sixfold.worker import protocol
 
 
@@ -29,14 +29,11 @@ def steps_message(
 
 
 def _step_message(request: StepRequest, failpoint: protocol.Failpoint | None) -> protocol.StepMessage:
-    controls = request.controls
     return protocol.StepMessage(
         request.model,
         dict(request.inputs),
         request.state,
-        list(controls.keys),
-        controls.prompt,
-        None if controls.waypoints is None else list(controls.waypoints),
+        request.controls,
         request.fps,
         request.ticks,
         request.draw,
@@ -57,11 +54,9 @@ def _run_step(
 
 
 def _engine_step(message: protocol.StepMessage) -> EngineStep:
-    waypoints = None if message.waypoints is None else tuple(message.waypoints)
-    controls = Controls(tuple(message.keys), message.prompt, waypoints)
     state = None if message.state is None else protocol.decode_plain(message.state)
     return EngineStep(
-        message.model, message.inputs, state, controls, message.fps, message.ticks, message.draw
+        message.model, message.inputs, state, message.controls, message.fps, message.ticks, message.draw
     )
 
 

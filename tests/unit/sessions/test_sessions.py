@@ -31,7 +31,7 @@ from sixfold.core.sessions.connection import (
     StateMessage,
 )
 from sixfold.core.sessions.engine import Controls, Frame
-from sixfold.core.sessions.inputs import SessionInput, combine_inputs
+from sixfold.core.sessions.inputs import SessionInput, combine_inputs, merge_inputs
 from sixfold.core.sessions.repository import SessionDraft, SessionLease, SessionRecord
 from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 from tests.harness import databases
@@ -378,6 +378,15 @@ def test_short_key_press_is_part_of_one_step() -> None:
     assert combine_inputs((), inputs) == Controls(keys=("w",), prompt="rain")
     assert combine_inputs(("a",), inputs[:1]).keys == ("a", "w")
     assert combine_inputs(("a",), []) == Controls(keys=("a",))
+
+
+def test_merged_inputs_keep_prompt_waypoints_and_every_key() -> None:
+    first = SessionInput(1, keys=("w",), prompt="rain", waypoints=((1.0, 2.0),))
+    merged = merge_inputs(first, SessionInput(2, keys=("a",)))
+    assert merged == SessionInput(2, keys=("w", "a"), prompt="rain", waypoints=((1.0, 2.0),))
+    assert merge_inputs(first, SessionInput(3, prompt="snow")) == SessionInput(
+        3, ("w",), "snow", ((1.0, 2.0),)
+    )
 
 
 async def test_viewer_gets_messages_in_order_and_then_the_end() -> None:

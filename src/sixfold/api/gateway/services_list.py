@@ -19,27 +19,6 @@ from sixfold.web.responses import InputSchema, input_schema
 from sixfold.web.services import WebServices
 
 DEFAULT = "ra2"
-MODELS = (
-    DEFAULT,
-    "ra1",
-    "anime",
-    "photoreal",
-    "smart-resize",
-    "remove-background",
-    "video-a",
-    "video-b",
-    "video-c",
-    "video-text",
-    "video-image",
-    "ra2v",
-    "forecast",
-    "tts",
-    "stt",
-    "chat",
-    "vision",
-    "caption",
-    "embeddings",
-)
 
 
 class ServiceSchema(TypedDict):
@@ -71,18 +50,19 @@ class ServiceList:
         self._services = services
 
     def knows(self, name: str) -> bool:
-        return name in MODELS or name in self._services.templates or name in self._services.catalog.discovered
+        catalog = self._services.catalog
+        return name in catalog and _is_service(catalog[name])
 
     async def page(self, request: Request) -> Response:
         """Return all services, and for a request with a key a page of the account's models."""
         built_in = () if requests.cursor(request) else self._built_in()
         document: dict[str, Any] = {}
         if auth.bearer_token(request) is None:
-            document["services"] = [self._row(model, name) for model, name in built_in]
+            document["services"] = [self._row(model, model.name) for model in built_in]
         else:
             principal = await self._services.authenticator.bearer(request)
-            permitted = (service for service in built_in if principal.allows(service[0].name, service[1]))
-            document["services"] = [self._row(model, name) for model, name in permitted]
+            permitted = (model for model in built_in if principal.allows(model.name))
+            document["services"] = [self._row(model, model.name) for model in permitted]
             if principal.has(Rights.RUN):
                 own_models, next_cursor = await requests.own_models(
                     self._services.predictions.custom_models, request, principal.account_id
@@ -96,16 +76,10 @@ class ServiceList:
                 document["next_cursor"] = next_cursor
         return responses.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
 
-    def _built_in(self) -> Iterator[tuple[Model, str]]:
+    def _built_in(self) -> Iterator[Model]:
         catalog = self._services.catalog
-        for name in MODELS:
-            yield catalog[name], name
-        for template in self._services.templates:
-            if template.name in catalog and template.name not in MODELS:
-                yield catalog[template.name], template.name
-        for model in catalog.models():
-            if model.name.startswith("space:") or model.name in catalog.discovered:
-                yield model, model.name
+        yield catalog[DEFAULT]
+        yield from (model for model in catalog.models() if _is_service(model) and model.name != DEFAULT)
 
     def _row(self, model: Model, name: str) -> ServiceSchema:
         terms = self._services.predictions.terms
@@ -132,6 +106,10 @@ class ServiceList:
         if unlock_hint and quality == "preview":
             row["unlock"] = unlock_hint
         return row
+
+
+def _is_service(model: Model) -> bool:
+    return model.service and not model.internal
 
 
 def _service_name(kind: str, name: str) -> str:

@@ -123,8 +123,9 @@ class Model(msgspec.Struct, frozen=True):
     `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is captured.
     `hardware` is the hardware of a custom model. `parts` are the models that a workflow runs. `served_by` is
     a clause that names a server outside the catalog. `files` maps names to blobs that every run receives. An
-    `internal` model runs only requests that the server itself has prepared, and clients cannot see it. `task`
-    is a name from `tasks.py`, empty for custom models.
+    `internal` model runs only requests that the server itself has prepared, and clients cannot see it.
+    `service` tells whether `/api/service` can run it. `task` is a name from `tasks.py`, empty for custom
+    models.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Model(msgspec.Struct, frozen=True):
     parts: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
     internal: bool = False
+    service: bool = True
     task: str = ""
 
     def listed_images(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
@@ -484,6 +486,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         parts=tuple(row.get("parts", ())),
         files=row.get("files", {}),
         internal=row.get("internal", False),
+        service=row.get("service", True),
         task=row.get("task", ""),
     )
 

@@ -18,6 +18,14 @@ class SessionInput(msgspec.Struct, frozen=True):
     waypoints: tuple[tuple[float, float], ...] | None = None
 
 
+def merge_inputs(earlier: SessionInput, later: SessionInput) -> SessionInput:
+    """Return one input for two: the later one, with what it does not change and every key of either."""
+    changes = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
+    if earlier.keys is not None and later.keys is not None:
+        changes["keys"] = tuple(dict.fromkeys((*earlier.keys, *later.keys)))
+    return msgspec.structs.replace(earlier, **changes)
+
+
 def combine_inputs(held: Iterable[str], inputs: Sequence[SessionInput]) -> Controls:
     """Return the controls of a step: the held keys, and the inputs that arrived since the previous step.
 

@@ -31,7 +31,7 @@ from sixfold.core.sessions.connection import (
 )
 from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
-from sixfold.core.sessions.inputs import SessionInput, combine_inputs
+from sixfold.core.sessions.inputs import SessionInput, combine_inputs, merge_inputs
 from sixfold.core.sessions.recording import SessionRecording
 from sixfold.core.sessions.repository import LeaseLost, SessionRecord
 from sixfold.core.sessions.served_time import MAX_CATCH_UP_SECONDS, ServedTime
@@ -175,9 +175,9 @@ class SessionRunner:
         self.prompt = message.prompt or self.prompt
         if len(self._inputs) < _MAX_TICKS:
             self._inputs.append(message)
-        # One step cannot acknowledge more inputs, so the newest input replaces the last one.
+        # One step cannot acknowledge more inputs, so the newest input is merged into the last one.
         else:
-            self._inputs[-1] = message
+            self._inputs[-1] = merge_inputs(self._inputs[-1], message)
         self._input_received.set()
 
     # -- lifecycle -------------------------------------------------------------------------------
