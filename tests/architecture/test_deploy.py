@@ -107,6 +107,22 @@ def test_image_names_the_licenses_of_its_codecs() -> None:
         assert name in source.text("docs/reference/licenses.md")
 
 
+def test_image_locks_the_packages_of_extras_with_engines() -> None:
+    extras = tomllib.loads(source.text("pyproject.toml"))["project"]["optional-dependencies"]
+    (step,) = (rest for word, rest in steps() if word == "RUN" and rest.startswith("case"))
+    locked = set(re.findall(r"\*(\w+)\*", step.partition(")")[0]))
+    needed = {name for name, rows in extras.items() if any("sixfold[embedded" in row for row in rows)}
+    assert locked == needed - {"test", "dev"} | {"embedded"}
+    for variant in re.findall(r"EXTRAS=([\w,]+)", source.text("docs/howto/deploy.md")):
+        assert set(variant.split(",")) <= set(extras), variant
+
+
+def test_image_keeps_the_detectors_that_engines_load() -> None:
+    detector = re.compile(r"haarcascade_\w+\.xml")
+    engine = source.text("src/sixfold/engines/image/face_detection.py")
+    assert set(detector.findall(source.text("deploy/Dockerfile"))) == set(detector.findall(engine))
+
+
 OWN_IMAGE = "sixfold"  # built from this checkout, so it has no tag of a registry
 IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?$")
 
