@@ -25,6 +25,7 @@ CHAT: Mapping[str, Any] = {
 BODIES: Mapping[str, Mapping[str, Any]] = {
     "/api/service": {"service": "ra2", "prompt": "x"},
     "/api/style-transfer": {"source_image_url": "https://example.com/x.png", "style_prompt": "x"},
+    "/v1/chat": {"model": "chat", "message": "x"},
     "/v1/completions": {"model": "chat", "prompt": "x"},
 }
 # A part of each name that a route reads.

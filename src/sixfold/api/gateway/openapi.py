@@ -13,6 +13,7 @@ from sixfold.api.gateway import (
 )
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches import openapi as batch_descriptions
+from sixfold.api.gateway.cohere import responses as cohere
 from sixfold.api.gateway.files import openapi as file_descriptions
 from sixfold.api.gateway.ollama import openapi as ollama
 from sixfold.api.gateway.openai import errors, media_jobs, moderations
@@ -88,6 +89,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
             **_realtime(),
             **_rerank(),
             **_cohere_embeddings(),
+            **_cohere_chats(),
             **_videos(),
             **file_descriptions.operations(),
             **vector_stores.operations(),
@@ -271,6 +273,38 @@ def _cohere_embeddings() -> dict[str, OperationSpec]:
             error=rerank.RerankErrorSchema,
         )
         for version in ("v1", "v2")
+    }
+
+
+def _cohere_chats() -> dict[str, OperationSpec]:
+    text = "The response; with `stream`, its events"
+    optional: Node = {
+        "stream": bool,
+        "max_tokens": _TOKENS,
+        "seed": int,
+        "temperature": {"type": "number"},
+        "p": {"type": "number"},
+        "frequency_penalty": {"type": "number"},
+        "presence_penalty": {"type": "number"},
+        "stop_sequences": {"type": "array", "items": str},
+        "response_format": {"type": "object"},
+    }
+    objects: Node = {"type": "array", "items": {"type": "object"}}
+    first = _body({"message": Text}, {"model": Text, "preamble": str, "chat_history": objects, **optional})
+    second = _body({"model": Text, "messages": _TURNS}, {"tools": objects, **optional})
+    return {
+        f"POST /{version}/chat": OperationSpec(
+            "A chat in Cohere's format",
+            {200: openapi.result(text, schema)},
+            _STATUSES,
+            body,
+            _ONCE,
+            error=rerank.RerankErrorSchema,
+        )
+        for version, body, schema in (
+            ("v1", first, cohere.CohereTextSchema),
+            ("v2", second, cohere.CohereChatSchema),
+        )
     }
 
 

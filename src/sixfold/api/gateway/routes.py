@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 from msgspec.structs import replace
@@ -32,6 +32,8 @@ from sixfold.api.gateway.chat_handler import (
     anthropic_headers,
 )
 from sixfold.api.gateway.chat_memory import ChatMemory
+from sixfold.api.gateway.cohere import responses as cohere_responses
+from sixfold.api.gateway.cohere import routes as cohere
 from sixfold.api.gateway.files import routes as file_routes
 from sixfold.api.gateway.ollama import routes as ollama
 from sixfold.api.gateway.ollama.routes import OllamaParts
@@ -74,10 +76,15 @@ from sixfold.web.services import WebServices
 _ANY_MODEL_SERVICES = {*SERVICES, *media_jobs.MODEL_ALIASES}
 # Clients require a date, which this server does not store for models.
 _CREATED = 1_763_683_200
+# The header by which Cohere's libraries name themselves.
+_CLIENT_HEADER, _COHERE = "x-fern-sdk-name", "cohere"
 
 
 class ModelRoutes:
-    """`/v1/models`: every model name that a key can use, in the formats of OpenAI and Anthropic at once."""
+    """`/v1/models`: every model name that a key can use, in the formats of OpenAI and Anthropic at once.
+
+    Cohere's libraries also get Cohere's format.
+    """
 
     def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
         self._services = services
@@ -97,7 +104,10 @@ class ModelRoutes:
             if rows
             else {"first_id": None, "last_id": None}
         )
-        return web_responses.json({"object": "list", "data": rows, "has_more": False, **ends})
+        page: dict[str, Any] = {"object": "list", "data": rows, "has_more": False, **ends}
+        if _COHERE in request.headers.get(_CLIENT_HEADER, ""):
+            page["models"] = cohere_responses.models(rows, request.query_params.get("endpoint"))
+        return web_responses.json(page)
 
     async def show(self, request: Request) -> Response:
         """Return one model; raises `UnknownModel`."""
@@ -405,7 +415,11 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
         vector_stores.build_api(services, auth),
         *batch_routes.build_apis(services, auth),
         ollama.build_api(services, OllamaParts(auth, models.visible, runner, embeddings)),
-        rerank.build_api(services, auth, cohere_embeddings.routes(services, runner, embeddings)),
+        rerank.build_api(
+            services,
+            auth,
+            (*cohere_embeddings.routes(services, runner, embeddings), *cohere.routes(services, auth)),
+        ),
         calls.build_api(services),
         service.build_api(services),
         training.build_api(services),

@@ -99,7 +99,6 @@ ANTHROPIC: Mapping[str, UnsupportedResource] = {
 COHERE: Mapping[str, UnsupportedResource] = {
     "audio": _Row("Cohere's transcription", "use POST /v1/audio/transcriptions"),
     "batches": _Row("Cohere's batches", "use POST /v1/batches"),
-    "chat": _Row("Cohere's chat", "use POST /v1/chat/completions"),
     "parse": _Row("Cohere's document parser", "send the document to POST /v1/chat/completions"),
 }
 # Methods of the libraries for paths that support only other methods on this server.
