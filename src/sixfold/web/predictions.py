@@ -1,8 +1,9 @@
-"""The JSON of a prediction, shared by all APIs that return one."""
+"""The JSON of a prediction, and the refund of one that an API cannot deliver, shared by all APIs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
@@ -19,6 +20,7 @@ from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt, repository
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.receipt import ReceiptStepSchema
+from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web.services import WebServices
 
@@ -101,6 +103,24 @@ def failure_of(
     if record.state is PredictionState.CANCELED:
         return errors.Conflict("The request was canceled")
     return unusable() if record.error_kind == repository.UNUSABLE else failed
+
+
+@asynccontextmanager
+async def refunded_on_failure(
+    service: PredictionService, record: Prediction, reason: str, conflict: str = ""
+) -> AsyncGenerator[None]:
+    """Refund a succeeded prediction if the block, which delivers its result, raises an error.
+
+    The reason for a `Conflict` is `conflict`, if set. Errors of a store are raised as `StoreFailed`.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_conflict = isinstance(error, errors.Conflict)
+        await service.refund(record, conflict if is_conflict and conflict else reason)
+        if isinstance(error, KeyError | OSError | errors.StoreFailed):
+            raise errors.StoreFailed from error
+        raise
 
 
 def status(record: Prediction) -> Status:

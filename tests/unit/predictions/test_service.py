@@ -21,6 +21,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from sixfold.drivers.process import ProcessDriver
+from sixfold.web.predictions import refunded_on_failure
 from tests.harness import backends
 from tests.harness.pipeline import PRICE, Options, PipelineFixture, running_pipeline
 from tests.harness.waiting import wait_until
@@ -316,7 +317,7 @@ async def test_failed_delivery_refunds_and_withdraws_the_result(
 ) -> None:
     prediction = await pipeline.run()
     with pytest.raises(kind):
-        async with pipeline.service.refunded_on_failure(prediction, "unread", conflict="path taken"):
+        async with refunded_on_failure(pipeline.service, prediction, "unread", conflict="path taken"):
             raise raised
     refunded = await pipeline.service.get_any(prediction.id)
     assert (refunded.state, refunded.output) == (PredictionState.FAILED, None)
@@ -327,7 +328,7 @@ async def test_failed_delivery_refunds_and_withdraws_the_result(
 
 async def test_delivered_result_remains_charged(pipeline: PipelineFixture) -> None:
     prediction = await pipeline.run()
-    async with pipeline.service.refunded_on_failure(prediction, "unread"):
+    async with refunded_on_failure(pipeline.service, prediction, "unread"):
         pass
     assert (await pipeline.account()).posted == 1_000_000 - PRICE
 

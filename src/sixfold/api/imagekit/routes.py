@@ -24,7 +24,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.errors import Problem
 from sixfold.web import requests, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.predictions import failure_of
+from sixfold.web.predictions import failure_of, refunded_on_failure
 from sixfold.web.responses import Url
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
@@ -185,7 +185,7 @@ class ImageKitRoutes:
         """Return the image and its bytes; if they cannot be read, withdraw and refund the result."""
         file = _file(prediction)
         unread = "the stored file could not be read"
-        async with self._services.predictions.refunded_on_failure(prediction, unread):
+        async with refunded_on_failure(self._services.predictions, prediction, unread):
             return file, await self._services.blobs.get(file.blob)
 
     def _styled(self, prediction: Prediction) -> Response:
@@ -240,7 +240,8 @@ class ImageKitRoutes:
         self._services.predictions.failpoints.hit("save.before")
         tenant = Tenant.of(prediction)
         try:
-            async with self._services.predictions.refunded_on_failure(
+            async with refunded_on_failure(
+                self._services.predictions,
                 prediction,
                 "the file could not be written to its path",
                 conflict="another request has used its path in the meantime",

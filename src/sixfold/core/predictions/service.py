@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -270,23 +269,6 @@ class PredictionService:
         self.failpoints.hit("refund.after")
         self._bus.publish(refunded.id, StateChanged(refunded))
         return refunded
-
-    @asynccontextmanager
-    async def refunded_on_failure(
-        self, prediction: Prediction, reason: str, conflict: str = ""
-    ) -> AsyncGenerator[None]:
-        """Refund a succeeded prediction if the block, which delivers its result, raises an error.
-
-        The reason for a `Conflict` is `conflict`, if set. Errors of a store are raised as `StoreFailed`.
-        """
-        try:
-            yield
-        except Exception as error:
-            is_conflict = isinstance(error, errors.Conflict)
-            await self.refund(prediction, conflict if is_conflict and conflict else reason)
-            if isinstance(error, KeyError | OSError | errors.StoreFailed):
-                raise errors.StoreFailed from error
-            raise
 
     def drain(self) -> None:
         """Start the shutdown: end all waits except those with `patient=True`."""

@@ -30,7 +30,7 @@ from sixfold.core.provenance.formats import media_types
 from sixfold.errors import UnknownModel
 from sixfold.web import requests, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.predictions import failure_of
+from sixfold.web.predictions import failure_of, refunded_on_failure
 from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
@@ -250,7 +250,7 @@ class MediaJobRunner:
         """Return the bytes of the output file; if they cannot be read, refund it and raise an error."""
         assert prediction.output is not None  # noqa: S101 - it succeeded
         unread = "the stored file could not be read"
-        async with self._services.predictions.refunded_on_failure(prediction, unread):
+        async with refunded_on_failure(self._services.predictions, prediction, unread):
             return await self._services.blobs.get(prediction.output.files[0].blob)
 
 
