@@ -41,7 +41,7 @@ class InputFile(msgspec.Struct, frozen=True):
     @property
     def ending(self) -> str:
         """A short name of the file's kind, such as `wav`."""
-        detail = self.file.content_type.partition(";")[0].rpartition("/")[2]
+        detail = self.file.content_type.partition(";")[0].rpartition("/")[2].replace("mpeg", "mp3")
         return detail.removeprefix("x-").rpartition("-")[2][:_KIND_CHARS]
 
 

@@ -102,7 +102,12 @@ class WritePages:
 
     async def edit(self, request: Request, user: PageUser) -> Response:
         _check(user)
-        view = await self._memory.read(user.caller, slug_of(request))
+        slug = slug_of(request)
+        try:
+            view = await self._memory.read(user.caller, slug)
+        except errors.NotFound:
+            # This page offers to create the page, or to restore it if it was deleted.
+            return _redirect(user, slug)
         _check(user, view.page)
         if view.moved:
             return _redirect(user, view.page.slug, "edit")

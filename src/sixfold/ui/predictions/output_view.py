@@ -145,6 +145,18 @@ def file_stem(prediction: Prediction) -> str:
     return f"{words or 'output'}_{prediction.id[-8:]}"
 
 
+def data_file(prediction: Prediction) -> tuple[str, bytes, str] | None:
+    """Return the name, content and media type of the file of an output without files, or None."""
+    output = prediction.output
+    if output is None or output.files or not output.first.data:
+        return None
+    value: Any = output.first.data
+    value = value["value"] if value.keys() == {"value"} else value
+    if isinstance(value, str):
+        return f"{file_stem(prediction)}.txt", value.encode(), "text/plain; charset=utf-8"
+    return f"{file_stem(prediction)}.json", msgspec.json.encode(value), "application/json"
+
+
 def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
     """Return the engine's note on a result with low confidence, or ""."""
     confidence = data.get("confidence")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.predictions import provenance
+from sixfold.ui.predictions import output_view, provenance
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -25,12 +27,10 @@ _FORM_BYTES = 4096
 class PredictionPages:
     """The page of a run."""
 
-    def __init__(
-        self, services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
-    ) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, view: OutputView, auth: PageAuth) -> None:
         self._services = services
         self._pages = pages
-        self._output_view = output_view
+        self._output_view = view
         self._auth = auth
 
     async def show_prediction(self, request: Request, user: PageUser) -> Response:
@@ -51,6 +51,21 @@ class PredictionPages:
             **await self._output_view.values(prediction),
         )
 
+    async def download(self, request: Request, user: PageUser) -> Response:
+        """Return the output of a prediction without files, such as a forecast, as a file."""
+        prediction = await self._services.predictions.get(
+            requests.path_value(request, "prediction_id"), user.tenant
+        )
+        file = await asyncio.to_thread(output_view.data_file, prediction)
+        if file is None:
+            raise errors.NotFound(f"Prediction {prediction.id} has no data to download.")
+        name, content, media_type = file
+        headers = {
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
+            "Cache-Control": "no-store",
+        }
+        return Response(content, headers=headers, media_type=media_type)
+
     async def cancel(self, request: Request, user: PageUser) -> Response:
         await self._auth.read_form(request, user)
         prediction_id = requests.path_value(request, "prediction_id")
@@ -59,12 +74,13 @@ class PredictionPages:
 
 
 def routes(
-    services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
+    services: WebServices, pages: PageTemplates, view: OutputView, auth: PageAuth
 ) -> tuple[RouteEntry, ...]:
-    predictions = PredictionPages(services, pages, output_view, auth)
+    predictions = PredictionPages(services, pages, view, auth)
     show_prediction, cancel = auth.page(predictions.show_prediction), auth.page(predictions.cancel)
     path = "/predictions/{prediction_id}"
     return (
         RouteEntry(path, {"GET": show_prediction}, access=rights.RUN),
+        RouteEntry(f"{path}/data", {"GET": auth.page(predictions.download)}, access=rights.RUN),
         RouteEntry(f"{path}/cancel", {"POST": cancel}, _FORM_BYTES, access=rights.RUN),
     )

@@ -27,7 +27,7 @@ _MAX_SESSIONS, _MAX_FILES, _MAX_PARTS = 200, 500, 500
 _LAST = "~"
 _CURSOR = re.compile(r"[0-9a-z]{36}")
 # Inputs that can serve as the title of a run, best first.
-TEXT_INPUTS = ("prompt", "text", "style", "description", "lyrics", "input")
+TEXT_INPUTS = ("prompt", "text", "style", "style_prompt", "description", "lyrics", "input")
 _TEXTS = {name: re.compile(rf'"{name}":"((?:[^"\\]|\\.)*)') for name in TEXT_INPUTS}
 _VALUE = re.compile(r'"value":"((?:[^"\\]|\\.)*)')
 _MAX_TITLE = 300
