@@ -66,6 +66,36 @@ async def test_keys_end_with_the_key_that_created_them(any_database_app: AppFixt
     assert await status(app, app.key) == 200
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"budget_day": "1"},
+        {"expires": "2031-01-01"},
+        {"read_only": True},
+        {"rights": []},
+        {"services": []},
+        {"collections": ""},
+    ],
+)
+async def test_no_key_is_created_without_a_requested_limit(
+    any_database_app: AppFixture, fields: dict[str, Any]
+) -> None:
+    app = any_database_app
+    before = await app.database.read(keys.of_account(app.account.id))
+    response = await app.client.post(KEYS, json=fields, headers=app.bearer)
+    assert (response.status_code, response.json()["errors"][0]["input"]) == (400, next(iter(fields)))
+    assert await app.database.read(keys.of_account(app.account.id)) == before
+
+
+@pytest.mark.parametrize("path", [ORGANIZATION, "/api/operator/accounts/{account_id}"])
+async def test_a_budget_with_a_wrong_name_is_refused(app: AppFixture, path: str) -> None:
+    headers = bearer(await app.operator_key()) if "operator" in path else app.bearer
+    url = path.format(account_id=app.account.id)
+    response = await app.client.patch(url, json={"budget_day": "1"}, headers=headers)
+    assert response.status_code == 400
+    assert "use budget_day_usd, budget_month_usd" in response.text
+
+
 async def test_keys_expire_with_the_key_that_created_them(any_database_app: AppFixture) -> None:
     app, write = any_database_app, any_database_app.database.write
     expires_at = await app.database.read(now()) + DAY_US

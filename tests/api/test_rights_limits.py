@@ -193,6 +193,25 @@ async def test_page_creates_a_key_with_the_selected_rights(app: AppFixture) -> N
     assert "Only a key of the operator" in response.text
 
 
+@pytest.mark.parametrize(
+    ("form", "problem"),
+    [
+        ({"selection": "rights"}, "Select at least one right"),
+        ({"services": " , ", "right.run": "on"}, "Enter 1 to 50 names of models"),
+        ({"services": "ra1 " * 51, "right.run": "on"}, "Enter 1 to 50 names of models"),
+    ],
+)
+async def test_page_creates_no_key_from_an_empty_choice(
+    app: AppFixture, form: dict[str, str], problem: str
+) -> None:
+    csrf = await signed_in(app)
+    assert 'name="selection" value="rights"' in (await app.client.get("/account/keys")).text
+    page = await app.client.post("/account/keys", data={"csrf": csrf, **form}, headers={"Origin": ORIGIN})
+    assert page.status_code == 422
+    assert problem in page.text
+    assert 'id="new-key"' not in page.text
+
+
 async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixture) -> None:
     full_body = (await app.client.get("/api/account", headers=app.bearer)).json()
     reading = bearer(await app.limited_key(KeyLimits(budget_day=5)))

@@ -30,6 +30,8 @@ from sixfold.web.sessions import SessionCookie
 PATH = "/account/keys"
 _FORM_BYTES = 16_384
 _MAX_SERVICES = 50
+# A field of the form that has checkboxes for rights: browsers do not send those that are not checked.
+_SELECTION = "selection"
 # Names that a key can be limited to besides models: services of the gateway, the creation of posts, web
 # search and tools of MCP servers.
 _SERVICES = (
@@ -69,6 +71,7 @@ class KeysPage:
         try:
             limited = _limits(form)
             await self._check_services(limited.services, session.account.id)
+            granted = _selected_rights(form, limited)
             expires_at = _expiry(form, await self._services.database.read(now()))
         except errors.InvalidInput as error:
             problems = {problem.input: problem.message for problem in error.problems}
@@ -78,7 +81,7 @@ class KeysPage:
                 session.account.id,
                 limited,
                 expires_at,
-                granted=_selected_rights(form, limited),
+                granted=granted,
                 holder=Holder(
                     session.principal.member_id, session.principal.team_id, name=form.get("name", "")
                 ),
@@ -206,15 +209,25 @@ def describe_limits(scope: KeyLimits) -> str:
 
 def _limits(form: dict[str, str]) -> KeyLimits:
     """Parse the limits of a new key; raises `InvalidInput`."""
-    names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
+    text = form.get("services", "").strip()
+    names = tuple(text.replace(",", " ").split())
+    if len(names) > _MAX_SERVICES or (text and not names):
+        message = f"Enter 1 to {_MAX_SERVICES} names of models, or nothing for all models"
+        raise errors.InvalidInput([errors.Problem("services", message, "value_error")])
     return KeyLimits(
         services=names, budget_day=_budget(form, "budget_day"), budget_month=_budget(form, "budget_month")
     )
 
 
 def _selected_rights(form: dict[str, str], limited: KeyLimits) -> Rights | None:
-    """Return the rights that are selected and allowed by the limits, or None for the default rights."""
+    """Return the rights that are selected and allowed by the limits.
+
+    Return None for the default rights if the form has no selection; raises `InvalidInput` for an empty one.
+    """
     names = [name for name in rights.BY_NAME if f"right.{name}" in form]
+    if not names and _SELECTION in form:
+        message = "Select at least one right"
+        raise errors.InvalidInput([errors.Problem("rights", message, "missing")])
     return rights.of_names(names) & limited.max_rights if names else None
 
 

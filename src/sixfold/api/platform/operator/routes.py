@@ -50,7 +50,7 @@ class OperatorRoutes:
 
     async def invite(self, request: Request) -> Response:
         """Create an account, and return the link that signs in to it once."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, "email", "credit_usd")
         credit = _amount(body, "credit_usd", "0")
         invited = await self._write(customers.invite(principal, fields.text(body, "email"), credit))
         url = f"{self._services.settings.base_url}/signin?token={invited.token}"
@@ -58,27 +58,27 @@ class OperatorRoutes:
 
     async def credit(self, request: Request, principal: Principal) -> Response:
         """Add credit to an account, or withdraw a negative amount."""
-        body = await _body(request)
+        body = await _body(request, "amount_usd", "reason")
         amount, reason = _amount(body, "amount_usd"), fields.text(body, "reason")
         return await self._changed(
             customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
         )
 
     async def suspend(self, request: Request) -> Response:
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, "reason")
         account_id = requests.path_value(request, "account_id")
         reason = fields.text(body, "reason", "")
         return await self._changed(customers.suspend(principal, account_id, suspended=True, reason=reason))
 
     async def resume(self, request: Request) -> Response:
         """End the suspension of an account."""
-        principal, _body = await self._fields(request)
+        principal, _body = await self._fields(request, "reason")
         account_id = requests.path_value(request, "account_id")
         return await self._changed(customers.suspend(principal, account_id, suspended=False))
 
     async def budgets(self, request: Request) -> Response:
         """Set the budgets of an account; a budget that is missing from the request is unchanged."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, *fields.BUDGETS)
         account = await self._read(customers.find(requests.path_value(request, "account_id")))
         changed = fields.changes(body)
         day = changed.get("budget_day", account.operator_day)
@@ -93,15 +93,18 @@ class OperatorRoutes:
         rows = [schemas.action(action) for action in result.actions]
         return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
-    async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
-        return await self._services.authenticator.bearer(request), await _body(request)
+    async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
+        return await self._services.authenticator.bearer(request), await _body(request, *names)
 
     async def _changed(self, transaction: Transaction[Account]) -> Response:
         return responses.json(schemas.of_account(await self._write(transaction)), headers=_NO_STORE)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    return bodies.parse_object(await request.body() or b"{}")
+async def _body(request: Request, *names: str) -> dict[str, Any]:
+    """Return the fields of a request; raises `InvalidInput` for others than `names`."""
+    body = bodies.parse_object(await request.body() or b"{}")
+    fields.check_names(body, names)
+    return body
 
 
 def _page(request: Request, name: str) -> tuple[str, int, str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,16 @@ from sixfold.core.database import Value
 
 _MAX_CHARS, _MAX_NAMES, _MAX_RATE = 256, 50, 10**9
 _BUDGETS = (("budget_day_usd", "budget_day"), ("budget_month_usd", "budget_month"))
+BUDGETS = tuple(field for field, _ in _BUDGETS)
+KEY = ("team_id", "rights", "services", "collections", *BUDGETS, "rpm", "tpm")
+
+
+def check_names(fields: Mapping[str, Any], names: Collection[str]) -> None:
+    """Raise `InvalidInput` for an unknown field: a limit with a wrong name would not apply."""
+    for name in fields:
+        if name not in names:
+            allowed = f"use {', '.join(names)}" if names else "the request has no fields"
+            raise errors.InvalidInput.of(name[:40], f"Unknown field {name[:40]!r}: {allowed}")
 
 
 def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -85,7 +95,10 @@ def scope(fields: Mapping[str, Any]) -> KeyLimits:
 
 
 def granted(fields: Mapping[str, Any], limits: KeyLimits, grantable: Rights) -> Rights:
-    """Return the rights of a new key, at most `grantable`; raises `Forbidden` for other rights."""
+    """Return the rights of a new key, by default all that its limits allow, at most `grantable`.
+
+    Raises `Forbidden` for other rights.
+    """
     names = _names(fields, "rights")
     if not names:
         return limits.default_rights & grantable
@@ -98,12 +111,15 @@ def granted(fields: Mapping[str, Any], limits: KeyLimits, grantable: Rights) -> 
 
 
 def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return a list of names, empty if the field is null or missing; an empty list would remove the limit."""
+    if fields.get(name) is None:
+        return ()
     try:
-        values = msgspec.convert(fields.get(name) or (), tuple[str, ...])
+        values = msgspec.convert(fields[name], tuple[str, ...])
     except msgspec.ValidationError:
         values = ("",)
-    if len(values) > _MAX_NAMES or not all(0 < len(value) <= _MAX_CHARS for value in values):
+    if not 0 < len(values) <= _MAX_NAMES or not all(0 < len(value) <= _MAX_CHARS for value in values):
         raise errors.InvalidInput.of(
-            name, f"{name} must be a list of at most {_MAX_NAMES} names of 1 to {_MAX_CHARS} characters"
+            name, f"{name} must be a list of 1 to {_MAX_NAMES} names of 1 to {_MAX_CHARS} characters, or null"
         )
     return values

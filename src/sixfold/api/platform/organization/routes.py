@@ -35,8 +35,8 @@ class OrganizationRoutes:
     async def _caller(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
 
-    async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
-        return await self._caller(request), await _body(request)
+    async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
+        return await self._caller(request), await _body(request, *names)
 
     # -- the organization --------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class OrganizationRoutes:
 
     async def change(self, request: Request) -> Response:
         """Set the budgets of the whole organization."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, *fields.BUDGETS)
         changed = fields.changes(body)
         account = await self._read(accounts.by_id(principal.account_id))
         day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
@@ -56,7 +56,7 @@ class OrganizationRoutes:
 
     async def transfer(self, request: Request) -> Response:
         """Make a member the owner."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, "member_id", "handle")
         principal.require_grantable(rights.OF_ROLE["owner"])
         member_id, handle = fields.text(body, "member_id"), fields.text(body, "handle", "")
         owner = await self._write(organizations.transfer(principal.account_id, member_id, handle))
@@ -71,7 +71,7 @@ class OrganizationRoutes:
 
     async def create(self, request: Request, principal: Principal) -> Response:
         """Create an organization without credit, owned by the user of the key."""
-        body = await _body(request)
+        body = await _body(request, "name")
         handle = fields.text(body, "name")
         account = await self._write(organizations.create(principal.account_id, handle))
         member = await self._read(members.of_person(account.id, principal.account_id))
@@ -86,7 +86,7 @@ class OrganizationRoutes:
 
     async def change_member(self, request: Request) -> Response:
         """Change the role, team or budgets of a member."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, "role", "team_id", *fields.BUDGETS)
         changed = fields.changes(body, "team_id")
         if "role" in body:
             changed["role"] = fields.role(body)
@@ -110,7 +110,7 @@ class OrganizationRoutes:
         return responses.json({"invitations": [schemas.invitation(row) for row in rows]}, headers=_NO_STORE)
 
     async def invite(self, request: Request) -> Response:
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, "email", "role", "team_id", "days")
         role = fields.role(body)
         principal.require_grantable(rights.OF_ROLE[role])
         new = await self._write(
@@ -139,7 +139,7 @@ class OrganizationRoutes:
 
     async def accept(self, request: Request, principal: Principal) -> Response:
         """Accept an invitation as the user of the key."""
-        body = await _body(request)
+        body = await _body(request, "token")
         token = fields.text(body, "token")
         member = await self._write(invitations.accept(token, principal.account_id))
         account = await self._read(accounts.by_id(member.account_id))
@@ -153,7 +153,7 @@ class OrganizationRoutes:
         return responses.json({"teams": await self._read(_teams(principal.account_id))}, headers=_NO_STORE)
 
     async def create_team(self, request: Request, principal: Principal) -> Response:
-        body = await _body(request)
+        body = await _body(request, "name", *fields.BUDGETS)
         name, budgets = fields.text(body, "name"), fields.changes(body)
         day, month = _micros(budgets.get("budget_day")), _micros(budgets.get("budget_month"))
         team = await self._write(teams.create(principal.account_id, name, day, month))
@@ -161,7 +161,7 @@ class OrganizationRoutes:
 
     async def change_team(self, request: Request) -> Response:
         """Change the name or budgets of a team."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, "name", *fields.BUDGETS)
         changed = fields.changes(body)
         if "name" in body:
             changed["name"] = fields.text(body, "name")
@@ -184,7 +184,7 @@ class OrganizationRoutes:
 
     async def create_key(self, request: Request) -> Response:
         """Create a key of a team, or else of the caller."""
-        principal, body = await self._fields(request)
+        principal, body = await self._fields(request, *fields.KEY)
         team_id, scope = fields.optional_text(body, "team_id"), fields.scope(body)
         holder, grantable = Holder(principal.member_id, principal.team_id), principal.rights
         if team_id is not None:
@@ -203,8 +203,11 @@ class OrganizationRoutes:
         return Response(status_code=204)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    return bodies.parse_object(await request.body() or b"{}")
+async def _body(request: Request, *names: str) -> dict[str, Any]:
+    """Return the fields of a request; raises `InvalidInput` for others than `names`."""
+    body = bodies.parse_object(await request.body() or b"{}")
+    fields.check_names(body, names)
+    return body
 
 
 def _micros(value: Any) -> int | None:
