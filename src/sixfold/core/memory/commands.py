@@ -212,7 +212,7 @@ def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerm
     account_id = writer.caller.account_id
     existing = yield from pages.locate(account_id, slug)
     writer.check_page(slug, existing)
-    if existing is None or (existing.deleted and not writer.caller.sees_deleted):
+    if existing is None or (existing.deleted and not pages.sees_deleted(writer.caller)):
         raise pages.not_found(slug)
     if not existing.deleted:
         check_version(existing, slug, terms)

@@ -148,12 +148,3 @@ class Caller(msgspec.Struct, frozen=True):
     def sees(self, collections: tuple[str, ...]) -> bool:
         """Return whether the caller can see a page in these collections."""
         return not self.collections or not set(self.collections).isdisjoint(collections)
-
-    @property
-    def sees_deleted(self) -> bool:
-        """Whether the caller can see the versions of deleted pages."""
-        return self.since is None
-
-    def sees_version(self, ended_at: int | None) -> bool:
-        """Return whether the caller has had access while a version was the latest, or since it ended."""
-        return self.since is None or ended_at is None or ended_at > self.since

@@ -123,10 +123,20 @@ def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
     return located
 
 
+def sees_deleted(caller: Caller) -> bool:
+    """Return whether a caller sees the versions of deleted pages, which a shared folder does not show."""
+    return caller.since is None
+
+
+def sees_version(caller: Caller, ended_at: int | None) -> bool:
+    """Return whether a caller has had access since a version ended, or while it was the latest."""
+    return caller.since is None or ended_at is None or ended_at > caller.since
+
+
 def version(caller: Caller, page: MemoryPage, number: int) -> Transaction[Row]:
     """Return the row of a version of a page; raises `NotFound` if the caller cannot see it."""
     row = yield from one("version_by_number", account_id=caller.account_id, page_id=page.id, version=number)
-    is_visible = row is not None and caller.sees_version(row["ended_at"])
+    is_visible = row is not None and sees_version(caller, row["ended_at"])
     if row is None or not is_visible or not caller.sees(tuple(names_of(row["collections"]))):
         raise errors.NotFound(f"{page.slug} has no version {number}")
     return row

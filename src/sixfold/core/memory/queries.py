@@ -49,7 +49,9 @@ def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
     owner = yield from one("page_by_id", account_id=caller.account_id, id=old.id)
     if not caller.sees(old.collections) or owner is None or not caller.sees(pages.of(owner).collections):
         raise pages.not_found(slug)
-    if not caller.sees_version(as_of) or (owner["deleted_at"] is not None and not caller.sees_deleted):
+    if not pages.sees_version(caller, as_of) or (
+        owner["deleted_at"] is not None and not pages.sees_deleted(caller)
+    ):
         raise pages.not_found(slug)
     return old
 
@@ -137,7 +139,7 @@ def history(
             "limit": limit + 1,
         },
     )
-    return current, tuple(row for row in rows if caller.sees_version(row["ended_at"]))
+    return current, tuple(row for row in rows if pages.sees_version(caller, row["ended_at"]))
 
 
 def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
@@ -151,7 +153,7 @@ def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
     located = yield from pages.locate(caller.account_id, slug)
     if located is None or not caller.sees(located.page.collections):
         raise pages.not_found(slug)
-    if located.deleted and not caller.sees_deleted:
+    if located.deleted and not pages.sees_deleted(caller):
         raise pages.not_found(slug)
     return located.page
 

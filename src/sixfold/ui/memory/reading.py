@@ -213,7 +213,9 @@ class ReadPages:
         """Show that a page was deleted or does not exist yet."""
         location = await self._services.database.read(pages.locate(user.caller.account_id, slug))
         is_shown = location is not None and user.caller.sees(location.page.collections)
-        deleted = location.page if location is not None and is_shown and user.caller.sees_deleted else None
+        deleted = (
+            location.page if location is not None and is_shown and pages.sees_deleted(user.caller) else None
+        )
         return self._pages.render(
             "memory/missing.html",
             user.session,
