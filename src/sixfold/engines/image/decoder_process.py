@@ -32,7 +32,7 @@ def header(path: Path) -> headers.ImageHeader:
 def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
     """Return whether any image at `paths` must be decoded in another process; raises `UnreadableImage`.
 
-    With `is_reduced`, a JPEG is decoded at a smaller size, which takes little memory.
+    With `is_reduced`, a JPEG is decoded at a smaller size, which takes little memory if it has one scan.
     """
     return any(_is_costly(header(path), is_reduced=is_reduced) for path in paths)
 
@@ -40,7 +40,8 @@ def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
 def _is_costly(image: headers.ImageHeader, *, is_reduced: bool) -> bool:
     if image.format in _HOLDING_GIL:
         return True
-    return image.buffer_pixels > _LARGE_PIXELS and not (is_reduced and image.format == "JPEG")
+    is_small = is_reduced and image.format == "JPEG" and not image.is_buffered
+    return image.buffer_pixels > _LARGE_PIXELS and not is_small
 
 
 def call(target: str, memory_bytes: int, *arguments: limited_process.Argument) -> Any:

@@ -14,12 +14,14 @@ from typing import BinaryIO
 import msgspec
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.provenance.formats import media_types, parts
+from sixfold.core.provenance.formats import jpeg, media_types, parts
 from sixfold.core.provenance.formats.edits import mapped
 from sixfold.core.provenance.formats.parts import MalformedFile
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 64 * 2**20
+# Encoders write at most about 70; a scan of 40 megapixels takes up to 30 ms.
+MAX_SCANS = 100
 _HEAD_BYTES = 4096
 
 _NOT_AN_IMAGE = (
@@ -46,13 +48,15 @@ class ImageHeader(msgspec.Struct, frozen=True):
     """The format (as Pillow spells it) and the size in pixels as stored, before any rotation.
 
     `buffer_pixels` is the largest image that a decoder would have to hold in memory: more than width x height
-    if the file requests oversized tiles.
+    if the file requests oversized tiles. `is_buffered` is set for a JPEG in several scans: a decoder holds
+    all of its coefficients, also if it decodes the image at a reduced size.
     """
 
     format: str
     width: int
     height: int
     buffer_pixels: int
+    is_buffered: bool = False
 
 
 def probe(source: Path | str | bytes, *, whole: bool = False) -> tuple[str, int, int]:
@@ -103,7 +107,19 @@ def read(file: BinaryIO, *, whole: bool = False) -> ImageHeader:
             header = _header(kind, data, whole=whole)
     if header.width <= 0 or header.height <= 0:
         raise damaged()
-    return ImageHeader(kind.pillow, *header[:3])
+    return ImageHeader(kind.pillow, *header[:3], kind.carrier is jpeg and _is_buffered(file))
+
+
+def _is_buffered(file: BinaryIO) -> bool:
+    """Return whether a JPEG has to be held as a whole; raises `UnreadableImage` if it has too many scans."""
+    with mapped(file) as data:
+        try:
+            scans = jpeg.scans(data, MAX_SCANS)
+        except MalformedFile as error:
+            raise damaged() from error
+    if scans.count > MAX_SCANS:
+        raise UnreadableImage(f"The JPEG has more than {MAX_SCANS} scans: save the image again.")
+    return scans.is_buffered
 
 
 def _header(kind: media_types.FileFormat, data: bytes, *, whole: bool) -> parts.MediaHeader:

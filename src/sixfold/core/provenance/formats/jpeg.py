@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, MediaHeader, part_budget, walk
@@ -28,6 +29,16 @@ _PART_BYTES = 65_000
 _SEGMENT = struct.Struct(">BBH")
 # Segments before the first scan.
 _MAX_SEGMENTS = 4096
+# A frame of this kind can be decoded row by row if one scan contains all components.
+_SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC9})
+# A marker after the data of a scan, in which zero bytes and restart markers may follow 0xff.
+_AFTER_DATA = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+# The number of components is stored at this offset in the header of a frame.
+_COMPONENTS_AT = 5
+# Segments between two scans, such as tables.
+_STEPS = 16
+# Bytes that are searched at a time, because a search blocks the other threads of the process.
+_SEARCH_BYTES = 1 << 20
 
 
 def matches(data: bytes) -> bool:
@@ -47,6 +58,44 @@ def header(data: bytes) -> MediaHeader:
 def is_complete(data: bytes) -> bool:
     """Return whether an end marker, which cannot occur within scan data, follows the first scan."""
     return any(part.kind == _START_OF_SCAN and data.find(_END, part.start) >= 0 for part in segments(data))
+
+
+class JpegScans(NamedTuple):
+    """The number of scans, and whether a decoder must hold the coefficients of the whole image."""
+
+    count: int
+    is_buffered: bool
+
+
+def scans(data: bytes, max_scans: int) -> JpegScans:
+    """Count the scans of the image, up to one more than `max_scans`.
+
+    A decoder reads all of the image for each scan, however few bytes a scan has.
+    """
+    count, components, is_buffered = 0, 0, False
+    budget = part_budget(_MAX_SEGMENTS + _STEPS * max_scans)
+    at = 2 if matches(data) else len(data)
+    while count <= max_scans and (at := _next_marker(data, at)) >= 0:
+        budget.spend(parts=1)
+        segment = _segment_at(data, at) if at + _SEGMENT.size <= len(data) else None
+        if segment is None or data[at : at + 2] == _END:
+            break
+        if segment.kind in _FRAMES and segment.body + _COMPONENTS_AT < len(data):
+            components = data[segment.body + _COMPONENTS_AT]
+            is_buffered = segment.kind not in _SEQUENTIAL
+        elif segment.kind == _START_OF_SCAN and segment.body < len(data):
+            count += 1
+            is_buffered = is_buffered or data[segment.body] < components
+        at = segment.end
+    return JpegScans(count, is_buffered)
+
+
+def _next_marker(data: bytes, start: int) -> int:
+    """Return the offset of the first marker, or -1."""
+    for at in range(start, len(data), _SEARCH_BYTES):
+        if found := _AFTER_DATA.search(data, at, min(at + _SEARCH_BYTES + 1, len(data))):
+            return found.start()
+    return -1
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
