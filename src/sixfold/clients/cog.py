@@ -30,6 +30,7 @@ _MAX_BYTES, _MAX_RESULT_BYTES = 8 * 2**20, 128 * 2**20
 _PIECE_BYTES = 192 * 1024
 # The end of a longer log or error is kept.
 _MAX_TEXT_CHARS = 256 * 1024
+_MAX_STATE_CHARS = 100
 _MIN_POLL_SECONDS = 0.02
 _MAX_POLL_SECONDS = 0.5
 _PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -152,8 +153,9 @@ class CogClient:
             raise CogRefused(_detail(result))
         state = result.get("status")
         if state not in ("succeeded", "failed", "canceled"):
-            raise CogUnreachable(f"it returned {response.status} with the status {state!r}")
-        texts = (str(result.get(name) or "")[-_MAX_TEXT_CHARS:] for name in ("error", "logs"))
+            stated = provider_client.text_of(state)[:_MAX_STATE_CHARS]
+            raise CogUnreachable(f"it returned {response.status} with the status {stated!r}")
+        texts = (_end_of(result.get(name)) for name in ("error", "logs"))
         return CogResult(state, result.get("output"), *texts)
 
     async def cancel(self, name: str) -> None:
@@ -199,13 +201,20 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _end_of(value: Any) -> str:
+    """Return the last characters of a string, or an empty string for any other value."""
+    return value[-_MAX_TEXT_CHARS:] if isinstance(value, str) else ""
+
+
 def _detail(body: Mapping[str, Any]) -> str:
     """Return the first problem of a 422 response, with the name of the field."""
     detail = body.get("detail")
     first = provider_client.mapping(detail[0]) if isinstance(detail, list) and detail else {}
     location = first.get("loc")
-    field = str(location[-1]) if isinstance(location, list) and location else ""
-    return " ".join(part for part in (field, str(first.get("msg") or detail or "is not valid")) if part)
+    last = location[-1] if isinstance(location, list) and location else ""
+    field = str(last) if isinstance(last, int) else provider_client.text_of(last)
+    problem = provider_client.text_of(first.get("msg") or detail) or "is not valid"
+    return " ".join(part for part in (field, problem) if part)[:_MAX_TEXT_CHARS]
 
 
 _TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}

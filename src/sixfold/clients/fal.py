@@ -21,6 +21,8 @@ from sixfold.providers import PROVIDERS
 
 State = Literal["queued", "running", "done"]
 _STATES: Mapping[str, State] = {"IN_QUEUE": "queued", "IN_PROGRESS": "running", "COMPLETED": "done"}
+# Lines of a log that are read, of which a run records the first.
+_MAX_LINES = 1_000
 
 
 def refusal(status: int, document: Any) -> ProviderRefusal:
@@ -31,6 +33,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     """
     detail = provider_client.mapping(document).get("detail")
     if isinstance(detail, str):
+        detail = provider_client.text_of(detail)
         if "balance" in detail.lower() or "user is locked" in detail.lower():
             return ProviderRefusal("credit")
         return provider_client.by_status(status, detail)
@@ -39,8 +42,8 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
         return ProviderRefusal("policy")
     location = first.get("loc")
     names = [part for part in location if isinstance(part, str)] if isinstance(location, list) else []
-    name = names[-1] if names and names[-1] != "body" else ""
-    return provider_client.by_status(status, str(first.get("msg") or ""), name)
+    name = provider_client.text_of(names[-1]) if names and names[-1] != "body" else ""
+    return provider_client.by_status(status, provider_client.text_of(first.get("msg")), name)
 
 
 FAL = ProviderEndpoint(PROVIDERS["fal"])
@@ -84,7 +87,8 @@ class FalClient:
         response = await self._to.post(model, RequestBody(dict(inputs)), headers)
         document = provider_client.mapping(response.document)
         status_url, response_url, cancel_url = (
-            str(document.get(name) or "") for name in ("status_url", "response_url", "cancel_url")
+            provider_client.text_of(document.get(name))
+            for name in ("status_url", "response_url", "cancel_url")
         )
         if not (status_url and response_url and cancel_url):
             raise self._unreadable()
@@ -93,12 +97,12 @@ class FalClient:
     async def poll(self, request: FalRequest) -> FalRequest:
         """Return the request with its current state and log."""
         document = provider_client.mapping((await self._to.get(request.status_url, {"logs": "1"})).document)
-        state = _STATES.get(str(document.get("status")))
+        state = _STATES.get(provider_client.text_of(document.get("status")))
         if state is None:
             raise self._unreadable()
-        lines = tuple(
-            str(entry.get("message") or "") for entry in provider_client.objects(document.get("logs"))
-        )
+        logs = document.get("logs")
+        entries = provider_client.objects(logs[:_MAX_LINES] if isinstance(logs, list) else None)
+        lines = tuple(provider_client.text_of(entry.get("message")) for entry in entries)
         failed = bool(document.get("error") or document.get("error_type"))
         return replace(request, state=state, lines=lines, failed=failed)
 

@@ -32,14 +32,16 @@ _POLICY = frozenset({"moderation_blocked", "content_policy_violation", "safety_v
 def refusal(status: int, document: Any) -> ProviderRefusal:
     """Parse an error response of OpenAI: `error` with `code`, `type` and the invalid `param`."""
     error = provider_client.mapping(provider_client.mapping(document).get("error"))
-    codes = {str(error.get("code")), str(error.get("type"))}
+    codes = {provider_client.text_of(error.get(name)) for name in ("code", "type")}
     if codes & _CREDIT:
         return ProviderRefusal("credit")
     if codes & _POLICY:
         return ProviderRefusal("policy")
     if "model_not_found" in codes:
         return ProviderRefusal("absent")
-    return provider_client.by_status(status, str(error.get("message") or ""), str(error.get("param") or ""))
+    return provider_client.by_status(
+        status, provider_client.text_of(error.get("message")), provider_client.text_of(error.get("param"))
+    )
 
 
 # The API is synchronous: after an error response, the provider does not continue and bills nothing.

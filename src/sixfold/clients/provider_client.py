@@ -37,6 +37,11 @@ Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 _NEVER_ACCEPTED = frozenset({429, 503})
 _MAX_TEXT_CHARS = 200
+# Characters of a text that are searched for keys, whose time grows with the square of the length.
+_MAX_SEARCHED_CHARS = 1_000
+_MAX_FIELD_CHARS = 100
+# Characters of an error or a log that are read.
+_MAX_VALUE_CHARS = 100_000
 # A shorter key could occur in other words.
 _MIN_KEY_CHARS = 8
 # Larger JSON would block the event loop.
@@ -390,7 +395,7 @@ def explained(
 
 
 def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, str]) -> str:
-    field_name = names.get(refusal.field, refusal.field)
+    field_name = names.get(refusal.field, refusal.field)[:_MAX_FIELD_CHARS]
     reason = presentable(refusal.message)
     inputs = f"the input {field_name}" if field_name else "these inputs"
     return f"{title} refused {inputs}: {reason}." if reason else f"{title} refused {inputs}."
@@ -398,9 +403,20 @@ def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, st
 
 def presentable(text: str) -> str:
     """Return a provider's text as one line without URLs, keys and long ids; empty if little is left."""
-    line = _SECRETS.sub("", " ".join(text.split()))
+    line = _SECRETS.sub("", " ".join(_cut(text).split()))
     line = " ".join(line.split()).strip(" .:;,-")
     return line if len(line) <= _MAX_TEXT_CHARS else line[:_MAX_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
+
+
+def _cut(text: str) -> str:
+    """Return the first characters of a text, without the last word, which may be part of a key."""
+    is_whole = len(text) <= _MAX_SEARCHED_CHARS
+    return text if is_whole else " ".join(text[:_MAX_SEARCHED_CHARS].split()[:-1])
+
+
+def text_of(value: Any) -> str:
+    """Return the first characters of a string, or an empty string for any other value."""
+    return value[:_MAX_VALUE_CHARS] if isinstance(value, str) else ""
 
 
 def by_status(status: int, message: str = "", input_field: str = "") -> ProviderRefusal:

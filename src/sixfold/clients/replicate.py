@@ -36,10 +36,11 @@ _FORBIDDEN = re.compile(r"nsfw|flagged as sensitive|content policy|\bE005\b", re
 def refusal(status: int, body: Any) -> ProviderRefusal:
     """Parse an error response of Replicate: problem details (RFC 7807) with `invalid_fields`."""
     document = provider_client.mapping(body)
-    message = str(document.get("detail") or document.get("title") or "")
+    message = provider_client.text_of(document.get("detail") or document.get("title"))
     field = next(iter(provider_client.objects(document.get("invalid_fields"))), {})
-    name = str(field.get("field") or "").rpartition(".")[2]
-    return provider_client.by_status(status, str(field.get("description") or message), name)
+    name = provider_client.text_of(field.get("field")).rpartition(".")[2]
+    description = provider_client.text_of(field.get("description"))
+    return provider_client.by_status(status, description or message, name)
 
 
 REPLICATE = ProviderEndpoint(PROVIDERS["replicate"])
@@ -105,7 +106,10 @@ class ReplicateClient:
         """Store an input file; return its id and the URL from which a model can fetch it."""
         files = (("content", (name, content, content_type)),)
         document = provider_client.mapping((await self._to.post("files", RequestBody(files=files))).document)
-        file_id, url = str(document.get("id") or ""), provider_client.mapping(document.get("urls")).get("get")
+        file_id, url = (
+            provider_client.text_of(document.get("id")),
+            provider_client.mapping(document.get("urls")).get("get"),
+        )
         if not _ID.fullmatch(file_id) or not isinstance(url, str):
             raise self._unreadable()
         return file_id, url
@@ -126,7 +130,8 @@ class ReplicateClient:
 
     def _parse(self, document: Any) -> ReplicatePrediction:
         fields = provider_client.mapping(document)
-        prediction_id, state = str(fields.get("id") or ""), _STATES.get(str(fields.get("status")))
+        status = provider_client.text_of(fields.get("status"))
+        prediction_id, state = provider_client.text_of(fields.get("id")), _STATES.get(status)
         if not _ID.fullmatch(prediction_id) or state is None:
             raise self._unreadable()
         seconds = provider_client.mapping(fields.get("metrics")).get("predict_time")
@@ -134,8 +139,8 @@ class ReplicateClient:
             id=prediction_id,
             state=state,
             output=fields.get("output"),
-            log=str(fields.get("logs") or ""),
-            error=str(fields.get("error") or ""),
+            log=provider_client.text_of(fields.get("logs")),
+            error=provider_client.text_of(fields.get("error")),
             seconds=float(seconds) if isinstance(seconds, int | float) else None,
         )
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from sixfold.clients import fal, provider_client
 from sixfold.clients.fal import FAL
 from sixfold.clients.provider_client import ProviderClient, ProviderLimits
+from sixfold.clients.replicate import ReplicateClient
 from sixfold.core.catalog.engines import EngineError
 from tests.unit.net import servers
 
+MIB = 1 << 20
 KEY = "easel.7Qm2-Zp9x"
 
 
@@ -31,3 +36,29 @@ async def test_error_of_a_provider_does_not_contain_the_key(shape: str) -> None:
         with pytest.raises(EngineError, match="Unsupported size") as excinfo:
             await provider.get("models")
     assert KEY not in str(excinfo.value)
+
+
+@pytest.mark.parametrize("piece", ["-a", "a.", "a ", "\n", "sk-", "Key "])
+def test_a_long_error_is_shortened_before_it_is_searched(piece: str) -> None:
+    before = time.process_time()
+    text = provider_client.presentable("Unsupported size. " + piece * (MIB // len(piece)))
+    assert time.process_time() - before < 0.1
+    assert text.startswith("Unsupported")
+    assert len(text) <= 201
+
+
+def test_a_key_at_the_end_of_the_searched_text_is_removed() -> None:
+    for length in range(950, 1050):
+        assert "0123" not in provider_client.presentable(f"{'a' * 100} {' ' * length}0123456789abcdef{KEY} b")
+
+
+def test_logs_and_errors_of_a_provider_are_read_in_part() -> None:
+    client = ReplicateClient(cast("Any", None))  # it makes no request
+    fields = {"id": "p", "status": "failed", "logs": "\n" * 8 * MIB, "error": "nsfw " * MIB, "output": None}
+    prediction = client._parse(fields)
+    assert len(prediction.lines) == len(prediction.log) == 100_000
+    assert len(prediction.error) == 100_000
+    nested = client._parse({**fields, "error": [[0] * 1000], "logs": {}})
+    assert (nested.error, nested.log) == ("", "")
+    problem = fal.refusal(422, {"detail": [{"msg": "a" * MIB, "loc": ["body", "b" * MIB]}]})
+    assert (len(problem.message), len(problem.field)) == (100_000, 100_000)

@@ -10,6 +10,8 @@ from typing import Any
 from sixfold.core.catalog.engines import EngineError
 
 _MAX_TEXT = 240
+# Characters of a message that are searched for the first line.
+_MAX_PARSED = 100_000
 # Callers must not see the operator's folders.
 _FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\\/\s'\"]+[\\/])+")
 
@@ -64,7 +66,8 @@ def parse_errors() -> Iterator[None]:
 
 def first_line(text: str) -> str:
     """Return the first line of a message, shortened and without folders."""
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    lines = text[:_MAX_PARSED].splitlines()
+    line = next((line.strip() for line in lines if line.strip()), "no reason given")
     line = _FOLDERS.sub("", line)
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
 
