@@ -212,6 +212,15 @@ async def test_a_chat_stream_that_fails_ends_with_an_error(gateway: Gateway) -> 
     assert await gateway.pending() == 0
 
 
+async def test_models_list_states_what_the_own_models_can_do(gateway: Gateway) -> None:
+    rows = (await gateway.app.client.get("/v1/models", headers=gateway.headers)).json()["data"]
+    own = {row["id"]: row["capabilities"] for row in rows}
+    kinds = {"ra1": "images", "dall-e-3": "images", "tts": "speech", "video-text": "videos"}
+    assert {name: own[name] for name in kinds} == {name: [kind] for name, kind in kinds.items()}
+    (embeddings,) = (row for row in rows if row["id"] == "embeddings")
+    assert (embeddings["capabilities"], embeddings["dimensions"]) == (["embeddings"], 384)
+
+
 async def test_cohere_libraries_get_their_model_list(gateway: Gateway) -> None:
     headers = {**gateway.headers, "X-Fern-SDK-Name": "cohere"}
     get = gateway.app.client.get
@@ -221,3 +230,5 @@ async def test_cohere_libraries_get_their_model_list(gateway: Gateway) -> None:
     chats = (await get("/v1/models?endpoint=chat", headers=headers)).json()["models"]
     assert "embeddings" in names
     assert "embeddings" not in [row["name"] for row in chats]
+    embedding = (await get("/v1/models?endpoint=embed", headers=headers)).json()["models"]
+    assert "embeddings" in [row["name"] for row in embedding]

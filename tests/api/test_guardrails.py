@@ -38,7 +38,7 @@ MASKED = "I am [EMAIL], my key is [SECRET]"
 REPLY = "Write to bob@example.com or pay with 4111 1111 1111 1111 today"
 REPLY_MASKED = "Write to [EMAIL] or pay with [CARD] today"
 ALL = {"mask": ["secrets", "emails", "cards"], "mask_responses": True}
-DIALECTS = ("chat", "completions", "responses", "messages", "ollama")
+DIALECTS = ("chat", "completions", "responses", "messages", "ollama", "cohere", "cohere_first")
 
 
 @pytest.fixture
@@ -89,6 +89,10 @@ def request_of(dialect: str, model: str, text: str, *, stream: bool) -> tuple[st
             return "/v1/responses", {**body, "input": text}
         case "messages":
             return "/v1/messages", {**body, "messages": messages, "max_tokens": 50}
+        case "cohere":
+            return "/v2/chat", {**body, "messages": messages}
+        case "cohere_first":
+            return "/v1/chat", {**body, "message": text}
         case _:
             return "/ollama/api/chat", {**body, "messages": messages}
 
@@ -107,6 +111,11 @@ def text_of(dialect: str, answer: httpx.Response, *, stream: bool) -> str:
         return "".join(each["delta"] for each in events if each["type"].endswith("text.delta"))
     if dialect == "messages":
         return "".join(each["delta"]["text"] for each in events if each["type"] == "content_block_delta")
+    if dialect == "cohere":
+        deltas = [each["delta"]["message"] for each in events if each["type"] == "content-delta"]
+        return "".join(delta["content"]["text"] for delta in deltas)
+    if dialect == "cohere_first":
+        return "".join(each["text"] for each in events if each["event_type"] == "text-generation")
     return "".join(each["message"]["content"] for each in events)
 
 
@@ -120,6 +129,10 @@ def _whole(dialect: str, document: dict[str, Any]) -> str:
             return document["output"][-1]["content"][0]["text"]
         case "messages":
             return document["content"][0]["text"]
+        case "cohere":
+            return document["message"]["content"][0]["text"]
+        case "cohere_first":
+            return document["text"]
         case _:
             return document["message"]["content"]
 
@@ -148,7 +161,7 @@ async def test_masks_apply_in_every_protocol(
         assert response.status_code == 200, response.text
         assert text_of(dialect, response, stream=stream) == REPLY_MASKED
         assert "bob@" not in response.text
-        assert "4111" not in response.text
+        assert "4111 1111" not in response.text
         sent = json.dumps(server.requests)
         assert (MASKED in sent, SECRET in sent, "ann@" in sent) == (True, False, False)
     assert {each["status"] for each in await gateway.settled()} == {"succeeded"}
@@ -279,7 +292,8 @@ async def test_a_blocked_request_costs_nothing(gateway: Gateway, server: SayingS
         response = await call(gateway, dialect, stream=True)
     sentence = "The guardrail blocked this request: No secrets here."
     assert response.status_code == 400
-    error = response.json()["error"]
+    document = response.json()
+    error = document.get("error", document)
     assert (error if dialect == "ollama" else error["message"]) == sentence
     assert not server.requests
     logged = (await gateway.calls())[0]

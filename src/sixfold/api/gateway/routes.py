@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
@@ -41,7 +42,7 @@ from sixfold.api.gateway.openai import chat, media_jobs, text_completions
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.audio.routes import AudioRoutes
 from sixfold.api.gateway.openai.conversations import routes as conversations
-from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes
+from sixfold.api.gateway.openai.embeddings.routes import DIMENSIONS, EmbeddingRoutes
 from sixfold.api.gateway.openai.images import sizes as image_sizes
 from sixfold.api.gateway.openai.images.routes import ImageRoutes
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
@@ -61,7 +62,7 @@ from sixfold.api.gateway.web_search import WebSearchTool
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
-from sixfold.core.gateway.capabilities import ServedModel
+from sixfold.core.gateway.capabilities import EMBEDDINGS, ServedModel
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import COMPACTION, GatewayRequest
 from sixfold.core.gateway.realtime import input_audio
@@ -76,6 +77,17 @@ from sixfold.web.services import WebServices
 _ANY_MODEL_SERVICES = {*SERVICES, *media_jobs.MODEL_ALIASES}
 # Clients require a date, which this server does not store for models.
 _CREATED = 1_763_683_200
+# What the models of this server, and OpenAI's names for them, can do.
+_OWN_CAPABILITIES: Mapping[str, str] = {
+    name: capability
+    for model, capability in {
+        "embeddings": EMBEDDINGS,
+        "ra2": "images",
+        "tts": "speech",
+        "stt": "transcription",
+    }.items()
+    for name in (model, *media_jobs.OPENAI_NAMES[model])
+}
 # The header by which Cohere's libraries name themselves.
 _CLIENT_HEADER, _COHERE = "x-fern-sdk-name", "cohere"
 
@@ -94,11 +106,12 @@ class ModelRoutes:
         media_models = (*image_sizes.names(services.catalog), *video_models.names(services.catalog))
         self._media_models = frozenset(media_models)
         self._own = tuple(dict.fromkeys((*media_jobs.MODEL_ALIASES, *media_models)))
+        self._videos = frozenset(video_models.names(services.catalog))
 
     async def page(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
         listing = self._gateway.router.listing()
-        rows = [_row(name, owner, listing.get(name)) for name, owner in self.visible(principal)]
+        rows = [self._row(name, owner, listing.get(name)) for name, owner in self.visible(principal)]
         ends = (
             {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
             if rows
@@ -116,8 +129,22 @@ class ModelRoutes:
         for name, owner in self.visible(principal):
             if name == model:
                 listed_model = self._gateway.router.listing().get(name)
-                return web_responses.json(_row(name, owner, listed_model))
+                return web_responses.json(self._row(name, owner, listed_model))
         raise UnknownModel(f"The model {model[:100]!r} was not found")
+
+    def _row(self, name: str, owner: str, model: ServedModel | None) -> ModelSchema:
+        row = _row(name, owner, model)
+        if model is None and (capability := self._own_capability(name)):
+            row["capabilities"] = [capability]
+            if capability == EMBEDDINGS:
+                row["dimensions"] = DIMENSIONS
+        return row
+
+    def _own_capability(self, name: str) -> str:
+        if name in self._videos:
+            return "videos"
+        is_image = image_sizes.is_name(self._services.catalog, name)
+        return _OWN_CAPABILITIES.get(name) or ("images" if is_image else "")
 
     def visible(self, principal: Principal) -> list[tuple[str, str]]:
         """Return the name and owner of each model of the gateway and of this server that a key may use."""

@@ -31,7 +31,7 @@ from sixfold.web import bodies, responses
 MODEL = "embeddings"
 _MAX_TEXTS = 2048
 # The number of dimensions of all engines of this model.
-_DIMENSIONS = 384
+DIMENSIONS = 384
 # An estimate, as for model servers that report no usage.
 _CHARS_PER_TOKEN = 3.5
 _PREVIEW = (
@@ -112,8 +112,8 @@ class EmbeddingRoutes:
         name = body.get("model")
         model = media_jobs.resolve_model(MODEL, name)
         texts, tokens = await _texts(body.get("input"))
-        if body.get("dimensions") not in (None, _DIMENSIONS):
-            message = f"dimensions must be {_DIMENSIONS} or omitted"
+        if body.get("dimensions") not in (None, DIMENSIONS):
+            message = f"dimensions must be {DIMENSIONS} or omitted"
             raise InvalidRequest(message, param="dimensions")
         encoding = media_jobs.choice(body, "encoding_format", ("float", "base64"), "float")
         job = media_jobs.job_request(
