@@ -17,6 +17,8 @@ from sixfold.engines.image import headers
 _HOLDING_GIL = frozenset({"WEBP", "AVIF"})
 # Decoding takes about 20 bytes for each pixel, so larger images are decoded in another process.
 _LARGE_PIXELS = 4_000_000
+# A GIF of comments takes up to 36 times its size, which other threads wait for when it is freed.
+_LARGE_BYTES = 4 * 2**20
 _SECONDS = 60
 # Address space in bytes of the interpreter with its libraries and their threads.
 _BASE_BYTES = 2 * 2**30
@@ -34,14 +36,15 @@ def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
 
     With `is_reduced`, a JPEG is decoded at a smaller size, which takes little memory if it has one scan.
     """
-    return any(_is_costly(header(path), is_reduced=is_reduced) for path in paths)
+    return any(_is_costly(path, is_reduced=is_reduced) for path in paths)
 
 
-def _is_costly(image: headers.ImageHeader, *, is_reduced: bool) -> bool:
+def _is_costly(path: Path, *, is_reduced: bool) -> bool:
+    image = header(path)
     if image.format in _HOLDING_GIL:
         return True
-    is_small = is_reduced and image.format == "JPEG" and not image.is_buffered
-    return image.buffer_pixels > _LARGE_PIXELS and not is_small
+    is_large = image.buffer_pixels > _LARGE_PIXELS or path.stat().st_size > _LARGE_BYTES
+    return is_large and not (is_reduced and image.format == "JPEG" and not image.is_buffered)
 
 
 def call(target: str, memory_bytes: int, *arguments: limited_process.Argument) -> Any:

@@ -1,4 +1,4 @@
-"""JPEG files with many scans, each of which makes a decoder read the whole image."""
+"""Files whose decoding takes much time or memory: JPEG with many scans, and large files of few pixels."""
 
 from __future__ import annotations
 
@@ -88,3 +88,12 @@ def test_large_jpeg_in_several_scans_needs_another_process(
     path.write_bytes(image_files.encode(Image.new("CMYK", LARGE), "JPEG", progressive=progression))
     assert decoder_process.is_needed(path, is_reduced=True) is expected
     assert decoder_process.is_needed(path) is True
+
+
+def test_a_large_file_of_few_pixels_needs_another_process(tmp_path: Path) -> None:
+    """Pillow keeps each comment of a GIF as an object, which takes 36 times its size."""
+    data = image_files.encode(Image.new("P", (4, 4)), "GIF")
+    path = tmp_path / "comments.gif"
+    for count, expected in ((10, False), (MIB, True)):
+        path.write_bytes(data[:-1] + b"\x21\xfe\x01a\x00" * count + data[-1:])
+        assert decoder_process.is_needed(path) is expected
