@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,21 +126,23 @@ def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int
     return weights
 
 
-def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
-    """Measure the quality without each signal."""
+def ablation(parts: Mapping[str, Sequence[Asked]], weights: Weights) -> None:
+    """Print the quality with every signal, and without each of them."""
+    print("| | " + " | ".join(f"{name} R@5 | R@10 | nDCG" for name in parts) + " |")
+    print("|---" * (1 + 3 * len(parts)) + "|")
+    _print_row("every signal", parts, weights)
     names = [name for name in Weights.__struct_fields__ if isinstance(getattr(weights, name), float)]
     for name in names:
         changed = vary(weights, name, 0)
         if name == "article":
             changed = msgspec.structs.replace(weights, article=1.0)
-        print(
-            f"| without {name} | " + " | ".join(_row(evaluate(part, changed)) for part in parts) + " |",
-            flush=True,
-        )
+        _print_row(f"without {name}", parts, changed)
 
 
-def _row(quality: Quality) -> str:
-    return f"{quality.recall_5:.3f} | {quality.recall_10:.3f} | {quality.ndcg:.3f}"
+def _print_row(title: str, parts: Mapping[str, Sequence[Asked]], weights: Weights) -> None:
+    results = (evaluate(part, weights) for part in parts.values())
+    cells = (f"{result.recall_5:.3f} | {result.recall_10:.3f} | {result.ndcg:.3f}" for result in results)
+    print(f"| {title} | " + " | ".join(cells) + " |", flush=True)
 
 
 async def cross_validate(rounds: int) -> None:
@@ -179,6 +181,7 @@ async def _tune(options: argparse.Namespace) -> None:
             tuning = await prepare(database, quality.locomo(quality.TUNING), model)
             unseen = await prepare(database, quality.locomo(quality.UNSEEN), model)
             own = await prepare(database, quality.own(), model)
+            islands = await prepare(database, quality.islands(), model)
         finally:
             await database.close()
     known, remaining = own[::2], own[1::2]
@@ -196,11 +199,13 @@ async def _tune(options: argparse.Namespace) -> None:
         ("unseen", unseen),
         ("wiki, tuned", known),
         ("wiki, kept", remaining),
+        ("islands", islands),
     ):
         if part:
             print(f"{name}: {evaluate(part, WEIGHTS)}\n  -> {evaluate(part, weights)}")
     if options.ablation:
-        ablation([part for part in (unseen, own) if part], WEIGHTS)
+        parts_by_name = {"conversations": unseen, "wiki": own, "islands": islands}
+        ablation({name: part for name, part in parts_by_name.items() if part}, WEIGHTS)
 
 
 def main() -> None:
@@ -208,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.tuning", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--meaning", type=Path, help="the folder of MiniLM's files")
-    parser.add_argument("--ablation", action="store_true", help="also print what each signal is worth")
+    parser.add_argument("--ablation", action="store_true", help="also print the quality without each signal")
     parser.add_argument(
         "--cross", action="store_true", help="measure each conversation by weights of the others"
     )
