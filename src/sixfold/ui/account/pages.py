@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold.core.accounts import ledger_queries, payments, rights
 from sixfold.core.accounts.authentication import oauth
+from sixfold.core.accounts.operation import credit_requests
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.queries import PredictionFilter
@@ -75,6 +76,9 @@ class AccountPage:
         return self._pages.render(
             "account/billing.html",
             session,
+            credit_requested_at=await self._services.database.read(
+                credit_requests.requested_at(session.account.id)
+            ),
             ledger=lines,
             next_cursor=page.next_cursor,
             payments_configured=bool(self._services.settings.stripe_secret_key),
@@ -87,6 +91,12 @@ class AccountPage:
         account = session.account
         url = await self._services.checkout.top_up(account.id, account.email or "", micros)
         return self._pages.render("redirect.html", session, url=url, title="Payment")
+
+    async def request_credit(self, request: Request) -> Response:
+        """Record that the account asks the operator for credit."""
+        session, _form = await self._read_form(request)
+        await self._services.database.write(credit_requests.submit(session.account.id))
+        return RedirectResponse(f"{BILLING}#credit", 303)
 
     async def plan(self, request: Request) -> Response:
         """Redirect to the payment page for a memory plan."""
@@ -116,6 +126,7 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
         "/account/programs/{grant_id}/end": page.end_program,
         "/account/checkout": page.top_up,
         "/account/plan": page.plan,
+        "/account/credit-request": page.request_credit,
     }
     return (
         RouteEntry("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),

@@ -40,6 +40,7 @@ _DONE = {
 _ACTIONS = {
     "signin": "Signed in",
     "link.request": "Asked for a sign-in link, without signing in",
+    "credit.request": "Asked the operator for credit",
     "session.end": "Ended a session",
     "session.end_all": "Ended all other sessions",
     "account.create": "Created the account",

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.operation import actions, link_requests
+from sixfold.core.accounts.operation import actions, credit_requests, link_requests
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
@@ -71,6 +71,7 @@ class AdminPages:
             sessions=[running.session for running in self._services.live_sessions.running],
             draining=self._services.predictions.draining,
             link_requests=len(await read(link_requests.recent())),
+            credit_requests=len(await read(credit_requests.recent())),
             gpus=self._services.gpu.reports(),
             charts=sparklines.charts(await self._figures.day()),
         )

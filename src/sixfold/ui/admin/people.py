@@ -13,7 +13,7 @@ from sixfold.core import money
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import KeyLimits, NewKey
 from sixfold.core.accounts.limits import budgets
-from sixfold.core.accounts.operation import actions, customers, link_requests
+from sixfold.core.accounts.operation import actions, credit_requests, customers, link_requests
 from sixfold.core.database import Transaction, one
 from sixfold.ui.account.keys_page import describe_limits
 from sixfold.ui.auth import PageAuth, PageUser
@@ -56,6 +56,7 @@ class PeoplePages:
             status=400 if problem else 200,
             page=page,
             requests=await self._services.database.read(link_requests.recent()),
+            credit_requests=await self._services.database.read(credit_requests.recent()),
             text=text,
             problem=problem,
             email=email,
@@ -165,6 +166,11 @@ class PeopleForms:
         await self.write(link_requests.dismiss(user.principal, account_id))
         return RedirectResponse(PATH, 303)
 
+    async def dismiss_credit(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
+        """End the account's request for credit."""
+        await self.write(credit_requests.dismiss(user.principal, account_id))
+        return RedirectResponse(PATH, 303)
+
     async def credit(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Add credit, or withdraw a negative amount."""
         text = form.get("amount_usd", "").strip()
@@ -211,6 +217,7 @@ _WORK: Mapping[str, Work] = {
     "link": PeopleForms.link,
     "link/dismiss": PeopleForms.dismiss_link,
     "credit": PeopleForms.credit,
+    "credit/dismiss": PeopleForms.dismiss_credit,
     "suspend": PeopleForms.suspend,
     "resume": PeopleForms.resume,
     "budgets": PeopleForms.budgets,

@@ -33,3 +33,17 @@ WHERE link_requested_at > :now - :life_us AND email LIKE '%@%' ORDER BY link_req
 
 -- name: link_request_end | End the request of an account's user for a sign-in link.
 UPDATE account SET link_requested_at = NULL WHERE id = :id AND link_requested_at IS NOT NULL;
+
+-- name: credit_request_begin | Record that an account asks for credit; return no row after a recent request.
+UPDATE account SET credit_requested_at = :now
+WHERE id = :id AND kind <> 'system' AND COALESCE(credit_requested_at, 0) <= :now - :again_us RETURNING id;
+
+-- name: credit_requests | Return the accounts that asked for credit, newest first, with their balances.
+SELECT id, email, posted, held, credit_requested_at FROM account
+WHERE credit_requested_at > :now - :life_us ORDER BY credit_requested_at DESC LIMIT :limit;
+
+-- name: credit_request | Return the time at which an account asked for credit, unless the request has ended.
+SELECT credit_requested_at FROM account WHERE id = :id AND credit_requested_at > :now - :life_us;
+
+-- name: credit_request_end | End an account's request for credit.
+UPDATE account SET credit_requested_at = NULL WHERE id = :id AND credit_requested_at IS NOT NULL;
