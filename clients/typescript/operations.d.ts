@@ -65,7 +65,7 @@ export interface PlatformSchemas {
   "OrganizationChoice": { "member_id": string | null; "name": string; "organization_id": string; "role": "admin" | "member" | "owner" };
   "OrganizationInvitations": { "invitations": Array<PlatformSchemas["Invitation"]> };
   "OrganizationKey": { "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at": string; "expires_at": string | null; "hint": string; "id": string; "member_id": string | null; "revoked_at": string | null; "rights": Array<string>; "services": Array<string>; "team_id": string | null };
-  "OrganizationKeyRequest": { "team_id"?: string | null; "rights"?: Array<string>; "services"?: Array<string>; "collections"?: Array<string>; "rpm"?: number | null; "tpm"?: number | null; "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
+  "OrganizationKeyRequest": { "name"?: string; "team_id"?: string | null; "rights"?: Array<string>; "services"?: Array<string>; "collections"?: Array<string>; "rpm"?: number | null; "tpm"?: number | null; "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
   "OrganizationKeys": { "keys": Array<PlatformSchemas["OrganizationKey"]> };
   "OrganizationMembers": { "members": Array<PlatformSchemas["Member"]> };
   "OrganizationOrganizations": { "organizations": Array<PlatformSchemas["OrganizationChoice"]> };

@@ -87,6 +87,13 @@ async def test_no_key_is_created_without_a_requested_limit(
     assert await app.database.read(keys.of_account(app.account.id)) == before
 
 
+async def test_a_key_is_created_with_its_name(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    name = await key_id(app, await created_with(app, app.key, name=" blog  key ", rights=["run"]))
+    rows = {row["id"]: row["name"] for row in await app.database.read(keys.of_account(app.account.id))}
+    assert rows[name] == "blog key"
+
+
 @pytest.mark.parametrize("path", [ORGANIZATION, "/api/operator/accounts/{account_id}"])
 async def test_a_budget_with_a_wrong_name_is_refused(app: AppFixture, path: str) -> None:
     headers = bearer(await app.operator_key()) if "operator" in path else app.bearer

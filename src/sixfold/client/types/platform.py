@@ -563,6 +563,7 @@ class OrganizationKey(TypedDict):
 
 
 class OrganizationKeyRequest(TypedDict):
+    name: NotRequired[str]
     team_id: NotRequired[str | None]
     rights: NotRequired[list[str]]
     services: NotRequired[list[str]]

@@ -18,7 +18,7 @@ from sixfold.core.database import Value
 _MAX_CHARS, _MAX_NAMES, _MAX_RATE = 256, 50, 10**9
 _BUDGETS = (("budget_day_usd", "budget_day"), ("budget_month_usd", "budget_month"))
 BUDGETS = tuple(field for field, _ in _BUDGETS)
-KEY = ("team_id", "rights", "services", "collections", *BUDGETS, "rpm", "tpm")
+KEY = ("name", "team_id", "rights", "services", "collections", *BUDGETS, "rpm", "tpm")
 
 
 def check_names(fields: Mapping[str, Any], names: Collection[str]) -> None:

@@ -27,6 +27,7 @@ _TEAM = _changes("TeamChanges", name=str, **_BUDGETS)
 _INVITATION = _changes("InvitationRequest", email=str, role=str, team_id=str | None, days=int)
 _KEY = _changes(
     "OrganizationKeyRequest",
+    name=str,
     team_id=str | None,
     rights=list[str],
     services=list[str],

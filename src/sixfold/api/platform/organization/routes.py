@@ -191,6 +191,7 @@ class OrganizationRoutes:
             await self._read(teams.find(principal.account_id, team_id))
             holder, grantable = Holder(None, team_id), grantable & rights.OF_ROLE["member"]
         granted = fields.granted(body, scope, grantable & ~rights.Rights.OPERATE)
+        holder = holder._replace(name=fields.text(body, "name", ""))
         key = await self._write(key_changes.create_with(principal, scope, granted, holder))
         result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
         return responses.json(result, 201, _NO_STORE)
