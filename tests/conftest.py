@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.harness import backends
+from tests.harness import backends, bytecode
 
 # A provider's client would read a key from these variables, or this server a setting.
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -114,7 +114,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Exclude the modules and the tests of the suite, a million objects, from garbage collection."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_EVERY)
     gc.enable()
@@ -191,8 +190,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         path.write_text("".join(f"{nodeid}\n" for nodeid in sorted(skipped)), "utf-8")
 
 
+@pytest.hookimpl(trylast=True)  # Hypothesis refuses access to its storage before its own function
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Register the failure plugin in CI, where a run may be interrupted."""
+    """Compile modules with the other workers; in CI, where a run may be interrupted, report failures."""
+    bytecode.compile_share(session.config)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(FailureReporter(reporter), "failure-reporter")

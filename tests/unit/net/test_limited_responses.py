@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import tracemalloc
 from collections.abc import Awaitable, Callable
@@ -33,7 +34,6 @@ from tests.unit.net import servers
 from tests.unit.net.servers import Answering, ReceivedRequest
 
 MIB = 2**20
-BOMB = gzip.compress(bytes(200 * MIB), 9)
 LISTS = b'{"a":[%s[]]}' % (b"[]," * (700 * 1024))
 
 
@@ -44,10 +44,15 @@ async def endless(_seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-ANSWERS: dict[str, Answering] = {
-    "endless": endless,
-    "compressed": servers.reply(BOMB, headers=("Content-Encoding: gzip",)),
-    "many values": servers.reply(LISTS),
+@functools.cache
+def compressed() -> Answering:
+    return servers.reply(gzip.compress(bytes(200 * MIB), 9), headers=("Content-Encoding: gzip",))
+
+
+ANSWERS: dict[str, Callable[[], Answering]] = {
+    "endless": lambda: endless,
+    "compressed": compressed,
+    "many values": lambda: servers.reply(LISTS),
 }
 
 
@@ -85,7 +90,7 @@ async def test_hostile_response_fails_in_bounded_memory(name: str, answer: str) 
     kind, call = CALLS[name]
     clients = HttpClients(Fetcher(AllowList.parse("127.0.0.0/8")))
     async with servers.serving() as server:
-        server.routes = AnyPath(ANSWERS[answer])
+        server.routes = AnyPath(ANSWERS[answer]())
         tracemalloc.start()
         try:
             with pytest.raises(kind):

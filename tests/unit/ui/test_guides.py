@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -44,12 +45,16 @@ class Page(HTMLParser):
             self.texts.append(data)
 
 
-PAGES = {name: Page(EDITION.rendered(name).html) for name in EDITION.guides}
+@functools.cache
+def page_of(name: str) -> Page:
+    return Page(EDITION.rendered(name).html)
 
 
 def test_every_page_of_the_documentation_is_a_guide() -> None:
     files = {path.relative_to(docs_repository.FOLDER) for path in docs_repository.FOLDER.rglob("*/*.md")}
-    assert {f"{name}.md" for name in PAGES} == {str(path) for path in files if path.parts[0] != "_build"}
+    assert {f"{name}.md" for name in EDITION.guides} == {
+        str(path) for path in files if path.parts[0] != "_build"
+    }
 
 
 def test_guides_are_in_the_groups_of_the_index() -> None:
@@ -60,16 +65,16 @@ def test_guides_are_in_the_groups_of_the_index() -> None:
     ]
     assert groups["Main paths"][0] == "howto/gpu-box"
     assert EDITION.neighbours("howto/gpu-box")[1] == EDITION.guides["howto/team"]
-    assert sorted(name for names in groups.values() for name in names) == sorted(PAGES)
+    assert sorted(name for names in groups.values() for name in names) == sorted(EDITION.guides)
     assert EDITION.group_of("howto/deploy") == "Operate"
     index = (docs_repository.FOLDER / "index.md").read_text("utf-8")
     links = set(re.findall(r"\]\(([\w/-]+)\.md\)", index))
     assert links <= EDITION.guides.keys()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", EDITION.guides)
 def test_every_guide_renders_completely(name: str) -> None:
-    page, guide = PAGES[name], EDITION.guides[name]
+    page, guide = page_of(name), EDITION.guides[name]
     assert guide.title
     assert guide.line.strip()
     assert page.styles == 0
@@ -81,8 +86,9 @@ def test_every_guide_renders_completely(name: str) -> None:
             assert EDITION.bytes_of(image) is not None
         elif link.startswith(("/docs/", "#")):
             target, _, anchor = link.partition("#")
-            result = PAGES[target.removeprefix("/docs/") or name]
-            assert not anchor or anchor in result.anchors, link
+            linked = target.removeprefix("/docs/") or name
+            assert linked in EDITION.guides, link
+            assert not anchor or anchor in page_of(linked).anchors, link
         else:
             assert link.startswith(("https://", "http://")), link
 
