@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
@@ -179,6 +180,7 @@ def _require_declared(api: ApiGroup, kind: str, access: Access | None) -> None:
         )
 
 
+@functools.lru_cache(maxsize=1024)
 def _compile(path: str) -> re.Pattern[str]:
     pattern, end = "", 0
     for match in _PARAMETER.finditer(path):

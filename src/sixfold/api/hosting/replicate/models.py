@@ -47,20 +47,18 @@ class ReplicateModels:
             *(NamedModel(model) for model in catalog.models()),
             *(NamedModel(catalog[row.model], row) for row in self.names if row.model in catalog),
         ]
-        self._versions = {
-            schemas.public_version(named_model.model, named_model.public): named_model
+        current = [
+            (schemas.public_version(named_model.model, named_model.public), named_model)
             for named_model in self._built_in
-        }
+        ]
+        self._versions = dict(current)
         self._versions |= {
             version: named_model
             for named_model in self._built_in
             if named_model.public is not None
             for version in named_model.public.versions
         }
-        self._current = {
-            _name(named_model): schemas.public_version(named_model.model, named_model.public)
-            for named_model in self._built_in
-        }
+        self._current = {_name(named_model): version for version, named_model in current}
 
     async def page(self, request: Request) -> Response:
         """Return a page of all models, custom models after the built-in ones."""
