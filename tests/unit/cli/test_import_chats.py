@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import zipfile
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from sixfold.cli import database_access
-from sixfold.cli.imports import chat_files
+from sixfold.cli.imports import chat_files, openwebui
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction, many
@@ -189,6 +190,39 @@ def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch:
     broken.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     result = owner("import", "openwebui", str(broken), "--write")
     assert (result.status, "not a database of Open WebUI" in result.err) == (1, True)
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        f"DROP TABLE user; CREATE VIEW user(id) AS {ENDLESS}",
+        "DROP TABLE user; CREATE VIRTUAL TABLE user USING fts5(id, email, role)",
+        "ALTER TABLE chat ADD COLUMN large GENERATED ALWAYS AS (hex(zeroblob(9999999)))",
+    ],
+)
+def test_a_table_that_computes_its_values_is_refused(owner: Commands, tmp_path: Path, schema: str) -> None:
+    file = webui_database(tmp_path / "webui.db")
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.executescript(schema)
+    error = owner("import", "openwebui", file).err
+    assert "is a view, is virtual or has generated columns" in error
+
+
+def test_the_steps_of_queries_are_limited(
+    owner: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = webui_database(tmp_path / "webui.db")
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        rows = ((f"u{number}", "", "a@example.com", "pending", 1) for number in range(10_000))
+        connection.executemany("INSERT INTO user VALUES (?, ?, ?, ?, ?)", rows)
+        connection.commit()
+    monkeypatch.setattr(openwebui, "MAX_STEPS", 10_000)
+    monkeypatch.setattr(openwebui, "_STEPS_AT_A_TIME", 1_000)
+    result = owner("import", "openwebui", file)
+    assert (result.status, "interrupted" in result.err) == (1, True)
 
 
 def test_chat_above_a_limit_is_not_imported(

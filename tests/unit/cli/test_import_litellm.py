@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sixfold.cli.imports import file_limits
 from sixfold.core import money
 from sixfold.core.gateway import policy
 from tests.fakes.chat_servers import model_server
@@ -140,6 +142,9 @@ def test_a_new_file_is_private_and_no_key_is_printed(sixfold: Commands) -> None:
         ("model_list: [{litellm_params: {model: gpt-4}}]", "model_list[0].model_name is missing"),
         ("model_list: [{model_name: a}]", "model_list[0].litellm_params.model is missing"),
         ("model_list: [", "is not YAML"),
+        (f"a: 0x{'f' * 5000}", "a number has more than 100 characters"),
+        (f"a: 1{':59' * 100_000}", "a number has more than 100 characters"),
+        ("a: 2001-99-99", "is not YAML: month must be"),
         ("a: &a [x]\nb: !!python/object:os.system {}", "is not YAML"),
         ("model_list:\n" + "- {model_name: a, litellm_params: {model: gpt-4}}\n" * 1001, "at most 1,000"),
     ],
@@ -149,6 +154,24 @@ def test_invalid_file_is_refused_and_writes_nothing(sixfold: Commands, text: str
     file.write_text(text)
     assert reason in sixfold.error_of("import", "litellm", str(file), "--write")
     assert not sixfold.folder.exists()
+
+
+def test_parsing_of_a_configuration_has_a_time_limit(
+    sixfold: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_limits, "MAX_SECONDS", 1)
+    file = sixfold.folder.parent / "config.yaml"
+    file.write_text("model_list: [" + ("[" * 200 + "]" * 200 + ",") * 2_000 + "]")
+    before = time.process_time()
+    assert "more than 1 s of processor time" in sixfold.error_of("import", "litellm", str(file))
+    assert time.process_time() - before < 10
+
+
+@pytest.mark.parametrize("price", ["1e-999999", "1e999990", "1e30", "1e-40"])
+def test_a_price_with_a_large_exponent_is_not_imported(sixfold: Commands, price: str) -> None:
+    row = f'- {{model_name: a, litellm_params: {{model: gpt-4, input_cost_per_token: "{price}"}}}}\n'
+    document = import_(sixfold, "model_list:\n" + row)
+    assert reasons(document)["model_list[0].input_cost_per_token"] == f"'{price}' is not an amount"
 
 
 def test_a_result_that_would_not_be_valid_is_not_written(sixfold: Commands) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import zipfile
 import zlib
@@ -15,7 +16,16 @@ from sixfold.cli.imports.chat_files import MAX_BYTES, ReadExport, UnreadableExpo
 from sixfold.core.gateway.conversations.imports import ImportedChat
 
 _NAME = re.compile(r"(?:[^/]+/)?conversations(?:-\d+)?\.json")
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError)
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    NotImplementedError,
+    ValueError,
+)
 
 
 class _Author(msgspec.Struct):

@@ -24,7 +24,7 @@ from sixfold.core.gateway import policy
 from sixfold.settings import Settings
 from sixfold.store import secrets
 
-_MAX_CONFIG_BYTES = 4 * 2**20
+_MAX_CONFIG_BYTES = 2**20
 _MAX_KEYS_BYTES = 64 * 2**20
 
 
@@ -63,9 +63,10 @@ def _converted_keys(
 ) -> tuple[list[ConvertedKey], list[Omission]]:
     if not arguments.keys:
         return [], []
+    text = _text(Path(arguments.keys), _MAX_KEYS_BYTES)
     try:
-        document = json.loads(_text(Path(arguments.keys), _MAX_KEYS_BYTES))
-    except (json.JSONDecodeError, RecursionError) as error:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UnreadableConfig(f"{arguments.keys} is not JSON: {error}") from None
     return litellm_keys.convert(document, converted.aliases, time.time_ns() // 1000)
 
@@ -82,9 +83,10 @@ def _create_keys(server_settings: Settings, email: str, new: list[ConvertedKey])
 
 
 def _yaml(path: Path) -> Any:
+    text = _text(path, _MAX_CONFIG_BYTES)
     try:
-        return file_limits.parse_yaml(_text(path, _MAX_CONFIG_BYTES))
-    except (yaml.YAMLError, RecursionError) as error:
+        return file_limits.parse_yaml(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UnreadableConfig(f"{path} is not YAML: {' '.join(str(error).split())[:300]}") from None
 
 

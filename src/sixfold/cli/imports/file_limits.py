@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,11 @@ from sixfold.cli.terminal import CommandError
 MAX_BYTES = 4 * 2**30
 # LiteLLM's largest example has 3,000 values.
 MAX_VALUES = 200_000
+# 1 MiB of a usual file takes a few seconds; nested brackets take longer.
+MAX_SECONDS = 60
+# The time to convert a number in base 60 grows with the square of its length, and Python limits others.
+MAX_NUMBER_CHARS = 100
+_NUMBERS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 
 
 @contextlib.contextmanager
@@ -55,7 +61,16 @@ def _data_bytes() -> int:
 
 
 class _LimitedLoader(yaml.SafeLoader):
-    """A safe loader that limits the fields which merge keys add to a mapping."""
+    """A safe loader that limits its time, and the fields which merge keys add to a mapping."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._deadline = time.process_time() + MAX_SECONDS
+
+    def fetch_more_tokens(self) -> None:
+        if time.process_time() > self._deadline:
+            raise yaml.YAMLError(f"reading it takes more than {MAX_SECONDS} s of processor time")
+        super().fetch_more_tokens()
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
@@ -63,6 +78,18 @@ class _LimitedLoader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(
                 None, None, "merge keys add too many fields", node.start_mark
             )
+
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        """Return a number or a date, which has a bounded number of characters."""
+        if len(node.value) > MAX_NUMBER_CHARS:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a number has more than {MAX_NUMBER_CHARS} characters", node.start_mark
+            )
+        return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
+
+
+for _tag in _NUMBERS:
+    _LimitedLoader.add_constructor(_tag, _LimitedLoader.construct_number)
 
 
 def parse_yaml(text: str) -> Any:

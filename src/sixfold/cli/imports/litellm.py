@@ -54,6 +54,8 @@ _PRICES = {
     "output_cost_per_token": "output_per_million_usd",
     "cache_read_input_token_cost": "cached_input_per_million_usd",
 }
+# A price with a larger exponent would be written with as many digits.
+_MAX_EXPONENT = 20
 _WEIGHTS = ("weight", "rpm", "tpm")
 _USED = frozenset(
     {"model", "api_base", "base_url", "api_key", "litellm_credential_name", "aws_region_name"}
@@ -294,13 +296,13 @@ def _add_price(target: str, row: Mapping[str, Any], place: str, converted: Conve
         if (value := row.get(name)) is None:
             continue
         try:
-            amount = Decimal(str(value)) * 1_000_000
+            amount = (Decimal(str(value)) * 1_000_000).normalize()
         except DecimalException:
             amount = Decimal(-1)
-        if not amount.is_finite() or amount < 0:
-            converted.omit(f"{place}.{name}", f"{value!r} is not an amount")
+        if not amount.is_finite() or amount < 0 or abs(amount.adjusted()) > _MAX_EXPONENT:
+            converted.omit(f"{place}.{name}", f"{str(value)[:50]!r} is not an amount")
             continue
-        amounts[ours] = f"{amount.normalize():f}"
+        amounts[ours] = f"{amount:f}"
     if "input_per_million_usd" in amounts:
         converted.prices[target] = amounts
     elif amounts:

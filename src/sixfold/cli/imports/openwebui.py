@@ -15,6 +15,18 @@ from sixfold.cli.imports.chat_files import MAX_BYTES, MAX_CHAT_BYTES, MAX_CHATS,
 from sixfold.core.gateway.conversations.imports import ImportedChat
 
 _MAGIC = b"SQLite format 3\0"
+# Steps of SQLite's virtual machine for all queries, of which a row takes about 20.
+MAX_STEPS = 500_000_000
+_STEPS_AT_A_TIME = 1_000_000
+_TABLES = frozenset(
+    {"user", "chat", "file", "knowledge", "knowledge_directory", "knowledge_file", "note", "memory"}
+)
+# Views, virtual tables and generated columns compute their values, which may never end.
+_COMPUTED = """
+SELECT name FROM sqlite_schema WHERE type = 'view' OR type = 'table' AND rootpage = 0
+UNION SELECT s.name FROM sqlite_schema AS s, pragma_table_xinfo(s.name) AS c
+    WHERE s.type = 'table' AND c.hidden
+"""
 
 
 class _Message(msgspec.Struct, rename={"parent": "parentId"}):
@@ -72,11 +84,34 @@ def _read_database(path: Path, uploads: Path, export: ReadExport) -> None:
             # Views and triggers of the file must not call functions.
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
+            _limit_steps(connection)
+            _check_tables(connection)
             users = _users(connection, export)
             _read_chats(connection, users, export)
             openwebui_documents.read(connection, users, uploads, export)
     except (sqlite3.Error, UnicodeError) as error:
         raise UnreadableExport(f"{path.name} is not a database of Open WebUI: {error}") from None
+
+
+def _limit_steps(connection: sqlite3.Connection) -> None:
+    """Interrupt all queries of a connection that together take more than `MAX_STEPS`."""
+    remaining = MAX_STEPS
+
+    def is_exceeded() -> bool:
+        nonlocal remaining
+        remaining -= _STEPS_AT_A_TIME
+        return remaining < 0
+
+    connection.set_progress_handler(is_exceeded, _STEPS_AT_A_TIME)
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """Raise `UnreadableExport` if a table that is read computes its values."""
+    for (name,) in connection.execute(_COMPUTED):
+        if str(name).lower() in _TABLES:
+            raise UnreadableExport(
+                f"The table {name} is a view, is virtual or has generated columns: export the chats again"
+            )
 
 
 def _users(connection: sqlite3.Connection, export: ReadExport) -> dict[str, str]:
