@@ -47,7 +47,7 @@ class CompiledTemplates(jinja2.BytecodeCache):
 
 PageTemplates.bytecode_cache = CompiledTemplates()
 # No test installs a package, and each server looks for thirty of them twice.
-engine_availability._importable = functools.cache(engine_availability._importable)
+engine_availability.is_importable = functools.cache(engine_availability.is_importable)
 ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.api.fake_engines:DotEngine"
 

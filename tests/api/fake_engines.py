@@ -31,7 +31,7 @@ class DotEngine:
         inputs = task.inputs
         prompt = str(inputs.get("prompt", inputs.get("style_prompt", "")))
         context.log(f"painting for {task.model}")
-        self._obey(prompt, context)
+        self.obey_prompt(prompt, context)
         sizes = [tuple(map(int, str(size).split("x"))) for size in inputs.get("target_sizes", ())]
         if sizes:
             dots = [self._dot({"width": w, "height": h}, prompt, at) for at, (w, h) in enumerate(sizes)]
@@ -39,7 +39,7 @@ class DotEngine:
         count = int(inputs.get("num_images", 1))
         return Result(tuple(self._dot(inputs, prompt, number) for number in range(count)))
 
-    def _obey(self, prompt: str, context: Context) -> None:
+    def obey_prompt(self, prompt: str, context: Context) -> None:
         if "FAIL" in prompt:
             raise EngineError("The paint has run out")
         ends = time.monotonic() + (60 if "SLOW" in prompt else 0.2 if "LATE" in prompt else 0)

@@ -72,7 +72,7 @@ async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
 async def test_usage_page_shows_a_limited_number_of_lines(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "_MAX_LINES", 1)
+    monkeypatch.setattr(usage, "MAX_LINES", 1)
     await signed_in(app)
     for model in ("ra1", "anime"):
         await run(app, app.key, model)

@@ -137,7 +137,7 @@ async def test_requests_to_unconfigured_routes_are_counted_not_logged(
 async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AppFixture]:
     """A server with a public URL, whose first account has a password that is hashed quickly."""
     quick = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(passwords, "_HASHES", PasswordHash((quick,)))
+    monkeypatch.setattr(passwords, "HASHES", PasswordHash((quick,)))
     async with running_app(tmp_path, public_url=PUBLIC) as app:
         stored = passwords.make(RIGHT)
         await app.database.write(accounts.set_password_hash(app.account.id, stored))

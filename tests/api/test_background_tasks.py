@@ -46,7 +46,7 @@ async def test_steps_of_sweeps_run_after_a_failed_one(
     gateway = ThirdCall(OSError("no such device"), passes=1)
     deletions, responses, restarted = ThirdCall(), ThirdCall(), ThirdCall(RuntimeError("a bug"))
     for module in (bootstrap, app_gateway):
-        monkeypatch.setattr(module, "_SWEEP_SECONDS", 0.01)
+        monkeypatch.setattr(module, "SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(MediaService, "sweep", lambda *_: failing())
     monkeypatch.setattr(AccountDeletion, "sweep", lambda *_: deletions())
     monkeypatch.setattr(ResponseStore, "sweep", lambda *_: responses())
@@ -66,7 +66,7 @@ async def test_scheduler_continues_after_an_error(tmp_path: Path, monkeypatch: p
     def expire(_life_us: int) -> None:
         raise LedgerError("the hold is missing")
 
-    monkeypatch.setattr(scheduler, "_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(scheduler, "SWEEP_SECONDS", 0.01)
     monkeypatch.setattr(predictions, "has_expirable", expire)
     monkeypatch.setattr(scheduler.Scheduler, "_dispatch", lambda *_: dispatches())
     monkeypatch.setattr(scheduler.Scheduler, "_look_for_work", lambda *_: looks())

@@ -347,7 +347,7 @@ async def test_batch_waits_for_the_rate_limit_of_its_key(gateway: Gateway) -> No
 async def test_lines_are_retried_when_the_model_server_fails(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.core.batches.lines._RETRY_SECONDS", (0, 0, 0))
+    monkeypatch.setattr("sixfold.core.batches.lines.RETRY_SECONDS", (0, 0, 0))
     gateway.acme.modes = ["fail", "fail"]
     batch = await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))
     assert len(await content(gateway, batch.output_file_id)) == 1

@@ -229,7 +229,7 @@ async def test_edit_creates_a_version_and_branch_creates_a_chat(any_database_gat
 async def test_list_of_chats_is_paged_with_versions(
     any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_CHATS", 2)
+    monkeypatch.setattr(pages, "CHATS", 2)
     person = await ChatUser.of(any_database_gateway)
     oldest = await person.ask_path("say 1 words")
     second = await person.ask_path("say 2 words")

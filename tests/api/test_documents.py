@@ -155,7 +155,7 @@ async def test_archive_beyond_its_time_is_imported_in_parts(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = zip_of({"ann.md": b"# Ann", "d.txt": b"plain text", "e.txt": b"more text"}.items())
-    monkeypatch.setattr(imports, "_ARCHIVE_READINGS", 0)
+    monkeypatch.setattr(imports, "ARCHIVE_READINGS", 0)
     report = await import_file(app, "all.zip", data)
     reason = "The documents of an archive are read for at most 0 seconds: import it again"
     assert report["created"] == 1

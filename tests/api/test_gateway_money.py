@@ -240,7 +240,7 @@ async def test_balance_spent_during_a_call_withholds_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """The account had enough credit at the request, so the response did not wait for the hold."""
-    monkeypatch.setattr(billing, "_DEFER_SECONDS", 60)
+    monkeypatch.setattr(billing, "DEFER_SECONDS", 60)
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "wait"
         asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))

@@ -125,8 +125,8 @@ async def test_large_graphs_share_memory_until_their_responses(tmp_path: Path) -
 
 async def test_a_large_video_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size, limit = 24 * 2**20, 2**20
-    monkeypatch.setattr(workflow, "_LARGE_BYTES", limit)
-    monkeypatch.setattr(serialization, "_MAX_FILM_BYTES", limit)
+    monkeypatch.setattr(workflow, "LARGE_BYTES", limit)
+    monkeypatch.setattr(serialization, "MAX_FILM_BYTES", limit)
     padding = (size + 8).to_bytes(4) + b"free" + bytes(size)
     graph = {
         "1": node("LoadVideo", file="x.mp4"),
@@ -163,7 +163,7 @@ async def test_many_outputs_share_a_memory_limit(tmp_path: Path, monkeypatch: py
         sizes.append(len(data))
         return Artifact(content_type, data, info, path)
 
-    monkeypatch.setattr(workflow, "_MEMORY_BYTES", limit)
+    monkeypatch.setattr(workflow, "MEMORY_BYTES", limit)
     monkeypatch.setattr(workflow, "Artifact", artifact)
     # The graph, which each output contains, has 100 KB.
     graph = {"0": node("EmptyImage", width=64, height=64, batch_size=1, color=0, note="x" * 100_000)}

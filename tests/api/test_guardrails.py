@@ -437,7 +437,7 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
 async def test_the_hook_of_a_suspended_admin_gets_no_calls(
     any_gateway: Gateway, server: SayingServer, monkeypatch: pytest.MonkeyPatch, of_key: bool
 ) -> None:
-    monkeypatch.setattr(chat_handler, "_KEY_SECONDS", 0)
+    monkeypatch.setattr(chat_handler, "KEY_SECONDS", 0)
     app, write = any_gateway.app, any_gateway.app.database.write
     eve = await write(accounts.create("eve@example.com"))
     admin = await write(members.add(app.account.id, eve.id, "admin", "operator"))
@@ -461,7 +461,7 @@ async def test_the_hook_of_a_suspended_admin_gets_no_calls(
 async def test_a_text_too_long_for_the_hook_is_blocked(
     gateway: Gateway, server: SayingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_MAX_CHARS", 20)
+    monkeypatch.setattr(hooks, "MAX_CHARS", 20)
     async with hook(changed) as (url, requests):
         await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
         response = await call(gateway)

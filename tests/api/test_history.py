@@ -81,8 +81,8 @@ async def test_history_is_searched_grouped_and_paged(dot_app: AppFixture) -> Non
 async def test_a_search_reads_a_bounded_number_of_runs(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "_WINDOW", 2)
-    monkeypatch.setattr(entries, "_MAX_SCANNED", 4)
+    monkeypatch.setattr(entries, "WINDOW", 2)
+    monkeypatch.setattr(entries, "MAX_SCANNED", 4)
     for number in range(6):
         await run_model(app, f"fox {number}")
     history, tenant = RunHistory(app.database), Tenant(app.account.id)

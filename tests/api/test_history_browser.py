@@ -64,7 +64,7 @@ async def test_history_by_keyboard_and_while_scrolling(
     browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, url, chromium = browser_app
-    monkeypatch.setattr(history, "_PAGE", 3)
+    monkeypatch.setattr(history, "PAGE", 3)
     await painted(app, *(f"a red fox, number {number}" for number in range(5)))
     async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page

@@ -150,7 +150,7 @@ async def raw_response(app: AppFixture, path: str) -> tuple[int, bytes]:
 
 async def test_hostile_urls_do_not_reach_this_machine(app: AppFixture) -> None:
     hits: list[bytes] = []
-    app.server.fetcher._resolver._lookup = (
+    app.server.fetcher.resolver.lookup = (
         corpus.lookup
     )  # names lead where the corpus says, and nobody is asked
 

@@ -302,7 +302,7 @@ async def test_chat_stream_has_output_and_done_events(tmp_path: Path) -> None:
 
 
 async def test_files_are_listed_in_pages(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_PAGE", 1)
+    monkeypatch.setattr(files, "PAGE", 1)
     results = [(await client(app).files.async_create(io.BytesIO(b"%d" % number))).id for number in range(2)]
     first = (await app.client.get(f"{BASE}/files", headers=app.bearer)).json()
     second = (await app.client.get(first["next"], headers=app.bearer)).json()

@@ -78,12 +78,12 @@ async def test_images_of_concurrent_runs_have_a_limit(
         assert (await run())["status"] == "succeeded"
         (memory,) = limits
         assert memory.total == 0
-        monkeypatch.setattr(memory, "_wait_seconds", 0.01)
+        monkeypatch.setattr(memory, "wait_seconds", 0.01)
         await memory.lease("another account").resize(chat._MEMORY_BYTES)
         document = await run()
         assert document["status"] == "failed"
         assert "try again later" in document["error"]
-        monkeypatch.setattr(chat, "_MAX_IMAGE_BYTES", 1)
+        monkeypatch.setattr(chat, "MAX_IMAGE_BYTES", 1)
         assert "must be at most" in (await run())["error"]
 
 

@@ -141,7 +141,7 @@ async def test_slow_server_is_kept_and_does_not_delay_others(
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"  # busy for a while, with the models that it had
             assert status(app, "vllm").models == ("mistral",)
-            monkeypatch.setattr(found_servers, "_BUSY_SECONDS", 0.0)
+            monkeypatch.setattr(found_servers, "BUSY_SECONDS", 0.0)
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "slow"
 

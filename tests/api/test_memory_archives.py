@@ -73,7 +73,7 @@ async def test_archives_imported_at_once_share_a_limit(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = app.server.memory._memory
-    monkeypatch.setattr(memory, "_wait_seconds", 0.01)
+    monkeypatch.setattr(memory, "wait_seconds", 0.01)
     archive = tar_of([("a.md", "x")], "w:xz")
 
     async def imported() -> int:

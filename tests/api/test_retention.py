@@ -100,7 +100,7 @@ async def test_runs_that_have_not_ended_stay(app: AppFixture) -> None:
 
 
 async def test_audit_entries_are_deleted_in_batches(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_BATCH", 3)
+    monkeypatch.setattr(retention, "BATCH", 3)
 
     def note() -> Any:
         for _ in range(8):

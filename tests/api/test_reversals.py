@@ -310,9 +310,9 @@ async def test_group_without_funds_for_all_is_free_and_has_no_result(app: AppFix
 
 
 def hang_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    obey, turns = DotEngine._obey, itertools.count()
+    obey, turns = DotEngine.obey_prompt, itertools.count()
     monkeypatch.setattr(
-        DotEngine, "_obey", lambda self, _, context: obey(self, "SLOW" if next(turns) else "", context)
+        DotEngine, "obey_prompt", lambda self, _, context: obey(self, "SLOW" if next(turns) else "", context)
     )
 
 

@@ -50,7 +50,7 @@ class SilentSession:
 
 async def test_slow_reader_receives_the_reason_when_it_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions_connection, "MAX_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
+    monkeypatch.setattr(sessions, "FAREWELL_SECONDS", 0.05)
     socket, viewer = Stuck(), Connection()
     talk = sessions._SessionSocket(cast("Any", socket), cast("Any", SilentSession()), viewer, None)
     talking = asyncio.create_task(talk.serve())

@@ -235,7 +235,7 @@ async def test_single_model_server_is_not_queried_for_gpu_memory(
 async def test_a_server_that_hangs_does_not_stop_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_sharing, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(gpu_sharing, "ANSWER_SECONDS", 0.05)
     async with sharing(tmp_path, monkeypatch, 1, 1) as two:
         gpu = two.app.server.gpu
         for server in two.app.server.gateway_runtime.model_servers():

@@ -91,8 +91,10 @@ async def test_missing_language_model_is_503_with_remedy(tmp_path: Path) -> None
 async def test_run_whose_child_has_no_engine_is_refused_with_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, inputs: dict[str, Any], lacks: str
 ) -> None:
-    importable = engine_availability._importable
-    monkeypatch.setattr(engine_availability, "_importable", lambda name: name != missing and importable(name))
+    importable = engine_availability.is_importable
+    monkeypatch.setattr(
+        engine_availability, "is_importable", lambda name: name != missing and importable(name)
+    )
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         if "audio" in inputs:
             response = await gateway.app.client.post(
@@ -129,9 +131,9 @@ def _silence() -> bytes:
 async def test_speak_works_without_recognizer_and_transcribe_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    importable = engine_availability._importable
+    importable = engine_availability.is_importable
     monkeypatch.setattr(
-        engine_availability, "_importable", lambda name: name != "pocketsphinx" and importable(name)
+        engine_availability, "is_importable", lambda name: name != "pocketsphinx" and importable(name)
     )
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         synthesize = (await run(app, task="speak", text="hello")).json()

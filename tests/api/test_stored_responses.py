@@ -127,13 +127,13 @@ async def test_items_of_an_input_are_read_in_another_thread(
 ) -> None:
     first = await gateway.openai().responses.create(model="acme/small", input="Hello")
     threads: list[threading.Thread] = []
-    read = stored._items_by_id
+    read = stored.items_by_id
 
     def record(chain: Any) -> Any:
         threads.append(threading.current_thread())
         return read(chain)
 
-    monkeypatch.setattr(stored, "_items_by_id", record)
+    monkeypatch.setattr(stored, "items_by_id", record)
     items = await gateway.openai().responses.input_items.list(first.id)
     assert (len(items.data), len(threads)) == (1, 1)
     assert threads[0] is not threading.main_thread()

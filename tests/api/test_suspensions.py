@@ -63,7 +63,7 @@ async def until_status(gateway: Gateway, batch_id: str, status: int) -> None:
 async def test_a_batch_waits_for_the_end_of_a_suspension(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "_SUSPENDED_SECONDS", 0)
+    monkeypatch.setattr(lines, "SUSPENDED_SECONDS", 0)
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)])
     async with asyncio.timeout(30):

@@ -35,10 +35,10 @@ async def create_secret_objects(app: AppFixture) -> None:
 def ignore_owner(database: Any, name: str) -> None:
     """Change a statement, and the one that counts its rows, to ignore the owner."""
     for each in (name, f"{name}_sizes"):
-        if (query := database._queries.get(each)) is not None:
+        if (query := database.queries.get(each)) is not None:
             sql, change_count = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
             assert change_count
-            database._queries = {**database._queries, each: replace(query, sql=sql)}
+            database.queries = {**database.queries, each: replace(query, sql=sql)}
 
 
 async def leaks(app: AppFixture, name: str) -> bool:

@@ -41,13 +41,13 @@ async def usage(gateway: Gateway, **query: Any) -> list[dict[str, Any]]:
 async def test_report_is_added_up_in_a_thread(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     await gateway.chat()
     await gateway.settled()
-    threads, values = list[int](), usage_report._values
+    threads, values = list[int](), usage_report.group_values
 
     def noting(*args: Any) -> Any:
         threads.append(threading.get_ident())
         return values(*args)
 
-    monkeypatch.setattr(usage_report, "_values", noting)
+    monkeypatch.setattr(usage_report, "group_values", noting)
     assert await usage(gateway)
     assert threads
     assert threading.get_ident() not in threads

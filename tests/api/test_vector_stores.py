@@ -228,7 +228,7 @@ async def test_sweep_removes_lost_files_page_by_page(
     result = await client.vector_stores.create(file_ids=files)
     await wait_for_files(client, result.id)
     await application.database.write(_lose([files[1], files[4]]))
-    monkeypatch.setattr(stores, "_SWEPT_FILES", 2)
+    monkeypatch.setattr(stores, "SWEPT_FILES", 2)
     left: list[int] = []
     for _ in range(3):
         await application.vector_stores.stores.sweep()
@@ -353,7 +353,7 @@ def test_chunks_overlap_and_cover_the_text() -> None:
 async def test_text_beyond_the_index_memory_limit_is_found(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "_MAX_INDEX_BYTES", 2**18)
+    monkeypatch.setattr(search, "MAX_INDEX_BYTES", 2**18)
     client = gateway.openai()
     words = [
         f"{at:x}".translate(str.maketrans("0123456789", "ghijklmnop")) for at in range(4**7, 4**7 + 9_000)

@@ -178,7 +178,7 @@ async def test_idle_readers_are_closed(
 ) -> None:
     await asyncio.gather(*(database.read(one("clock")) for _ in range(20)))
     assert await _sessions(tmp_path) == 8 + 1
-    monkeypatch.setattr(readers, "_IDLE_SECONDS", -1)
+    monkeypatch.setattr(readers, "IDLE_SECONDS", -1)
     for _ in range(20):
         await database.read(one("clock"), snapshot=False)
     assert await _sessions(tmp_path) == 2 + 1

@@ -46,7 +46,7 @@ async def test_batches_share_the_lock_that_groups_take_exclusively(database: Any
     import asyncpg  # noqa: PLC0415 - an extra
 
     [account_id] = await _accounts(database, 1, 100)
-    database._queries = {**database._queries, "locks": sql.SqlStatement(_LOCKS, "", needs_now=False)}
+    database.queries = {**database.queries, "locks": sql.SqlStatement(_LOCKS, "", needs_now=False)}
     assert [row["mode"] for row in await database.write(many("locks"))] == ["ExclusiveLock"]
     other: Any = await asyncpg.connect(backends.database_url(tmp_path))
     await other.execute(f"SELECT pg_advisory_lock_shared({WRITING})")

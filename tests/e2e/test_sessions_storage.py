@@ -77,7 +77,7 @@ async def test_close_during_an_outage_returns_soon_and_ends_later(
         async with server.inside(session) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            monkeypatch.setattr(session_service, "_CLOSE_SECONDS", 0.1)
+            monkeypatch.setattr(session_service, "CLOSE_SECONDS", 0.1)
             back = _out_of_reach(server, monkeypatch)
             response = await server.app.client.delete(path, headers=server.app.bearer)
             assert (response.status_code, response.json()["code"]) == (503, "storage_unavailable")

@@ -15,10 +15,10 @@ def statement(name: str, old: str, new: str) -> Mutant:
     """Return a mutant that replaces a part of a named query."""
 
     def change(database: Any) -> None:
-        queries = dict(database._queries)
+        queries = dict(database.queries)
         assert old in queries[name].sql
         queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
-        database._queries = queries
+        database.queries = queries
 
     return change
 

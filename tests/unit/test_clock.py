@@ -27,7 +27,7 @@ def test_time_is_formatted_as_rfc_3339_in_utc() -> None:
 def test_ids_sort_by_their_creation_time(monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[str] = []
     for second in range(5):
-        monkeypatch.setattr(ids, "_now", lambda second=second: second * clock.SECOND_US)
+        monkeypatch.setattr(ids, "now_us", lambda second=second: second * clock.SECOND_US)
         results.append(ids.new("pred"))
     assert results == sorted(results)
     assert len(set(results)) == 5

@@ -86,7 +86,7 @@ from sixfold.store.secrets import provider_key
 from sixfold.web.services import CoreServices
 
 _Rows = Mapping[str, Any] | None
-_REFRESH_SECONDS, _SWEEP_SECONDS = 10, 60
+REFRESH_SECONDS, SWEEP_SECONDS = 10, 60
 
 
 class Application(CoreServices, frozen=True, kw_only=True):
@@ -410,7 +410,7 @@ def _background_tasks(application: Application) -> dict[str, Work]:
     if application.settings.process == 0:
         tasks |= {
             "sweep": functools.partial(_sweep, application),
-            "alerts": functools.partial(cost_alerts(application).run, _SWEEP_SECONDS),
+            "alerts": functools.partial(cost_alerts(application).run, SWEEP_SECONDS),
             "deposits": application.deposits.run,
             "retention": application.retention.run,
         }
@@ -426,7 +426,7 @@ async def _refresh_status(application: Application) -> None:
     """Refresh the status of weights, servers and keys periodically."""
     while True:
         await application.workflows.refresh_remote()
-        await asyncio.sleep(_REFRESH_SECONDS)
+        await asyncio.sleep(REFRESH_SECONDS)
         await application.availability.refresh()
 
 
@@ -436,7 +436,7 @@ async def _sweep(application: Application) -> None:
     await background.attempt(
         "sweep of child runs", lambda: application.database.write(refunds.sweep_children())
     )
-    await background.repeat(_SWEEP_SECONDS, sweep_steps(application))
+    await background.repeat(SWEEP_SECONDS, sweep_steps(application))
 
 
 def sweep_steps(application: Application) -> dict[str, Work]:

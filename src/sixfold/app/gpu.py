@@ -35,7 +35,7 @@ from sixfold.store.gpu_state import GpuStateFile
 
 _REFRESH_SECONDS = 15.0
 # A server that does not list its models within this time is not a member yet.
-_ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 3.0
 # Loading the driver's library takes tens of milliseconds.
 _CARDS_SECONDS = 1.0
 _LIMITS = ComfyLimits(connect_seconds=2.0, answer_seconds=5.0)
@@ -245,7 +245,7 @@ class GpuSharing:
         holder = _holder(server, name)
         residents = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 residents = None if holder is None else await holder.residents()
         # A server that does not list its loaded models cannot unload them either.
         return None if holder is None or residents is None else _Program(holder, attach)

@@ -30,7 +30,7 @@ _LOG = logging.getLogger("sixfold.processes")
 _EVENT, _METRICS_REQUEST, _METRICS_RESPONSE = b"e", b"m", b"r"
 # State changes are not included, because the database announces them.
 _FORWARDED: tuple[type[Any], ...] = (ProgressEvent, LogEvent, NodeStateChanged)
-_METRICS_SECONDS = 2.0
+METRICS_SECONDS = 2.0
 # Seconds between two checks for the end of a process that does not respond.
 _LOOK_SECONDS = 0.1
 
@@ -82,14 +82,14 @@ class ServerProcesses:
         """
         number, loop = next(self._numbers), asyncio.get_running_loop()
         self._responses[number] = pending = _Responses(set(self.channel.peers()))
-        deadline = loop.time() + _METRICS_SECONDS
+        deadline = loop.time() + METRICS_SECONDS
         try:
             self.channel.send(_METRICS_REQUEST, str(number).encode(), tuple(pending.missing))
             # A process may have ended, or end before it responds.
             while pending.missing and pending.drop_ended(self.channel):
                 if loop.time() >= deadline:
                     raise errors.StoreFailed(
-                        f"A process did not send metrics within {_METRICS_SECONDS:g} s: try again"
+                        f"A process did not send metrics within {METRICS_SECONDS:g} s: try again"
                     )
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(pending.done.wait(), _LOOK_SECONDS)

@@ -17,7 +17,7 @@ CONTAINER_HOST = "host.docker.internal"
 LOOKUP_SECONDS = 1.0
 _SELF = frozenset({LOOPBACK, "localhost", "::1"})
 _MARKERS = ("/.dockerenv", "/run/.containerenv")
-_CACHE_SECONDS = 60.0
+CACHE_SECONDS = 60.0
 
 
 def in_container() -> bool:
@@ -52,7 +52,7 @@ class ProbeHosts:
             lookup.add_done_callback(lambda _done: self._lookups.pop(host, None))
         resolved = await asyncio.shield(lookup)
         is_final = host == CONTAINER_HOST and not resolved and not in_container()
-        self._cache[host] = (float("inf") if is_final else time.monotonic() + _CACHE_SECONDS), resolved
+        self._cache[host] = (float("inf") if is_final else time.monotonic() + CACHE_SECONDS), resolved
         return resolved
 
     async def reachable(self) -> tuple[str, ...]:

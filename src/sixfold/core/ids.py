@@ -26,12 +26,12 @@ _drawn: list[str] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawn.clear)
 # A steady clock, so that setting the clock back does not create ids that sort before older ids.
-_now = steady_clock()
+now_us = steady_clock()
 
 
 def new(prefix: str) -> str:
     """Return a new id such as `pred_06g…`; ids with the same prefix sort by the millisecond of creation."""
-    epoch_ms, random = _now() // 1000, _random()
+    epoch_ms, random = now_us() // 1000, _random()
     return f"{prefix}_{_first_digits(epoch_ms >> 2)}{_MIDDLE[epoch_ms & 3][random[0]]}{random[1:]}"
 
 

@@ -51,7 +51,7 @@ class EngineAvailability:
         """Add engines that are not in the catalog."""
         for engine in engines:
             self._engines[engine.name] = engine
-            self._known[engine.name] = self._check(engine, _importable)
+            self._known[engine.name] = self._check(engine, is_importable)
 
     def __call__(self, name: str) -> EngineStatus:
         spec = self._engines.get(name)
@@ -72,7 +72,7 @@ class EngineAvailability:
 
     def _check_all(self) -> dict[str, EngineStatus]:
         # Most engines need the same few packages, and finding a package takes longer than all other checks.
-        importable = functools.cache(_importable)
+        importable = functools.cache(is_importable)
         return {name: self._check(spec, importable) for name, spec in self._engines.items()}
 
     def _check(self, spec: EngineSpec, importable: Callable[[str], bool]) -> EngineStatus:
@@ -125,7 +125,7 @@ _UNKNOWN = EngineStatus(False, "unknown engine")
 _NOT_PROBED = EngineStatus(False, "its server has not been probed yet")
 
 
-def _importable(package: str) -> bool:
+def is_importable(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):

@@ -30,7 +30,7 @@ from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 from sixfold.settings import Settings
 from sixfold.store import secrets
 
-_REFRESH_SECONDS = 2.0
+REFRESH_SECONDS = 2.0
 _GIB = 2**30
 _ON_THIS_MACHINE = " on this machine"
 _CHAT = f"chat, text-llm and vision{_ON_THIS_MACHINE}"
@@ -67,7 +67,7 @@ class InstalledResources:
         """Probe all servers again, waiting at most 2 seconds; concurrent calls share one refresh."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(), name="refresh-resources")
-        done, _ = await asyncio.wait([self._refreshing], timeout=_REFRESH_SECONDS)
+        done, _ = await asyncio.wait([self._refreshing], timeout=REFRESH_SECONDS)
         for task in done:
             task.result()
 

@@ -45,8 +45,8 @@ from sixfold.core.workflows.validate import ValidationResult
 from sixfold.engines.host_services import HostServices, OpenNodes
 
 _CACHED_BYTES = 2**20  # largest file that a run keeps in memory
-_LARGE_BYTES = 8 * 2**20  # largest file that is read into memory
-_MEMORY_BYTES = 16 * 2**20  # of the files of one run in memory; the others are copies on disk
+LARGE_BYTES = 8 * 2**20  # largest file that is read into memory
+MEMORY_BYTES = 16 * 2**20  # of the files of one run in memory; the others are copies on disk
 _WITH_GRAPH = frozenset({"image/png", "image/webp"})
 _THREADS = 2  # for nodes, if they do not run in a process
 
@@ -334,13 +334,13 @@ class _WorkflowRun:
             return data
         path = await blobs.local_path(row["blob"])
         size = await asyncio.to_thread(_size, path)
-        if size > _LARGE_BYTES or not self._fits(size):
+        if size > LARGE_BYTES or not self._fits(size):
             return await self._copy(path)
         return await blobs.get(row["blob"])
 
     def _fits(self, size: int) -> bool:
         """Count bytes of a file that is about to be in memory; return False if there are too many."""
-        if self._memory_bytes + size > _MEMORY_BYTES:
+        if self._memory_bytes + size > MEMORY_BYTES:
             return False
         self._memory_bytes += size
         return True
@@ -403,7 +403,7 @@ def _size(path: Path) -> int:
 
 
 def _is_large(path: Path) -> bool:
-    return _size(path) > _LARGE_BYTES
+    return _size(path) > LARGE_BYTES
 
 
 def _take(artifact: NodeArtifact) -> bytes:

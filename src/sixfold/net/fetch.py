@@ -115,8 +115,8 @@ class Fetcher:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._limits = limits
-        self._resolver = Resolver(allow, lookup, timeout_seconds=limits.resolve_seconds)
-        self._backend = GuardedBackend(self._resolver, connect_seconds=limits.connect_seconds)
+        self.resolver = Resolver(allow, lookup, timeout_seconds=limits.resolve_seconds)
+        self._backend = GuardedBackend(self.resolver, connect_seconds=limits.connect_seconds)
         self._slots = asyncio.Semaphore(limits.concurrent)
         self._user_agent = user_agent
         self._tls = tls
@@ -129,7 +129,7 @@ class Fetcher:
     def check_url(self, url: str) -> None:
         """Raise `FetchRefused` for a URL that is forbidden regardless of the addresses of its host."""
         target = urls.parse(url)
-        self._resolver.check_literal(target.host, target.port)
+        self.resolver.check_literal(target.host, target.port)
 
     async def fetch(
         self,
@@ -227,7 +227,7 @@ class Fetcher:
 
     async def aclose(self) -> None:
         """Stop the resolver's threads; each connection closes at the end of its exchange."""
-        self._resolver.close()
+        self.resolver.close()
 
     @asynccontextmanager
     async def _exchange(

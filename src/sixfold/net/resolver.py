@@ -49,7 +49,7 @@ class Resolver:
         self._system: SystemLookup | None = None
         if lookup is None:
             lookup = self._system = SystemLookup()
-        self._lookup = lookup
+        self.lookup = lookup
         self._timeout_seconds = timeout_seconds
 
     async def resolve(self, host: str, port: int) -> tuple[Address, ...]:
@@ -73,7 +73,7 @@ class Resolver:
     async def _look_up(self, host: str, port: int) -> tuple[Address, ...]:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                addresses = await self._lookup(host, port)
+                addresses = await self.lookup(host, port)
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
             raise FetchFailed("This URL could not be fetched: its host could not be looked up.") from error
         return tuple(dict.fromkeys(ipaddress.ip_address(text) for text in addresses))

@@ -12,12 +12,12 @@ from weakref import WeakKeyDictionary
 
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 
-_MAX_BYTES = 192 * 2**20
+MAX_BYTES = 192 * 2**20
 # Smaller responses are not counted.
 _SMALL_BYTES = 2**20
 # The bytes of a response, a copy of one line of them, and the values that are decoded from it.
 _COPIES = 3
-_WAIT_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 _MESSAGE = "Large results of other runs are being received: try again when they have ended"
 
 # A limit waits for events of its loop; a process has one loop, except in tests.
@@ -42,7 +42,7 @@ def response_memory(server: str) -> Generator[ResponseMemory]:
     """Return the share of a run of a server, which is released at the end of the block."""
     loop = asyncio.get_running_loop()
     if loop not in _limits:
-        _limits[loop] = MemoryLimit(_MAX_BYTES, _MESSAGE, _WAIT_SECONDS)
+        _limits[loop] = MemoryLimit(MAX_BYTES, _MESSAGE, WAIT_SECONDS)
     lease = _limits[loop].lease(server)
     try:
         yield ResponseMemory(lease)

@@ -284,7 +284,7 @@ class BodyBudget:
                 del self._callers[caller]
 
 
-_SLICE_BYTES = 64 * 1024
+SLICE_BYTES = 64 * 1024
 # One count of dense matches in 32 MiB would hold the GIL for 100 ms.
 _COUNTED_BYTES = 2**20
 # Each escape takes time to decode; 32 MiB of base64 have a million.
@@ -339,7 +339,7 @@ def _unquote(raw: bytes, start: int, end: int) -> str:
 def _slices(raw: bytes, start: int, end: int) -> Iterator[bytes]:
     """Split a range without cutting an escape sequence."""
     while start < end:
-        stop = start + _SLICE_BYTES
+        stop = start + SLICE_BYTES
         cut = raw.find(b"%", stop - 2, stop)
         stop = min(cut if cut >= 0 else stop, end)
         yield raw[start:stop]

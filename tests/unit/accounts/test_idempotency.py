@@ -68,11 +68,11 @@ async def test_store_that_ignores_key_conflicts_is_detected(
 ) -> None:
     async with databases.running_database(backend, tmp_path) as database:
         mutant: Any = database
-        queries = dict(mutant._queries)
+        queries = dict(mutant.queries)
         claim = queries["idempotency_insert"]
         sql = claim.sql.replace("ON CONFLICT DO NOTHING", f"ON CONFLICT (id) DO UPDATE SET {claimed}")
         assert sql != claim.sql
-        mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
+        mutant.queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
         verdicts = await _race(database)
         assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) != 1
 

@@ -81,7 +81,7 @@ async def test_metrics_of_the_other_process_are_collected(pair: list[ServerProce
 async def test_metrics_without_a_response_are_an_error(
     pair: list[ServerProcesses], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_METRICS_SECONDS", 0.01)
+    monkeypatch.setattr(processes, "METRICS_SECONDS", 0.01)
     pair[1].channel.subscribe(b"m", lambda _sender, _body: None)
     with pytest.raises(errors.StoreFailed, match="did not send metrics"):
         await pair[0].metrics(b"")

@@ -282,7 +282,7 @@ def test_banner_in_a_container_names_the_host_address(capsys: pytest.CaptureFixt
 async def test_slow_refresh_of_resources_is_not_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.engines.resources._REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr("sixfold.engines.resources.REFRESH_SECONDS", 0.01)
     end_event, runs = asyncio.Event(), 0
 
     async def slow() -> None:

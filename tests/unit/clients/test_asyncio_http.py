@@ -264,7 +264,7 @@ async def test_canceled_call_closes_its_connection(client: AsyncioTransport) -> 
 async def test_idle_connections_are_closed_after_a_while(
     client: AsyncioTransport, monkeypatch: pytest.MonkeyPatch, without_gc: None
 ) -> None:
-    monkeypatch.setattr(asyncio_http, "_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(asyncio_http, "IDLE_SECONDS", 0.01)
     ends, freed = asyncio.Semaphore(0), asyncio.Semaphore(0)
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

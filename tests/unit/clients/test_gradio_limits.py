@@ -223,8 +223,8 @@ async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
 
 
 async def test_runs_share_the_memory_of_large_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_memory, "_MAX_BYTES", 30 * 2**20)
-    monkeypatch.setattr(response_memory, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(response_memory, "MAX_BYTES", 30 * 2**20)
+    monkeypatch.setattr(response_memory, "WAIT_SECONDS", 0.01)
     large = b'data: {"text": "' + b"x" * 8 * 2**20 + b'"}\n\n'
     with response_memory.response_memory("http://first") as memory:
         async with aclosing(space(Body(large)).events("s", "e", 60, memory)) as events:

@@ -59,7 +59,7 @@ async def test_names_are_resolved_once_a_minute_and_addresses_never(names: Names
 async def test_container_host_is_resolved_again_only_in_a_container(
     names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "_CACHE_SECONDS", 0.0)
+    monkeypatch.setattr(hosts, "CACHE_SECONDS", 0.0)
     result = ProbeHosts()
     await result.reachable()
     await result.reachable()

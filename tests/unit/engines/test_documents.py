@@ -205,7 +205,7 @@ def test_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: p
 async def test_account_has_a_limit_on_waiting_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.engines.documents.reader._MAX_WAITING", 3)
+    monkeypatch.setattr("sixfold.engines.documents.reader.MAX_WAITING", 3)
     path = tmp_path / "a"
     path.write_bytes(HTML.encode())
     reader = ProcessReader(DocumentLimits())

@@ -190,7 +190,7 @@ async def test_balance_spent_elsewhere_refuses_the_call_unwritten(
 async def test_failed_entry_does_not_affect_its_batch(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.core.gateway.billing._DEFER_SECONDS", 60)  # each is booked with its ending
+    monkeypatch.setattr("sixfold.core.gateway.billing.DEFER_SECONDS", 60)  # each is booked with its ending
     batcher, account_id = await _trusting(database, credit=1000)
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:

@@ -81,7 +81,7 @@ async def test_tokens_reported_later_delay_the_next_requests(rated: Rated) -> No
 
 
 async def test_eviction_keeps_the_keys_with_the_largest_debts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "_MAX_KEYS", 10)
+    monkeypatch.setattr(rate_limits, "MAX_KEYS", 10)
     rates = OwnRates(Clock(1000.0))
     await rates.spend("busy", 60, 60)
     for number in range(30):

@@ -199,7 +199,7 @@ def test_a_masked_stream_of_many_texts_takes_linear_time() -> None:
 
 
 def test_a_masked_stream_has_a_limit_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_MAX_CHANNELS", 3)
+    monkeypatch.setattr(streams, "MAX_CHANNELS", 3)
     masker = StreamMasker[bytes](KINDS)
     for index in (0, 1, 2, 0):
         list(masker.add(EventLine(choice(index), KINDS)))

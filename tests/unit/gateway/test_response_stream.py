@@ -78,7 +78,7 @@ async def test_many_small_events_let_other_tasks_run() -> None:
 
 
 async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_stream, "_MAX_CHARS", 5_000)
+    monkeypatch.setattr(response_stream, "MAX_CHARS", 5_000)
     stream = stream_of(DELTA, DELTA * 1_000)
     received = 0
 
@@ -94,7 +94,7 @@ async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("is_raw", [True, False])
 async def test_endless_stream_is_ended_at_the_limit(is_raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_stream, "_MAX_BYTES", 2**20)
+    monkeypatch.setattr(response_stream, "MAX_BYTES", 2**20)
     stream = stream_of(DELTA, DELTA * 1_000)
 
     async def read() -> None:
@@ -115,13 +115,13 @@ def event(size: int) -> bytes:
 
 async def test_a_large_event_is_scanned_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: dict[int, int] = {}
-    read = completions._read
+    read = completions.read_document
 
     def noting(data: bytes) -> Any:
         threads[len(data)] = threading.get_ident()
         return read(data)
 
-    monkeypatch.setattr(completions, "_read", noting)
+    monkeypatch.setattr(completions, "read_document", noting)
     events = event(10), event(2**20)
     for each in events:
         assert await collect(stream_of(each + END)) == each + END

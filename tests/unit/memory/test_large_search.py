@@ -52,7 +52,7 @@ class Gate:
         self._released = threading.Event()
         self._rank = ranking.rank
         self._loop = asyncio.get_running_loop()
-        monkeypatch.setattr(service, "_LOOP_WORK", 0)
+        monkeypatch.setattr(service, "LOOP_WORK", 0)
         monkeypatch.setattr(ranking, "rank", self._ranked)
 
     def release(self) -> None:
@@ -90,8 +90,8 @@ async def test_ranking_in_a_thread_equals_that_on_the_loop(
 
     monkeypatch.setattr(ranking, "rank", record)
     results: list[list[object]] = []
-    for limit, on_loop in ((service._LOOP_WORK, True), (0, False)):
-        monkeypatch.setattr(service, "_LOOP_WORK", limit)
+    for limit, on_loop in ((service.LOOP_WORK, True), (0, False)):
+        monkeypatch.setattr(service, "LOOP_WORK", limit)
         await find(memory, memory.ann, "first")
         threads.clear()
         answers = [
@@ -162,8 +162,8 @@ async def test_search_in_many_pages_leaves_the_loop_free(
     query = SearchRequest(" ".join(f"word{number}" for number in range(0, WORDS, 20)))
     await large.search(memory.ann, query)
     seconds: list[float] = []
-    for limit in (service._LOOP_WORK, 2**60):
-        monkeypatch.setattr(service, "_LOOP_WORK", limit)
+    for limit in (service.LOOP_WORK, 2**60):
+        monkeypatch.setattr(service, "LOOP_WORK", limit)
         async with loop_time.watched() as seen:
             await large.search(memory.ann, query)
         seconds.append(seen.longest)

@@ -91,7 +91,7 @@ async def fill(memory: MemoryFixture, count: int) -> None:
 async def test_a_list_in_slices_is_that_of_one_query(
     memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch, pages_of_a_slice: int
 ) -> None:
-    monkeypatch.setattr(pages, "_SLICE_PAGES", pages_of_a_slice)
+    monkeypatch.setattr(pages, "SLICE_PAGES", pages_of_a_slice)
     await fill(memory, 500)
     database, count = memory.service.database, 0
     for page_filter in (

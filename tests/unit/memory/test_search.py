@@ -278,13 +278,13 @@ async def test_cached_signals_are_computed_in_a_thread(
     for number in range(3):
         await put(memory, f"p{number}", "common words")
     on_loop: list[bool] = []
-    static_parts = ranking._static_parts
+    static_parts = ranking.static_score_parts
 
     def record(view: IndexView, weights: ranking.Weights) -> object:
         on_loop.append(threading.current_thread() is threading.main_thread())
         return static_parts(view, weights)
 
-    monkeypatch.setattr(ranking, "_static_parts", record)
+    monkeypatch.setattr(ranking, "static_score_parts", record)
     fresh = SearchService(memory.service.database, IndexCache(memory.service.database, PageIndex))
     for _ in range(2):
         assert len((await fresh.search(memory.ann, SearchRequest("common"))).hits) == 3
@@ -307,13 +307,13 @@ async def test_large_changes_are_read_in_a_thread(
     await put(memory, "first", "needle")
     assert await slugs(memory, "needle") == ["first"]
     applied: list[tuple[bool, int]] = []
-    apply = index_cache._apply
+    apply = index_cache.apply_changes
 
     def record(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
         applied.append((threading.current_thread() is threading.main_thread(), len(batch.pages)))
         apply(index, batch, most_bytes)
 
-    monkeypatch.setattr(index_cache, "_apply", record)
+    monkeypatch.setattr(index_cache, "apply_changes", record)
     body = "needle " + " ".join(f"w{number}" for number in range(30_000))
     for number in range(pages):
         await put(memory, f"large/{number}", body)
@@ -364,13 +364,13 @@ async def test_few_changes_are_indexed_by_the_search(
     await put(memory, "first", "needle")
     await slugs(memory, "needle")
     threads: list[bool] = []
-    apply = index_cache._apply
+    apply = index_cache.apply_changes
 
     def record(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
         threads.append(threading.current_thread() is threading.main_thread())
         apply(index, batch, most_bytes)
 
-    monkeypatch.setattr(index_cache, "_apply", record)
+    monkeypatch.setattr(index_cache, "apply_changes", record)
     await put(memory, "second", "needle")
     assert len(await slugs(memory, "needle")) == 2
     assert threads == [True]

@@ -119,7 +119,7 @@ class SilentWorker:
 
 
 async def test_unresponsive_worker_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(worker_pool, "ANSWER_SECONDS", 0.01)
     mute = SilentWorker()
 
     async def hire() -> SilentWorker:

@@ -334,17 +334,17 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in (
-        (bootstrap, "_SWEEP_SECONDS"),
-        (bootstrap, "_REFRESH_SECONDS"),
-        (scheduler, "_SWEEP_SECONDS"),
-        (webhooks, "_LOOK_SECONDS"),
-        (app_gateway, "_SWEEP_SECONDS"),
+        (bootstrap, "SWEEP_SECONDS"),
+        (bootstrap, "REFRESH_SECONDS"),
+        (scheduler, "SWEEP_SECONDS"),
+        (webhooks, "LOOK_SECONDS"),
+        (app_gateway, "SWEEP_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 0.02)
     application = bootstrap.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))
     assert isinstance(application.database, sqlite.SqliteDatabase)
-    recorded = Recorded(application.database._queries)
-    application.database._queries = recorded
+    recorded = Recorded(application.database.queries)
+    application.database.queries = recorded
     loops = {"account_deletion_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
     async with bootstrap.running(application), asyncio.timeout(60):
         await wait_until(lambda: not any(recorded.names[name] < 3 for name in loops))

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import uvicorn
@@ -139,7 +139,7 @@ async def test_probe_over_the_limit_is_answered(capacity: ConnectionCapacity, pa
 async def test_connection_over_the_limit_replaces_the_oldest_silent(
     capacity: ConnectionCapacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
+    monkeypatch.setattr(overload, "MIN_SILENT_SECONDS", 0)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         refusal_count = refusals.recorder().totals["silent"]
@@ -161,7 +161,7 @@ async def test_refusal_above_the_waiting_limit_is_received_complete(capacity: Co
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)
-        cast("Any", capacity)._max_waiting = 0
+        capacity.max_waiting = 0
         for _ in range(50):
             status, headers, document = await _ask(stack, port, "/v1/models", b"x" * 4000)
             assert (status, document["code"]) == (503, "too_many_connections")
@@ -171,7 +171,7 @@ async def test_refusal_above_the_waiting_limit_is_received_complete(capacity: Co
 async def test_silent_refusals_leave_room_for_a_probe(
     capacity: ConnectionCapacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overload, "_MIN_WAIT_SECONDS", 0)
+    monkeypatch.setattr(overload, "MIN_WAIT_SECONDS", 0)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)

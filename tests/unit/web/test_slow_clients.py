@@ -392,7 +392,7 @@ async def test_address_with_too_many_incomplete_requests_is_refused() -> None:
 
 
 async def test_incomplete_requests_of_all_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
+    monkeypatch.setattr(overload, "MIN_SILENT_SECONDS", 0)
     result = ConnectionCapacity(1 << 16)
     monkeypatch.setattr(overload, "capacity", lambda: result)
     async with AsyncExitStack() as stack, serving(LoopbackLimits(all_unfinished=4)) as (served, port):

@@ -23,7 +23,7 @@ ONE = Options(slots=1)
 
 @pytest.fixture(autouse=True)
 def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_pool, "_BRISK_SECONDS", 60)  # however busy the machine is
+    monkeypatch.setattr(workers_pool, "BRISK_SECONDS", 60)  # however busy the machine is
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def _until(built: PipelineFixture, prediction: Prediction, state: Predicti
 async def test_short_run_is_claimed_while_its_worker_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         assert (await _until(built, short, PredictionState.RUNNING)).attempt == 1
@@ -60,7 +60,7 @@ async def test_short_run_is_claimed_while_its_worker_is_busy(
 async def test_idle_time_follows_the_run_claimed_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
     messages: list[str] = []
     async with _busy(tmp_path, dataclasses.replace(ONE, idle_of=messages.append)) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
@@ -97,7 +97,7 @@ async def test_run_claimed_early_is_canceled_for_free(tmp_path: Path) -> None:
 async def test_no_early_claim_while_another_engine_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
         other = await built.service.submit(built.order())
         short = await built.service.submit(built.order("slow", extras=SHORT))
@@ -111,7 +111,7 @@ async def test_no_early_claim_while_another_engine_waits(
 async def test_run_claimed_early_runs_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, _):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)

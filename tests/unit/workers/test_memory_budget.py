@@ -82,7 +82,7 @@ async def test_two_models_that_do_not_fit_together_run_in_turn(
 async def test_run_that_waits_longest_for_memory_starts_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(machines, "PATIENCE_SECONDS", 0.0)
     driver = Counting()
     async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12, other=1)) as built:
         first = await running(built, "slow")
@@ -98,7 +98,7 @@ async def test_run_that_waits_longest_for_memory_starts_first(
 async def test_run_does_not_wait_for_a_canceled_larger_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(machines, "PATIENCE_SECONDS", 0.0)
     async with running_pipeline(tmp_path, size_of(Counting(), slow=12, echo=12, other=1)) as built:
         await running(built, "slow")
         large = await built.service.submit(built.order("echo"))

@@ -330,13 +330,13 @@ def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str,
 
 def test_definition_links_are_read_once_for_many_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
-    links = flattening._links
+    links = flattening.links_by_id
 
     def counted(graph: Any) -> Any:
         read.append(graph)
         return links(graph)
 
-    monkeypatch.setattr(flattening, "_links", counted)
+    monkeypatch.setattr(flattening, "links_by_id", counted)
     many = [[at, 1, 0, 2, 0, "STRING"] for at in range(1000)]
     definition = with_definitions("s", editor_document(1, "PrimitiveString", ["x"]), links=many)
     document = sheet(

@@ -37,7 +37,7 @@ from sixfold.web.services import WebServices
 
 KEEP_ALIVE = b": keep-alive\n\n"
 # A looked-up key is trusted for this time, so revoking one takes effect within it.
-_KEY_SECONDS = 0.25
+KEY_SECONDS = 0.25
 _MAX_PRINCIPALS = 4096
 # The cache key: the values of `Authorization` and `x-api-key`.
 _Credentials = tuple[bytes | None, bytes | None]
@@ -140,7 +140,7 @@ class CachedKeyAuth:
         """Return the principal; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
         credentials = headers.get(b"authorization"), headers.get(b"x-api-key")
         cached = self._principals.get(credentials)
-        if cached is None or time.monotonic() - cached[0] >= _KEY_SECONDS:
+        if cached is None or time.monotonic() - cached[0] >= KEY_SECONDS:
             principal = await self._reads.get(credentials, lambda: self._find(credentials))
         else:
             principal = cached[1]

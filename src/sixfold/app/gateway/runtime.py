@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sixfold.net.tracing import Tracing
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
-_REFRESH_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
+_REFRESH_SECONDS, SWEEP_SECONDS = 15.0, 60.0
 # Maximum seconds that the start waits for the first refresh; slower servers appear a little later.
 _FIRST_REFRESH_SECONDS = 0.3
 
@@ -92,7 +92,7 @@ class GatewayRuntime:
         await self.gateway.sweep()
         refreshing = asyncio.create_task(self._refresh_loop(), name="model-servers")
         sweeping = asyncio.create_task(
-            background.repeat(_SWEEP_SECONDS, self._sweep_steps()), name="gateway-sweep"
+            background.repeat(SWEEP_SECONDS, self._sweep_steps()), name="gateway-sweep"
         )
         self._tasks = [refreshing, sweeping]
         with contextlib.suppress(TimeoutError):

@@ -174,7 +174,7 @@ class _TokenCounts(msgspec.Struct):
     usage: _CompletionsUsage | None = None
 
 
-_read = msgspec.json.Decoder(_CompletionsDocument).decode
+read_document = msgspec.json.Decoder(_CompletionsDocument).decode
 _count = msgspec.json.Decoder(_TokenCounts).decode
 
 
@@ -332,7 +332,7 @@ class CompletionsParser:
     def _parse_chunk(self, data: bytes) -> _CompletionsDocument | None:
         self._has_chunks = True
         try:
-            chunk = _read(data)
+            chunk = read_document(data)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         if chunk.error is not None:
@@ -403,7 +403,7 @@ def _reported_usage(body: bytes) -> TokenUsage | None:
 
 def _document(body: bytes) -> _CompletionsDocument:
     try:
-        document = _read(body)
+        document = read_document(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not valid JSON") from error
     if not document.choices:

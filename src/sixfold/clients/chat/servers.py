@@ -72,7 +72,7 @@ _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
 # Timeout for a response from a known port; a closed port refuses the connection at once.
 PROBE_SECONDS = 3.0
 # A discovered server that stops responding counts as busy for this time.
-_BUSY_SECONDS = 120.0
+BUSY_SECONDS = 120.0
 # Maximum size of a response to a probe; llama.cpp's properties include a chat template.
 _PROBE_BYTES = 2**20
 _State = Literal["ready", "slow", "absent"]
@@ -346,7 +346,7 @@ class _Probe:
         except TimeoutError:
             self.slow = True
             last_response = self._responded_at
-            is_busy = last_response is not None and time.monotonic() - last_response < _BUSY_SECONDS
+            is_busy = last_response is not None and time.monotonic() - last_response < BUSY_SECONDS
             self.server.available &= is_busy
             return
         self.slow, self.server.available = False, available

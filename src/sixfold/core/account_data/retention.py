@@ -35,7 +35,7 @@ _PASS_SECONDS, _WAIT_SECONDS = 3600, 60
 # A pass continues where the previous one ended, but every 24th pass checks all records again.
 _FULL_PASS = 24
 # Rows that are read together, and the pause after each read, in which other transactions run.
-_BATCH, _PAUSE_SECONDS = 200, 0.02
+BATCH, _PAUSE_SECONDS = 200, 0.02
 # Records that are read together for a segment, and the bytes after which the segment ends.
 _READ, _SEGMENT_BYTES = 20, 4 << 20
 _LEASE, _LEASE_US = "retention", 300 * SECOND_US
@@ -227,7 +227,7 @@ class Retention:
 
     async def _rows(self, records: RecordKind, prefix: str, since: int, until: int) -> AsyncIterator[Row]:
         after, before = ids.earliest(prefix, since), ids.earliest(prefix, max(until, 0))
-        page = {"before": before, "limit": _BATCH}
+        page = {"before": before, "limit": BATCH}
         while rows := await self._database.read(many(records.query, after=after, **page)):
             for row in rows:
                 yield row
@@ -303,7 +303,7 @@ class _Batch:
         """Add a record, and remove all records when the batch is full."""
         self._ids.append(record_id)
         self._waits = self._waits and not overdue
-        if len(self._ids) >= _BATCH:
+        if len(self._ids) >= BATCH:
             await self._remove()
 
     async def end(self) -> int:

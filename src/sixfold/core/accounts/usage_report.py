@@ -91,7 +91,7 @@ def report(
     groups: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     holders = yield from _holders(account_id)
     for row in rows:
-        values, owners = _values(row, holders)
+        values, owners = group_values(row, holders)
         if holder_id is None or holder_id in owners:
             groups[tuple(values[name] for name in dimensions)].update(
                 {name: int(row[name]) for name in (*COUNTS, *_AMOUNTS)}
@@ -120,7 +120,7 @@ def _holders(account_id: str) -> Transaction[_Holders]:
     return _Holders(by_key, names)
 
 
-def _values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str]]:
+def group_values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str]]:
     """Return the values of the dimensions, and the ids of the member and team."""
     day = datetime.fromtimestamp(int(row["day"]) * DAY_US / SECOND_US, UTC).date().isoformat()
     kind = "run" if row["kind"] == "charge" else str(row["kind"])

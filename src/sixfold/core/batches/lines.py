@@ -19,9 +19,9 @@ _MAX_WAIT_SECONDS, _CREDIT_SECONDS = 60, 15
 # The wait while other calls of the account hold money, most of which is released.
 HELD_SECONDS = 0.25
 # The time after which lines run once a suspension has ended.
-_SUSPENDED_SECONDS = 15
+SUSPENDED_SECONDS = 15
 _SUSPENDED_REASON = "The account is suspended"
-_RETRY_SECONDS = (2, 10, 30)
+RETRY_SECONDS = (2, 10, 30)
 _MAX_OPEN = 200
 _encode = msgspec.json.Encoder().encode
 _Answer = Literal["keep", "retry", "wait", "release"]
@@ -52,15 +52,15 @@ def judge(reply: LineReply, tries: int) -> Verdict:
     if status == 403 and error_of(reply).message == keys.SUSPENDED:
         # The line runs after the suspension, or expires with its batch; the suspension may have ended
         # meanwhile.
-        return Verdict("wait", _SUSPENDED_SECONDS)
+        return Verdict("wait", SUSPENDED_SECONDS)
     if status == 429:
         seconds = min(max(reply.retry_after, 1), _MAX_WAIT_SECONDS)
         return Verdict("wait", seconds, for_money=error_of(reply).code == BudgetExceeded.code)
     if status == 503 and not reply.permanent:
-        return Verdict("retry", _RETRY_SECONDS[min(tries, len(_RETRY_SECONDS) - 1)])
+        return Verdict("retry", RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
     if (status in (401, 409) or status >= 500) and status != 503 and tries + 1 < MAX_TRIES:
         is_stored = status not in (409, 500) and status not in idempotency.NOT_STORED
-        return Verdict("retry", _RETRY_SECONDS[tries], new_attempt=is_stored)
+        return Verdict("retry", RETRY_SECONDS[tries], new_attempt=is_stored)
     return Verdict("keep")
 
 
@@ -117,7 +117,7 @@ def claim(
         )
         return None
     if (yield from is_suspended(batch)):
-        delay = _SUSPENDED_SECONDS * SECOND_US
+        delay = SUSPENDED_SECONDS * SECOND_US
         yield Query("batch_pause", {"id": batch.id, "delay": delay, "reason": _SUSPENDED_REASON})
         return ()
     if not (yield Query("batch_touch", {"id": batch.id})):

@@ -11,7 +11,7 @@ from sixfold.errors import TooManyRequests
 
 _WAIT_SECONDS = 30.0
 # Maximum number of waiting leases of one owner; each of their requests has already read some data.
-_MAX_WAITING = 32
+MAX_WAITING = 32
 
 
 class MemoryScope:
@@ -54,8 +54,8 @@ class MemoryLimit:
     ) -> None:
         self._max_bytes = max_bytes
         self._message = message
-        self._wait_seconds = wait_seconds
-        self._max_waiting = _MAX_WAITING if max_waiting is None else max_waiting
+        self.wait_seconds = wait_seconds
+        self._max_waiting = MAX_WAITING if max_waiting is None else max_waiting
         # The leases that have grown, oldest first.
         self._leases: dict[MemoryLease, None] = {}
         self._owners = Counter[str]()
@@ -79,7 +79,7 @@ class MemoryLimit:
             raise TooManyRequests(self._message)
         self._waiting[lease.owner] += 1
         try:
-            async with asyncio.timeout(self._wait_seconds):
+            async with asyncio.timeout(self.wait_seconds):
                 while not self._is_available(lease, size):
                     await self._changed.wait()
         except TimeoutError as error:

@@ -23,7 +23,7 @@ from sixfold.errors import StoreFailed
 
 _MAX_BATCH = 256
 # A deferred hold is written after one to two of these intervals, unless its call ends before.
-_DEFER_SECONDS = 0.01
+DEFER_SECONDS = 0.01
 
 
 class _BillingEntry(NamedTuple):
@@ -131,7 +131,7 @@ class BillingBatcher:
             self._start_timer()
 
     def _start_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_DEFER_SECONDS, self._queue_seen)
+        self._timer = asyncio.get_running_loop().call_later(DEFER_SECONDS, self._queue_seen)
 
     def _queue_seen(self) -> None:
         """Queue the deferred holds that the previous timer has already seen."""

@@ -31,11 +31,11 @@ from sixfold.core.gateway.request_log import CallOutcome
 # Seconds for which a stream is read after its caller has disconnected.
 _END_SECONDS = 0.5
 # Maximum bytes that are read from a stream of events; collecting or converting them needs as much memory.
-_MAX_BYTES = 128 * 2**20
+MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The caller did not read the response in time; the part that was delivered is charged"
 # Maximum characters of a converted stream: some protocols repeat the whole text at the end.
-_MAX_CHARS = chats.MAX_RESPONSE_CHARS
+MAX_CHARS = chats.MAX_RESPONSE_CHARS
 # Events that are converted in one iteration of the event loop, about 5 ms.
 _TURN_EVENTS = 200
 T = TypeVar("T")
@@ -207,11 +207,11 @@ class ResponseStream:
         # The same, without the time in which the caller did not read.
         server_deadline = deadline
         block = self._response.first_block
-        remaining = _MAX_BYTES if self._response.wire.name in EVENT_PROTOCOLS else math.inf
+        remaining = MAX_BYTES if self._response.wire.name in EVENT_PROTOCOLS else math.inf
         while block:
             remaining -= len(block)
             if remaining < 0:
-                raise UpstreamFailure(f"sent a stream of more than {_MAX_BYTES // 2**20} MiB")
+                raise UpstreamFailure(f"sent a stream of more than {MAX_BYTES // 2**20} MiB")
             yielded_at = time.perf_counter()
             yield block
             moment = time.perf_counter()
@@ -224,8 +224,8 @@ class ResponseStream:
 
 
 def _check_length(chars: int) -> None:
-    if chars > _MAX_CHARS:
-        raise UpstreamFailure(f"sent more than {_MAX_CHARS:,} characters of text")
+    if chars > MAX_CHARS:
+        raise UpstreamFailure(f"sent more than {MAX_CHARS:,} characters of text")
 
 
 def _outcome(scanner: UsageScanner) -> CallOutcome:

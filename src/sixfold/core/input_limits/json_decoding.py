@@ -15,7 +15,7 @@ import msgspec
 
 from sixfold.core.input_limits.budget import InputBudget, Limit
 
-_PIECE_BYTES = 2**19
+PIECE_BYTES = 2**19
 # Nesting levels of arrays and objects that are split; each level scans its content once more.
 _MAX_LEVELS = 16
 _LARGE_BYTES = 8 * 2**20
@@ -48,7 +48,7 @@ def decode(raw: bytes | msgspec.Raw) -> Any:
 
 def _any(raw: bytes | msgspec.Raw, levels: int, budget: InputBudget) -> Any:
     view = memoryview(raw)
-    if view.nbytes <= _PIECE_BYTES:
+    if view.nbytes <= PIECE_BYTES:
         return decode_whole(raw)
     if not levels:
         budget.check(deep=view.nbytes)
@@ -68,17 +68,17 @@ def _any(raw: bytes | msgspec.Raw, levels: int, budget: InputBudget) -> Any:
 
 
 def _is_wide(view: memoryview) -> bool:
-    pieces = (bytes(view[at : at + _PIECE_BYTES + 1]) for at in range(0, view.nbytes, _PIECE_BYTES))
+    pieces = (bytes(view[at : at + PIECE_BYTES + 1]) for at in range(0, view.nbytes, PIECE_BYTES))
     return any(not piece.isascii() or b"\\u" in piece for piece in pieces)
 
 
 def _pieces(items: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Group an array's items into pieces of at most `_PIECE_BYTES`; a larger item is a piece of its own."""
+    """Group an array's items into pieces of at most `PIECE_BYTES`; a larger item is a piece of its own."""
     piece: list[msgspec.Raw] = []
     size = 0
     for item in items:
         bytes_of_item = memoryview(item).nbytes
-        if piece and size + bytes_of_item > _PIECE_BYTES:
+        if piece and size + bytes_of_item > PIECE_BYTES:
             yield piece
             piece, size = [], 0
         piece.append(item)

@@ -26,7 +26,7 @@ SEPARATOR = "\n"
 # This character sorts after all other characters.
 _LAST = "\U0010ffff"
 # Pages per query that are compared with a filter, in about 4 ms.
-_SLICE_PAGES = 4_000
+SLICE_PAGES = 4_000
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -200,7 +200,7 @@ def _list_slice(
     """Return the listed pages of a slice, and the last slug of the slice, or None for the last slice."""
     prefix = {"prefix": page_filter.prefix, "prefix_end": page_filter.prefix + _LAST}
     end = yield from one(
-        "pages_slice_end", account_id=caller.account_id, after=after, size=_SLICE_PAGES, **prefix
+        "pages_slice_end", account_id=caller.account_id, after=after, size=SLICE_PAGES, **prefix
     )
     until = None if end is None else str(end["slug"])
     return (yield from list_rows(caller, page_filter, limit, after, until or _LAST)), until

@@ -37,7 +37,7 @@ _SEND_SECONDS = 15.0
 # Longer than the delivery of one message takes.
 _LEASE_US = 60 * SECOND_US
 # How often to poll for messages of other servers and for retries.
-_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 # The status with which a receiver unsubscribes.
 _GONE = 410
 _LAST_DELAY_SECONDS = 4 * 3600
@@ -167,7 +167,7 @@ class WebhookOutbox:
                 except errors.StoreFailed:
                     _LOG.exception("the webhook outbox could not be read; retrying")
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_SECONDS):
+                    async with asyncio.timeout(LOOK_SECONDS):
                         await self._wake.wait()
         finally:
             for task in (tasks := tuple(self._sending.values())):

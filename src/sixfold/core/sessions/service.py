@@ -46,7 +46,7 @@ DEFAULT_FPS, MAX_FPS, POSE_FPS = 30, 60, 20
 DEFAULT_IDLE_SECONDS = 120
 _DRAIN_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
-_CLOSE_SECONDS = 10.0
+CLOSE_SECONDS = 10.0
 _CLOSE_PENDING = "The session has stopped, but its end could not be stored: repeat the request"
 
 
@@ -199,7 +199,7 @@ class SessionService:
         running = self._running.get(session_id)
         if running is not None and _belongs_to(running.session, tenant):
             running.end(SessionEnding(SessionEvent.CLOSE, "closed", NORMAL))
-            _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=_CLOSE_SECONDS)
+            _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=CLOSE_SECONDS)
             if open_still:
                 raise errors.StoreFailed(_CLOSE_PENDING)
         session = await self.find(session_id, tenant)

@@ -16,7 +16,7 @@ import msgspec
 from sixfold.core.sessions.engine import LiveWorker, StepAnswer, StepRequest
 from sixfold.core.workers.ports import Driver, WorkerLost, WorkerSpec, WorkerStartFailed
 
-_ANSWER_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 20.0
 _SHARING_DIVISOR: Final = 8  # divisor of the sharing limit for each lost worker
 
 
@@ -98,7 +98,7 @@ class SharedWorker:
         answers: Sequence[StepAnswer] = [WorkerLost("the model did not respond")] * len(batch)
         worker = self._starting.result()
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 answers = await worker.steps([request for request, _ in batch])
         except TimeoutError:
             await worker.kill()

@@ -28,7 +28,7 @@ _FILTERED_FILES = 200
 _MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
 # Maximum size of one index in memory; the words of other chunks are on disk. 32 MiB of prose take about 100
 # MB, and as many unusual words would take 2 GB.
-_MAX_INDEX_BYTES = 128 * 2**20
+MAX_INDEX_BYTES = 128 * 2**20
 # Indexes that are built concurrently, in total and for one account.
 _MAX_BUILDS, _MAX_ACCOUNT_BUILDS = 2, 1
 _ACTIVE_US = 60 * SECOND_US
@@ -133,7 +133,7 @@ class VectorStoreSearch:
             if not rows:
                 await asyncio.to_thread(index.settle)
                 return index
-            await asyncio.to_thread(_fill, index, rows, _MAX_INDEX_BYTES)
+            await asyncio.to_thread(_fill, index, rows, MAX_INDEX_BYTES)
             after = str(rows[-1]["file_id"]), int(rows[-1]["position"])
 
     def _evict(self, current: str) -> None:

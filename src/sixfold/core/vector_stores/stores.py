@@ -18,7 +18,7 @@ from sixfold.core.vector_stores.attributes import Attributes
 LAST_ID = "~"
 STATUSES = ("in_progress", "completed", "failed", "cancelled")
 # Number of files of stores that one sweep checks.
-_SWEPT_FILES = 500
+SWEPT_FILES = 500
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -402,7 +402,7 @@ def _sweep(after: str) -> Transaction[str]:
     for row in (yield from many("vector_stores_expired")):
         yield from _clear(row["id"])
         yield Query("vector_store_expire", {"id": row["id"]})
-    rows = yield from many("vector_store_files_after", after=after, limit=_SWEPT_FILES)
+    rows = yield from many("vector_store_files_after", after=after, limit=SWEPT_FILES)
     for file_id in dict.fromkeys(row["file_id"] for row in rows if not row["existing"]):
         yield from account_files.leave_stores(file_id)
-    return rows[-1]["file_id"] if len(rows) == _SWEPT_FILES else ""
+    return rows[-1]["file_id"] if len(rows) == SWEPT_FILES else ""

@@ -13,7 +13,7 @@ from sixfold.core.workers.ports import MeasuredWorker
 _LOG = logging.getLogger("sixfold.scheduler")
 _GIB = 2**30
 # After this time, engines whose workers fit must wait for an engine whose worker does not.
-_PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0
 
 
 class MemoryBudget:
@@ -70,7 +70,7 @@ class MemoryBudget:
 
     def must_wait(self, engine: EngineSpec) -> bool:
         """Return whether an engine must wait because another engine has waited too long for memory."""
-        threshold = time.monotonic() - _PATIENCE_SECONDS
+        threshold = time.monotonic() - PATIENCE_SECONDS
         other_times = (since for name, since in self.waiting_since.items() if name != engine.name)
         return any(since < threshold for since in other_times) and self.required_bytes(engine) > 0
 

@@ -12,10 +12,10 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.ports import Worker
 
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.1, 30.0
-# Maximum number of runs that wait for one slot if each takes less than `_BRISK_SECONDS`.
+# Maximum number of runs that wait for one slot if each takes less than `BRISK_SECONDS`.
 _MAX_AHEAD = 4
-_BRISK_SECONDS = 0.05
-_TURN_SECONDS = _MAX_AHEAD * _BRISK_SECONDS
+BRISK_SECONDS = 0.05
+TURN_SECONDS = _MAX_AHEAD * BRISK_SECONDS
 
 
 class WorkerSlot(msgspec.Struct, eq=False):
@@ -120,7 +120,7 @@ class WorkerPool(msgspec.Struct):
 
     def record_run(self, seconds: float) -> None:
         """Record the seconds that a run occupied its worker."""
-        self.brisk = seconds < _BRISK_SECONDS
+        self.brisk = seconds < BRISK_SECONDS
 
     def max_claims_ahead(self, slot_count: int) -> int:
         """Return how many more runs may be claimed before a worker is free for them."""
@@ -135,7 +135,7 @@ class WorkerPool(msgspec.Struct):
     async def wait_for_turn(self, waiter: SlotWaiter) -> WorkerSlot | None:
         """Wait for the slot of a run that was claimed early; return None on timeout."""
         try:
-            await asyncio.wait({waiter.slot}, timeout=_TURN_SECONDS)
+            await asyncio.wait({waiter.slot}, timeout=TURN_SECONDS)
         finally:
             self.waiters.remove(waiter)
         if waiter.slot.done():

@@ -33,7 +33,7 @@ from sixfold.core.workers.ports import DetachedRun, Driver, Outcome, RunComplete
 from sixfold.core.workers.runs import RunFinisher, WorkerCrashed, WorkerRun
 
 _LOG = logging.getLogger("sixfold.scheduler")
-_SWEEP_SECONDS = 1.0
+SWEEP_SECONDS = 1.0
 _SLOW_SECONDS = 3.0
 
 
@@ -70,7 +70,7 @@ class Scheduler:
         self.can_run: Callable[[str], bool] = lambda _engine: True
         self.boot = ids.new("boot")
         self._lease = RunLease(self.boot, int(policy.lease_seconds * SECOND_US))
-        self._lease_guard = LeaseGuard(_SWEEP_SECONDS, policy.lease_seconds)
+        self._lease_guard = LeaseGuard(SWEEP_SECONDS, policy.lease_seconds)
 
     # -- lifecycle -------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Scheduler:
         self._loops = [
             asyncio.create_task(self._dispatch_forever(), name="dispatch"),
             _every(lease_seconds / 3, {"heartbeat": self._heartbeat}),
-            _every(_SWEEP_SECONDS, self._sweep_steps()),
+            _every(SWEEP_SECONDS, self._sweep_steps()),
         ]
         if isinstance(self._driver, DetachedRun):
             sweep = self._driver.sweep
@@ -163,7 +163,7 @@ class Scheduler:
             await self._wake.wait()
             self._wake.clear()
             if not await background.attempt("dispatch", self._dispatch):
-                await asyncio.sleep(_SWEEP_SECONDS)
+                await asyncio.sleep(SWEEP_SECONDS)
                 self._wake.set()
 
     async def _dispatch(self) -> None:

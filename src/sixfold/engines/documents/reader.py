@@ -20,7 +20,7 @@ _EXTRACT = "sixfold.engines.documents.extraction:extract"
 # The address space of a process that reads a document.
 _MEMORY = 1536 * 2**20
 _AT_ONCE = 2
-_MAX_WAITING = 16
+MAX_WAITING = 16
 _SMALL_BYTES = 64 * 1024
 _LIBRARIES = {
     "pdf": ("pypdf",),
@@ -56,9 +56,9 @@ class ProcessReader:
                 f"Reading {kind.upper()} documents requires the `documents` extra: "
                 "run pip install 'sixfold[documents]'"
             )
-        if self._waiting[account_id] >= _MAX_WAITING:
+        if self._waiting[account_id] >= MAX_WAITING:
             raise errors.TooManyRequests(
-                f"An account can read at most {_MAX_WAITING} documents at a time: retry later",
+                f"An account can read at most {MAX_WAITING} documents at a time: retry later",
                 retry_after=5,
             )
         self._waiting[account_id] += 1

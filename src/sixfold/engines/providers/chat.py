@@ -20,7 +20,7 @@ from sixfold.engines.host_services import HostServices
 # The router's names of the default models for text and for images.
 _DEFAULT, _VISION = "text-llm", "vision"
 # In base64 it has 32 MiB, as the body of a request.
-_MAX_IMAGE_BYTES = 24 * 2**20
+MAX_IMAGE_BYTES = 24 * 2**20
 # Memory for the images of all runs, and the memory that a run needs in relation to the size of its image.
 _MEMORY_BYTES, _IMAGE_COPIES = 168 * 2**20, 7
 # A run waits for the memory like in a queue; all concurrent runs may wait.
@@ -93,8 +93,8 @@ class ProviderChatEngine:
 def _checked_size(path: Path) -> int:
     """Return the size of an image in bytes; raises `UnusableInput`."""
     size = path.stat().st_size
-    if size > _MAX_IMAGE_BYTES:
-        raise UnusableInput(f"An image for a language model must be at most {_MAX_IMAGE_BYTES >> 20} MiB.")
+    if size > MAX_IMAGE_BYTES:
+        raise UnusableInput(f"An image for a language model must be at most {MAX_IMAGE_BYTES >> 20} MiB.")
     return size
 
 

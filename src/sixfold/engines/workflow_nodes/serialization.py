@@ -18,7 +18,7 @@ from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, Video
 
 _LEVEL = 1
 _MAX_SMALL_BYTES = 2**14  # larger values are not decoded to look for numbers and strings
-_MAX_FILM_BYTES = 64 * 2**20  # the limit of the cache
+MAX_FILM_BYTES = 64 * 2**20  # the limit of the cache
 _MAX_FLOAT_BYTES = 128 * 2**20  # larger arrays would exceed the limit of the cache even if compressed
 
 
@@ -95,7 +95,7 @@ def _packed(value: Any) -> list[Any]:
         case AudioValue(wave, rate):
             return ["sound", rate, _array(wave)]
         case VideoValue(file):
-            if file.path.stat().st_size > _MAX_FILM_BYTES:
+            if file.path.stat().st_size > MAX_FILM_BYTES:
                 raise _Unpackable
             return ["film", file.content_type, file.path.read_bytes()]
         case ListValue():

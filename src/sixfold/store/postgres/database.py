@@ -79,7 +79,7 @@ class PostgresDatabase:
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self._url = url
         self._clock = clock
-        self._queries = sql.queries(self.dialect)
+        self.queries = sql.queries(self.dialect)
         self._bind = PostgresBinder()
         self._batcher = StatementBatcher()
         self._opening = asyncio.Lock()
@@ -111,7 +111,7 @@ class PostgresDatabase:
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True, in_thread: bool = False) -> T:
         """Run `transaction` on a separate connection: on one snapshot, or one statement at a time."""
         self._refuse_closed()
-        runner = ReadRunner(self._queries, self._bind, self._clock, in_thread)
+        runner = ReadRunner(self.queries, self._bind, self._clock, in_thread)
         try:
             if not self._migrated:
                 await self._open_writer()
@@ -235,7 +235,7 @@ class PostgresDatabase:
 
     def _together(self, prepared: PreparedStatement, query: Query | None) -> str:
         """Return the statement that runs a query for many transactions at once, or an empty string."""
-        if query is None or (statement := self._queries.get(f"{query.name}_together")) is None:
+        if query is None or (statement := self.queries.get(f"{query.name}_together")) is None:
             return ""
         return self._bind(statement.sql, query.params).renumbered(prepared.names)
 
@@ -324,7 +324,7 @@ class PostgresDatabase:
     ) -> list[Changes]:
         changes: list[Changes] = []
         for part in query.parts or (query,):
-            statement, rows = self._queries[part.name], part.each or ()
+            statement, rows = self.queries[part.name], part.each or ()
             moment = await self._moment(connection, job)
             if statement.needs_now:
                 rows = [{**row, "now": moment} for row in rows]
@@ -383,7 +383,7 @@ class PostgresDatabase:
     async def _prepared(
         self, connection: PostgresConnection, job: TransactionJob, name: str, params: Mapping[str, Value]
     ) -> tuple[PreparedStatement, list[Any]]:
-        statement = self._queries[name]
+        statement = self.queries[name]
         if statement.needs_now:
             params = {**params, "now": await self._moment(connection, job)}
         prepared = self._bind(statement.sql, params)

@@ -25,7 +25,7 @@ Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Row]]]
 
 _MAX_CONNECTIONS = 8
 _KEPT_CONNECTIONS = 2
-_IDLE_SECONDS = 30
+IDLE_SECONDS = 30
 
 
 class ReadRunner(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class _IdleConnection(NamedTuple):
 class ReaderPool:
     """Read-only connections; the one used last is reused first.
 
-    Of the connections that were idle for `_IDLE_SECONDS`, `_KEPT_CONNECTIONS` remain open.
+    Of the connections that were idle for `IDLE_SECONDS`, `_KEPT_CONNECTIONS` remain open.
     """
 
     def __init__(self, url: str) -> None:
@@ -172,7 +172,7 @@ class ReaderPool:
         self._idle.append(_IdleConnection(connection, moment))
         if self._closed:
             await self._close_idle()
-        elif len(self._idle) > _KEPT_CONNECTIONS and self._idle[0].since < moment - _IDLE_SECONDS:
+        elif len(self._idle) > _KEPT_CONNECTIONS and self._idle[0].since < moment - IDLE_SECONDS:
             await link.close(self._idle.pop(0).connection)
 
     async def _close_idle(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sixfold.store.search.strings import BytesColumn, Numbers
 
-_MANY = 64  # number of sources above which they are a set, because packed ones are copied on each change
+MANY = 64  # number of sources above which they are a set, because packed ones are copied on each change
 _SOURCE_BYTES = 60  # of a set
 
 
@@ -47,7 +47,7 @@ class LinkTable:
             return
         packed = Numbers("I", self._sources[position])
         packed.append(source)
-        if len(packed) < _MANY:
+        if len(packed) < MANY:
             self._sources[position] = packed.tobytes()
         else:
             self._many[position] = set(packed)

@@ -11,8 +11,8 @@ import numpy as np
 from sixfold.store.search.columns import Flags, Floats, FreeList, Positions
 from sixfold.store.search.strings import BytesColumn, Numbers
 
-_BLOCK_BITS = 16  # a posting has the last 16 bits of its position
-_BLOCK_MASK = (1 << _BLOCK_BITS) - 1
+BLOCK_BITS = 16  # a posting has the last 16 bits of its position
+BLOCK_MASK = (1 << BLOCK_BITS) - 1
 _MAX_TIMES = 255
 _SEVEN_BITS, _MORE = 127, 128
 _WORD_BYTES = 300  # measured size of the Python objects of one word
@@ -34,9 +34,9 @@ class _List(Numbers):
 
     def append_position(self, position: int, times: int) -> None:
         """Add a position that is greater than all positions in the list."""
-        if position > _BLOCK_MASK:
-            self._begin_block(position >> _BLOCK_BITS)
-        self.append(position & _BLOCK_MASK)
+        if position > BLOCK_MASK:
+            self._begin_block(position >> BLOCK_BITS)
+        self.append(position & BLOCK_MASK)
         if times > 1:
             if self.repeated is None:
                 self.repeated = Numbers("I")
@@ -46,14 +46,14 @@ class _List(Numbers):
         """Add a position, or change its count."""
         at, found = self._find(position)
         if not found:
-            self.insert(at, position & _BLOCK_MASK)
-            self._shift(position >> _BLOCK_BITS, 1)
+            self.insert(at, position & BLOCK_MASK)
+            self._shift(position >> BLOCK_BITS, 1)
         self._set_times(position, times)
 
     def remove_position(self, position: int) -> None:
         at, _ = self._find(position)
         del self[at]
-        self._shift(position >> _BLOCK_BITS, -1)
+        self._shift(position >> BLOCK_BITS, -1)
         self._set_times(position, 1)
 
     def times(self, position: int) -> int:
@@ -70,7 +70,7 @@ class _List(Numbers):
         if self.starts is not None:
             for block, start in enumerate(self.starts, 1):
                 end = self.starts[block] if block < len(self.starts) else None
-                positions[start:end] += block << _BLOCK_BITS
+                positions[start:end] += block << BLOCK_BITS
         return positions
 
     def _begin_block(self, block: int) -> None:
@@ -80,7 +80,7 @@ class _List(Numbers):
             self.starts.append(len(self))
 
     def _find(self, position: int) -> tuple[int, bool]:
-        block, low = position >> _BLOCK_BITS, position & _BLOCK_MASK
+        block, low = position >> BLOCK_BITS, position & BLOCK_MASK
         if block:
             self._begin_block(block)
         starts = self.starts or ()
@@ -187,7 +187,7 @@ class Postings:
 
     def _append(self, position: int, words: Mapping[str, int]) -> list[int]:
         numbers: list[int] = []
-        lists, first_block = self._lists, position <= _BLOCK_MASK
+        lists, first_block = self._lists, position <= BLOCK_MASK
         for word, times in words.items():
             entry = lists.get(word)
             if entry is None:

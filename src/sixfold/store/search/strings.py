@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 else:
     Numbers = array  # not generic at run time
 
-_PART_BITS = 12  # 4,096 positions per part
-_PART_MASK = (1 << _PART_BITS) - 1
+PART_BITS = 12  # 4,096 positions per part
+PART_MASK = (1 << PART_BITS) - 1
 _LOAD = 6  # strings per bucket
 _PLACE_BYTES = 8  # start and length
 _BUCKET_BYTES = 136
@@ -66,11 +66,11 @@ class BytesColumn:
         return self._length
 
     def __getitem__(self, position: int) -> bytes:
-        return self._parts[position >> _PART_BITS].get(position & _PART_MASK)
+        return self._parts[position >> PART_BITS].get(position & PART_MASK)
 
     def __setitem__(self, position: int, value: bytes) -> None:
         """Set the string of a position, which is at most one after the last."""
-        number, at = position >> _PART_BITS, position & _PART_MASK
+        number, at = position >> PART_BITS, position & PART_MASK
         if position == self._length:
             if not at:
                 self._parts.append(_Part())

@@ -87,7 +87,7 @@ class SqliteDatabase:
         self._report_reader: sqlite3.Connection | None = None
         self._durable = True  # the value that `connect` sets
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
-        self._queries = sql.queries(self.dialect)
+        self.queries = sql.queries(self.dialect)
         self._bind = SqliteBinder()
         self._closed = False
         self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
@@ -233,7 +233,7 @@ class SqliteDatabase:
     def _execute(self, connection: sqlite3.Connection, query: Query, moment: int) -> list[Any]:
         if query.parts:
             return self._run_parts(connection, query.parts, moment)
-        bound = self._bind(self._queries[query.name].sql)
+        bound = self._bind(self.queries[query.name].sql)
         if query.each is None:
             return connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
         rows = bound.rows(query.each, moment)

@@ -25,7 +25,7 @@ from sixfold.web.sessions import SessionCookie
 PATH = "/account/usage"
 _MAX_TEXT = 20
 # Maximum number of lines on the page; the CSV has all of them.
-_MAX_LINES = 500
+MAX_LINES = 500
 _COLUMNS = ("requests", "input_tokens", "output_tokens", "micros")
 
 
@@ -70,7 +70,7 @@ class UsagePage:
             days=days,
             spans=usage_chart.SPANS,
             lines=report.lines,
-            max_lines=_MAX_LINES,
+            max_lines=MAX_LINES,
             chart=usage_chart.chart(report.spending),
             services=list(self._services.catalog.names()),
         )

@@ -23,7 +23,7 @@ from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices
 
-_CHATS = 100
+CHATS = 100
 _FAMILY = "chat"
 _MAX_TEXT = 200
 
@@ -98,11 +98,11 @@ class ChatPages:
         composer = composer or _composer(thread.last_question if thread is not None else "", tool_names)
         model_name = composer.model or (thread.chat.model if thread is not None else "")
         bound = {} if chats_before is None else {"before": chats_before}
-        chats = await self._store.summaries(user.tenant, _CHATS, **bound)
+        chats = await self._store.summaries(user.tenant, CHATS, **bound)
         values: dict[str, Any] = {
             "user": user,
             "chats": chats,
-            "older_chats": chats[-1].changed_at if len(chats) == _CHATS else 0,
+            "older_chats": chats[-1].changed_at if len(chats) == CHATS else 0,
             "thread": thread,
             "groups": groups,
             "model": model_name if model_name in names else model_choices.first(groups),

@@ -19,7 +19,7 @@ from sixfold.web.sessions import SessionCookie
 MIN_CHARS, MAX_CHARS = 8, 1024
 # One hash takes 64 MiB and four threads.
 HASHING = SingleThread("passwords")
-_HASHES = PasswordHash((Argon2Hasher(),))
+HASHES = PasswordHash((Argon2Hasher(),))
 
 # A hash for accounts without a password, for which a check must take the same time.
 _DUMMY_HASH = (
@@ -35,13 +35,13 @@ def length_problem(password: str) -> str:
 
 
 def make(password: str) -> str:
-    return _HASHES.hash(password)
+    return HASHES.hash(password)
 
 
 def verify(password: str, stored: str | None) -> bool:
     """Return whether a password matches, in the same time without a hash, to hide which accounts exist."""
     try:
-        matches = _HASHES.verify(password, stored or _DUMMY_HASH)
+        matches = HASHES.verify(password, stored or _DUMMY_HASH)
     except UnknownHashError:
         return False
     return matches and stored is not None

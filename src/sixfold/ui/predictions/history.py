@@ -26,7 +26,7 @@ from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_PAGE = 24
+PAGE = 24
 _MAX_TEXT = 100
 _EPOCH = date(1970, 1, 1)
 _KINDS = {
@@ -85,7 +85,7 @@ class HistoryPages:
         current["view"] = "list" if current["view"] == "list" else ""
         filters = _filters(current)
         cursor = request.query_params.get("cursor", "")[:_MAX_TEXT]
-        page = await self._history.page(user.tenant, filters, _PAGE, cursor)
+        page = await self._history.page(user.tenant, filters, PAGE, cursor)
         today = (await self._services.database.read(now())) // DAY_US
         deleted = request.query_params.get("deleted", "")
         return self._pages.render(

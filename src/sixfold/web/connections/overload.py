@@ -32,9 +32,9 @@ PROBES = frozenset({"/livez", "/readyz"})
 _RESERVED = 0.1
 _UNLIMITED = 1 << 20
 # A connection without a request is kept for this time before another may replace it.
-_MIN_SILENT_SECONDS = 1.0
+MIN_SILENT_SECONDS = 1.0
 # The same for a connection that is being refused.
-_MIN_WAIT_SECONDS = 0.25
+MIN_WAIT_SECONDS = 0.25
 # The timeout for the request of a refused connection, and for reading the rest of it.
 _REQUEST_TIMEOUT_SECONDS = 2.0
 # The timeout for the response to it.
@@ -65,7 +65,7 @@ class ConnectionCapacity:
         # The times at which connections without headers were made, oldest first.
         self._starting: dict[Any, float] = {}
         # The limit on refused connections that have not sent their request.
-        self._max_waiting = reserved // 2
+        self.max_waiting = reserved // 2
         self._waiting = 0
         # Refused connections that have sent no request, with their times, oldest first.
         self._silent: dict[RefusedTransport, float] = {}
@@ -89,7 +89,7 @@ class ConnectionCapacity:
     def pop_silent(self, connections: Collection[object], now: float) -> Any | None:
         """Remove and return the oldest connection that has sent no headers, or None if there is none."""
         oldest = next(iter(self._starting), None)
-        if oldest is None or self._starting[oldest] > now - _MIN_SILENT_SECONDS:
+        if oldest is None or self._starting[oldest] > now - MIN_SILENT_SECONDS:
             return None
         if oldest not in connections:
             return None
@@ -102,7 +102,7 @@ class ConnectionCapacity:
     ) -> RefusedTransport | None:
         """Return the transport that refuses a request, or None if a fixed response was written already."""
         now = loop.time()
-        if self._waiting >= self._max_waiting and not self._drop_waiting(now):
+        if self._waiting >= self.max_waiting and not self._drop_waiting(now):
             transport.set_protocol(asyncio.Protocol())
             transport.write(fixed_response(TooManyConnections()))
             _discard_input(transport)
@@ -123,7 +123,7 @@ class ConnectionCapacity:
 
     def _drop_waiting(self, now: float) -> bool:
         oldest = next(iter(self._silent), None)
-        if oldest is None or self._silent[oldest] > now - _MIN_WAIT_SECONDS:
+        if oldest is None or self._silent[oldest] > now - MIN_WAIT_SECONDS:
             return False
         del self._silent[oldest]
         oldest.abort()

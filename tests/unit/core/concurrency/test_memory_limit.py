@@ -46,7 +46,7 @@ async def test_oldest_lease_can_exceed_the_limit() -> None:
 
 
 async def test_leases_of_one_owner_that_wait_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_limit, "_MAX_WAITING", 1)
+    monkeypatch.setattr(memory_limit, "MAX_WAITING", 1)
     memory = limit()
     async with (
         memory.lease("ada") as first,

@@ -43,7 +43,7 @@ def test_numbers_are_decoded_in_short_calls() -> None:
 
 
 def test_values_equal_those_of_a_single_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_decoding, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(json_decoding, "PIECE_BYTES", 64)
     for seed in range(300):
         rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
         document = value(rng, 5)
@@ -52,7 +52,7 @@ def test_values_equal_those_of_a_single_call(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_malformed_document_raises_the_error_of_a_single_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_decoding, "_PIECE_BYTES", 16)
+    monkeypatch.setattr(json_decoding, "PIECE_BYTES", 16)
     good = json.dumps({"a": [1, {"b": "é\n" * 20}, [[1.5, 2]] * 10], "c": {"d": [None] * 40}}).encode()
     for seed in range(3000):
         rng = random.Random(seed)  # noqa: S311  # repeatable on purpose

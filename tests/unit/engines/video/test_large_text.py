@@ -42,7 +42,7 @@ def test_the_visible_part_has_the_pixels_of_the_whole(
 ) -> None:
     rotated = {**clip, "rotation": rotation}
     full_image = drawn(rotated)
-    monkeypatch.setattr(text, "_MAX_WHOLE_PIXELS", 0)
+    monkeypatch.setattr(text, "MAX_WHOLE_PIXELS", 0)
     difference = np.abs(drawn(rotated).astype(int) - full_image)
     # Rotation rounds positions to fractions of a pixel.
     assert difference.max() <= (16 if rotation % 90 else 0)

@@ -23,8 +23,8 @@ COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_
 @given(st.lists(st.tuples(st.integers(0, 12), COUNTED), max_size=40), st.sampled_from([1, 2, 16]))
 def test_postings_have_the_last_stored_counts(history: list[tuple[int, dict[str, int]]], bits: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(postings_module, "_BLOCK_BITS", bits)
-        patched.setattr(postings_module, "_BLOCK_MASK", (1 << bits) - 1)
+        patched.setattr(postings_module, "BLOCK_BITS", bits)
+        patched.setattr(postings_module, "BLOCK_MASK", (1 << bits) - 1)
         _check_history(history)
 
 

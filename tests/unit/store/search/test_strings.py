@@ -18,8 +18,8 @@ PLACES = st.integers(0, 40)
 def test_a_column_has_the_strings_that_were_set_last(history: list[tuple[int, bytes]]) -> None:
     column, written = BytesColumn(), list[bytes]()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(strings, "_PART_BITS", 3)
-        patched.setattr(strings, "_PART_MASK", 7)
+        patched.setattr(strings, "PART_BITS", 3)
+        patched.setattr(strings, "PART_MASK", 7)
         for expected, value in history:
             index = min(expected, len(written))
             written[index : index + 1] = [value]
@@ -50,7 +50,7 @@ def test_a_table_has_the_texts_that_were_added(history: list[tuple[bool, str]]) 
 def test_links_are_listed_from_both_ends(history: list[tuple[int, set[int]]]) -> None:
     links, targets = LinkTable(), dict[int, set[int]]()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(link_table, "_MANY", 3)
+        patched.setattr(link_table, "MANY", 3)
         for index in range(9):
             links.begin(index)
         for index, others in history:

@@ -22,7 +22,7 @@ from sixfold.web.uploads import ReceivedUpload
 
 # The form field that contains the file.
 _PART = b"content"
-_PAGE = 100
+PAGE = 100
 _MAX_CURSOR_CHARS = 100
 _ID = re.compile(r"blob_[0-9a-z]{1,64}", re.ASCII)
 # Sorts after every id.
@@ -55,12 +55,12 @@ class ReplicateFiles:
         if bound and not _ID.fullmatch(bound):
             raise errors.BadRequest("cursor is invalid: use the URL in `next`")
         rows = await self._services.database.read(_page(principal.tenant, bound))
-        files = [self._file(row) for row in rows[:_PAGE]]
+        files = [self._file(row) for row in rows[:PAGE]]
         more = (
             f"{self._base_url}{schemas.BASE}/files?{urlencode({'cursor': files[-1]['id']})}" if files else ""
         )
         page: schemas.ReplicateFilesSchema = {
-            "next": more if len(rows) > _PAGE else None,
+            "next": more if len(rows) > PAGE else None,
             "previous": None,
             "results": files,
         }
@@ -101,4 +101,4 @@ class ReplicateFiles:
 
 
 def _page(tenant: Tenant, bound: str) -> Transaction[Rows]:
-    return (yield Query("uploads_before", {**tenant.row, "bound": bound or _LAST, "limit": _PAGE + 1}))
+    return (yield Query("uploads_before", {**tenant.row, "bound": bound or _LAST, "limit": PAGE + 1}))

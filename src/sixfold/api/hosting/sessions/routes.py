@@ -38,7 +38,7 @@ from sixfold.web.services import WebServices
 UNAUTHORIZED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
 # How long the server waits for `hello` before it resumes the session without it.
 _GREETING_SECONDS = 0.5
-_FAREWELL_SECONDS = 2.0
+FAREWELL_SECONDS = 2.0
 # For a viewer that has stopped reading: the reason is sent once it reads again.
 _SLOW_FAREWELL_SECONDS = 20.0
 _TOO_LARGE = 1009
@@ -151,13 +151,13 @@ class _SessionSocket:
 
     def _close_timeout(self) -> float:
         end = self._viewer.end_message
-        return _SLOW_FAREWELL_SECONDS if end is not None and end.code == TOO_SLOW else _FAREWELL_SECONDS
+        return _SLOW_FAREWELL_SECONDS if end is not None and end.code == TOO_SLOW else FAREWELL_SECONDS
 
     async def _close(self) -> None:
         end = self._viewer.end_message
         if end is not None:
             with contextlib.suppress(RuntimeError, TimeoutError, WebSocketDisconnect, OSError):
-                async with asyncio.timeout(_FAREWELL_SECONDS):
+                async with asyncio.timeout(FAREWELL_SECONDS):
                     await self._websocket.close(end.code, end.reason)
 
     async def _send_messages(self) -> None:

@@ -20,7 +20,7 @@ from sixfold.clients.chat.transports.parse_turns import MAX_PARTS, SLICE_BYTES, 
 from sixfold.core.gateway.ports import UpstreamFailure
 
 # Maximum number of idle connections to one server, and seconds until they are closed.
-_MAX_IDLE, _IDLE_SECONDS = 256, 60.0
+_MAX_IDLE, IDLE_SECONDS = 256, 60.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
 # A longer body is read in parts.
@@ -110,7 +110,7 @@ class AsyncioTransport:
         if not idle:
             return None
         connection = idle.pop()
-        if connection.loop.time() - connection.last_activity < _IDLE_SECONDS:
+        if connection.loop.time() - connection.last_activity < IDLE_SECONDS:
             return connection
         connection.close()
         return self._take_idle(address)
@@ -137,7 +137,7 @@ class AsyncioTransport:
         if len(idle) > _MAX_IDLE:
             idle[0].close()
         if self._idle_timer is None:
-            self._idle_timer = connection.loop.call_later(_IDLE_SECONDS, self._close_idle)
+            self._idle_timer = connection.loop.call_later(IDLE_SECONDS, self._close_idle)
 
     def forget(self, connection: _Connection) -> None:
         self._busy.discard(connection)
@@ -164,11 +164,11 @@ class AsyncioTransport:
         loop = asyncio.get_running_loop()
         # The idle connections of each server are ordered by idle time, longest first.
         for connections in self._idle.values():
-            while connections and connections[0].last_activity + _IDLE_SECONDS <= loop.time():
+            while connections and connections[0].last_activity + IDLE_SECONDS <= loop.time():
                 connections[0].close()
         oldest = [connections[0].last_activity for connections in self._idle.values() if connections]
         if oldest:
-            self._idle_timer = loop.call_at(min(oldest) + _IDLE_SECONDS, self._close_idle)
+            self._idle_timer = loop.call_at(min(oldest) + IDLE_SECONDS, self._close_idle)
 
     def _time_out_quiet(self) -> None:
         """Time out quiet connections, and start the timer for the next one."""

@@ -27,7 +27,7 @@ _LEASE_SECONDS = 0.4
 _LEASE_PARTS = 20
 # The lowest limit, in requests or tokens per minute, for which cost is leased.
 _LEASED_FROM = 300
-_MAX_KEYS = 100_000
+MAX_KEYS = 100_000
 _MINUTE_US = 60 * SECOND_US
 
 
@@ -83,14 +83,14 @@ class OwnRates:
         return _left(per_minute, self._due.get(key, 0) - int(self._clock() * SECOND_US))
 
     def _set(self, key: str, moment: int, due: int) -> None:
-        if len(self._due) >= _MAX_KEYS and key not in self._due:
+        if len(self._due) >= MAX_KEYS and key not in self._due:
             self._evict(moment)
         self._due[key] = due
 
     def _evict(self, moment: int) -> None:
         """Drop keys without a debt, which count as new, and the half with smaller debts if most have one."""
         owing = [(key, due) for key, due in self._due.items() if due > moment]
-        if len(owing) >= _MAX_KEYS // 2:
+        if len(owing) >= MAX_KEYS // 2:
             owing = sorted(owing, key=itemgetter(1))[len(owing) // 2 :]
         self._due = dict(owing)
 

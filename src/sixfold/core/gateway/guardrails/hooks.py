@@ -24,7 +24,7 @@ from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.input_limits import json_limits
 
 # Maximum characters of texts that are sent, and maximum bytes that are read.
-_MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
+MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
 _MAX_MESSAGE = 300
 # Concurrent calls of hooks for one account; further calls wait within the timeout of the hook. The fetcher
 # has 64 slots for all accounts, so a slow hook of one account cannot occupy them all.
@@ -88,10 +88,10 @@ class GuardrailHooks:
         Raises `GuardrailBlocked`, and `GuardrailUnavailable` if the hook fails.
         """
         chars = sum(map(len, texts))
-        if chars > _MAX_CHARS:
+        if chars > MAX_CHARS:
             # Also if `on_failure` is `allow`: otherwise a caller could avoid the hook with a longer text.
             raise GuardrailBlocked(
-                f"The guardrail blocked this {stage}: its hook accepts at most {_MAX_CHARS:,} characters "
+                f"The guardrail blocked this {stage}: its hook accepts at most {MAX_CHARS:,} characters "
                 f"of text (got {chars:,})"
             )
         try:

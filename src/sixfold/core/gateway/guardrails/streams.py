@@ -44,7 +44,7 @@ _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 # The tool calls of a choice, whose texts are identified by their `index`.
 _DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
-_MAX_CHANNELS = 4_000
+MAX_CHANNELS = 4_000
 # Lines that are masked in one iteration of the event loop, about 10 ms.
 _TURN_LINES = 100
 
@@ -137,9 +137,9 @@ class StreamMasker(Generic[T]):
     def _piece(self, channel: Channel, text: str) -> tuple[_ChannelState, int, str]:
         state = self._channels.get(channel)
         if state is None:
-            if len(self._channels) >= _MAX_CHANNELS:
+            if len(self._channels) >= MAX_CHANNELS:
                 raise EngineFailed(
-                    f"The model server sent a stream with more than {_MAX_CHANNELS:,} text channels"
+                    f"The model server sent a stream with more than {MAX_CHANNELS:,} text channels"
                 )
             state = self._channels[channel] = _ChannelState(TextMasker(self._kinds))
         elif state.ended:

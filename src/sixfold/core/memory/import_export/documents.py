@@ -50,7 +50,7 @@ _SLUG_CHARS = 60
 _MAX_SLUG = slugs.MAX_CHARS - _SLUG_CHARS - 8
 _CHUNK = 2**20
 # An archive is read for this many times the time limit of one document.
-_ARCHIVE_READINGS = 60
+ARCHIVE_READINGS = 60
 
 
 class DocumentOptions(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class DocumentImports:
     async def _take_archive(
         self, writer: PageWriter, path: Path, prefix: str, options: DocumentOptions
     ) -> ImportReport:
-        seconds = _ARCHIVE_READINGS * self._reader.limits.seconds
+        seconds = ARCHIVE_READINGS * self._reader.limits.seconds
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         late = f"The documents of an archive are read for at most {seconds:,} seconds: import it again"

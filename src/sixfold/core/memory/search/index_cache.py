@@ -121,7 +121,7 @@ class IndexCache:
             # Another request locked the index while this transaction waited for its rows.
             if slot.reading.locked():
                 raise IndexStale
-            _apply(slot.index, batch, self._most_bytes)
+            apply_changes(slot.index, batch, self._most_bytes)
             self._measure(account_id, slot)
             slot.change = max(slot.change, last)
         return slot.index
@@ -151,7 +151,7 @@ class IndexCache:
         while full:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
             batch = await self._database.read(self._changed(account_id, slot.index, _BATCH))
-            await asyncio.to_thread(_apply, slot.index, batch, self._most_bytes)
+            await asyncio.to_thread(apply_changes, slot.index, batch, self._most_bytes)
             full = batch.full
             if not full:
                 slot.change = row["change"] if row is not None else 0
@@ -225,7 +225,7 @@ def _fitting(sizes: Rows, limit: _Limit) -> int:
     return min(len(sizes), max(limit.least, fitting))
 
 
-def _apply(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
+def apply_changes(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
     """Apply a batch, unless another request has applied it.
 
     The words of pages that do not fit in memory are stored on disk.

@@ -101,7 +101,7 @@ class PageScores(msgspec.Struct, frozen=True):
 
 def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> PageScores:
     """Score all pages of `view`, by words, a vector, or both."""
-    score, static_parts = view.once(weights, lambda: _static_parts(view, weights))
+    score, static_parts = view.once(weights, lambda: static_score_parts(view, weights))
     parts: dict[str, ScorePart] = {}
     candidates = view.nothing()
     if question.words:
@@ -215,7 +215,7 @@ def _times(vector: Vector, weight: float) -> Vector:
     return vector if weight == 1.0 else vector * weight
 
 
-def _static_parts(view: IndexView, weights: Weights) -> tuple[Vector, dict[str, ScorePart]]:
+def static_score_parts(view: IndexView, weights: Weights) -> tuple[Vector, dict[str, ScorePart]]:
     """Return the sum of the parts that do not depend on the query, and the parts."""
     parts = {
         "statement": ScorePart(view.statements(), weights.statement),

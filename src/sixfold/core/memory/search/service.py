@@ -40,7 +40,7 @@ _ANY_CHARS = 2**53
 _LOOP_CHARS = 2**16
 # The work up to which a search ranks on the event loop, about 10 ms: pages and vectors, times the characters
 # of the query and some that each search counts.
-_LOOP_WORK, _LEAST_CHARS = 20_000_000, 100
+LOOP_WORK, _LEAST_CHARS = 20_000_000, 100
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
 # Maximum characters of a phrase of stop words.
@@ -120,7 +120,7 @@ class SearchService:
         vector = None
         if self._questions is not None and request.mode != "lexical":
             vector = await self._questions.vector(request.query)
-        if (len(index) + index.vectors) * (_LEAST_CHARS + len(request.query)) > _LOOP_WORK:
+        if (len(index) + index.vectors) * (_LEAST_CHARS + len(request.query)) > LOOP_WORK:
             results, mode = await self._results_in_thread(caller, request, vector)
         else:
             results, mode = await self._results_on_loop(caller, request, vector)

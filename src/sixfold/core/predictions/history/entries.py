@@ -1,6 +1,6 @@
 """A page of an account's history: runs and live sessions, newest first, filtered and searched.
 
-A request reads at most `_MAX_SCANNED` predictions, regardless of how many match; its cursor continues after
+A request reads at most `MAX_SCANNED` predictions, regardless of how many match; its cursor continues after
 the last prediction that was read.
 """
 
@@ -22,7 +22,7 @@ from sixfold.core.database import Database, Row, many
 from sixfold.core.predictions.states import TERMINAL
 
 # Maximum number of predictions that one page reads, and that one query reads.
-_MAX_SCANNED, _WINDOW = 2000, 250
+MAX_SCANNED, WINDOW = 2000, 250
 _MAX_SESSIONS, _MAX_FILES, _MAX_PARTS = 200, 500, 500
 _LAST = "~"
 _CURSOR = re.compile(r"[0-9a-z]{36}")
@@ -152,14 +152,14 @@ class RunHistory:
         oldest = 0
         words = [word.casefold() for word in filters.words]
         since = 0 if filters.first_day is None else filters.first_day * DAY_US
-        for _ in range(_MAX_SCANNED // _WINDOW):
+        for _ in range(MAX_SCANNED // WINDOW):
             rows = await self._database.read(
                 many(
                     "history_window",
                     **tenant.row,
                     before=f"pred_{before}",
                     texts=int(bool(words)),
-                    limit=_WINDOW,
+                    limit=WINDOW,
                 ),
                 snapshot=False,
             )
@@ -170,7 +170,7 @@ class RunHistory:
                 ids.append(row["id"])
                 if len(ids) == limit:
                     return _Scan(ids, _digits(row["id"]))
-            if len(rows) < _WINDOW or rows[-1]["created_at"] < since:
+            if len(rows) < WINDOW or rows[-1]["created_at"] < since:
                 return _Scan(ids)
             before, oldest = _digits(rows[-1]["id"]), int(rows[-1]["created_at"])
         return _Scan(ids, before, oldest)

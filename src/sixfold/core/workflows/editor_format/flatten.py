@@ -253,12 +253,12 @@ class _Links(msgspec.Struct, frozen=True):
 
 
 def _sorted_links(graph: Json) -> _Links:
-    by_id = _links(graph)
+    by_id = links_by_id(graph)
     ends = by_id.values()
     return _Links(by_id, tuple((origin, slot, at) for origin, slot, target, at in ends if target == "-20"))
 
 
-def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
+def links_by_id(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
     """Return a graph's links by id as origin, origin slot, target, target slot.
 
     Both schemas are supported.

@@ -40,7 +40,7 @@ _OUTLINE = 0.045
 _OUTLINE_GAIN, _OUTLINE_MAX = 2.6, 0.82
 _MAX_SIDE = 16_384
 # Of a larger block, only the part that the frame shows is rendered.
-_MAX_WHOLE_PIXELS = 4 * 2**20
+MAX_WHOLE_PIXELS = 4 * 2**20
 # The luma from which letters count as light.
 _LIGHT = 0.43
 
@@ -85,7 +85,7 @@ def of(clip: Clip, project: Project) -> Sprite:
     if clip.width is None and clip.height is None:
         around = SpriteBox(left, top, width + 2 * bleed, height + 2 * bleed)
     window = (0, 0, width, height)
-    if width * height > _MAX_WHOLE_PIXELS:
+    if width * height > MAX_WHOLE_PIXELS:
         margin = bleed + math.ceil(4 * text.size * _OUTLINE) + 2
         window = _visible_window(clip, project, around, (left + bleed, top + bleed), (width, height), margin)
     corner = (left + window[0], top + window[1])

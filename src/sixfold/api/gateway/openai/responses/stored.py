@@ -350,7 +350,7 @@ def _stored(body: str | bytes) -> Response:
 
 def _encoded_page(chain: ResponseChain, order: str, after: str, size: int) -> bytes:
     """Return a page of a chain's items as JSON; raises `BadRequest` for an unknown `after`."""
-    items = _items_by_id(chain)
+    items = items_by_id(chain)
     ids = list(items)
     if order == "desc":
         ids.reverse()
@@ -372,7 +372,7 @@ def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema
     }
 
 
-def _items_by_id(chain: ResponseChain) -> Mapping[str, Mapping[str, Any]]:
+def items_by_id(chain: ResponseChain) -> Mapping[str, Mapping[str, Any]]:
     """Return the input items of a chain's last response, oldest first, by their ids."""
     input_items: dict[str, Mapping[str, Any]] = {}
     last = chain.turns[-1]
