@@ -296,9 +296,16 @@ async def test_invalid_token_and_choice_counts_are_rejected(tmp_path: Path) -> N
 
 async def test_concurrent_chats_beyond_the_balance_are_402(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        responses = await asyncio.gather(*(gateway.chat(max_tokens=900, text="Hello") for _ in range(10)))
-        assert sorted(response.status_code for response in responses).count(200) >= 5
-        assert {response.status_code for response in responses} <= {200, 402}
+        # No call ends, and none releases its hold, before all have been accepted or refused.
+        gateway.acme.mode = "wait"
+        calls = [asyncio.create_task(gateway.chat(max_tokens=900, text="Hello")) for _ in range(10)]
+        await wait_until(lambda: len(gateway.acme.requests) + sum(call.done() for call in calls) == 10)
+        # The account has 5 USD, and each call holds between 0.90 and 1 USD.
+        assert len(gateway.acme.requests) == 5
+        assert [call.result().status_code for call in calls if call.done()] == [402] * 5
+        gateway.acme.go_on.set()
+        responses = await asyncio.gather(*calls)
+        assert sorted(response.status_code for response in responses) == [200] * 5 + [402] * 5
         assert await gateway.app.faults() == ()
 
 

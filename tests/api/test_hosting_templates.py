@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.settings import Settings
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import AppFixture, bearer, running_app
 
 CONFIG = "/api/containers/config"
 TEMPLATES = "/api/containers/templates"
@@ -307,9 +306,14 @@ async def test_idle_seconds_setting_overrides_every_template(tmp_path: Path) -> 
         assert {each["idleSeconds"] for each in response["templates"]} == {3}
 
 
-@pytest.mark.parametrize("path", [CONFIG, TEMPLATES, "/api/containers/hardware"])
-async def test_public_lists_need_no_key(app: AppFixture, path: str) -> None:
+@pytest.mark.parametrize(
+    # Only the list of templates reads a key, because it includes the models of the account.
+    ("path", "invalid_key"),
+    [(CONFIG, 200), (TEMPLATES, 401), ("/api/containers/hardware", 200)],
+)
+async def test_public_lists_need_no_key(app: AppFixture, path: str, invalid_key: int) -> None:
     async with app.visitor("203.0.113.9", "http://example.com") as other_client:
         response: httpx.Response = await other_client.get(path)
+        invalid: httpx.Response = await other_client.get(path, headers=bearer("sf_" + "x" * 43))
     assert response.status_code == 200
-    assert Settings().idle_seconds is None
+    assert invalid.status_code == invalid_key

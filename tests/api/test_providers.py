@@ -17,6 +17,7 @@ from sixfold.core.predictions.queries import EngineCost
 from sixfold.store.secrets import MASTER, Secrets
 from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes import fal, fault_server, openai, replicate
+from tests.harness.waiting import wait_until
 from tests.unit.engines.providers import parts
 
 LIMITS = {"pause_seconds": 0.01, "waiting_seconds": 1.0, "poll_seconds": 0.01, "longest_poll_seconds": 0.02}
@@ -161,11 +162,18 @@ async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Pa
             assert (await read_spent(app))["replicate-image-fast"].spent == 2 * 3_000
 
 
-async def test_twelve_concurrent_provider_runs_succeed(app: AppFixture, queue: fal.Fal) -> None:
+async def test_twelve_provider_runs_wait_at_once_and_all_succeed(app: AppFixture, queue: fal.Fal) -> None:
     async def one() -> int:
         return (await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))).status_code
 
-    assert await asyncio.gather(*(one() for _ in range(12))) == [200] * 12
+    queue.ends = False
+    runs = [asyncio.create_task(one()) for _ in range(12)]
+    # The server has four workers, and the provider has all twelve runs before one of them ends.
+    await wait_until(lambda: len(queue.jobs) == 12)
+    assert app.settings.workers == 4
+    assert not any(run.done() for run in runs)
+    queue.ends = True
+    assert await asyncio.gather(*runs) == [200] * 12
     assert await app.balance() == ("4.52", "0.00")
 
 

@@ -217,3 +217,4 @@ async def test_deposit_debits_the_world_account(database: Database) -> None:
         many("ledger_page", account_id="world", before_at=2**62, before_id="", limit=5)
     )
     assert [row["amount"] for row in rows] == [-5]
+    assert await database.read(_balance("world")) == -5
