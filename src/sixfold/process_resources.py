@@ -1,4 +1,4 @@
-"""Resources of a process: the limit on its open files (RLIMIT_NOFILE), and its allocator of memory.
+"""Resources of a process: limits on open files (RLIMIT_NOFILE) and memory (RLIMIT_DATA), and its allocator.
 
 A server raises its own soft limit as far as allowed: each connection takes a file descriptor, and each call
 that is streamed from a model server another one. Child processes get a lower soft limit, because some of them
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import resource
 from contextlib import suppress
+from pathlib import Path
 
 # The default maximum of Linux; "unlimited" in a container would be a billion.
 _MAX_FILES = 1 << 20
@@ -57,6 +58,22 @@ def lower_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > SELECTABLE:
         resource.setrlimit(resource.RLIMIT_NOFILE, (SELECTABLE, hard))
+
+
+def limit_data(added_bytes: int) -> None:
+    """Limit the memory that this process may allocate in addition to what it has; requires Linux."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    finite = [each for each in (soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([data_bytes() + added_bytes, *finite]), hard))
+
+
+def data_bytes() -> int:
+    """Return the bytes of private memory of this process, which RLIMIT_DATA limits."""
+    with suppress(OSError), Path("/proc/self/status").open() as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def return_large_blocks() -> None:

@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -33,13 +32,14 @@ def limited_memory(file: str) -> Generator[None]:
     if sys.platform != "linux":
         yield
         return
-    # The module is not available on all systems.
+    # The modules are not available on all systems.
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = _data_bytes() + MAX_BYTES
-    finite = [each for each in (soft, hard, most) if each != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
+    from sixfold import process_resources
+
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    # The limit counts what the process had before it read the file, too.
+    process_resources.limit_data(MAX_BYTES)
     try:
         yield
     except MemoryError:
@@ -48,16 +48,7 @@ def limited_memory(file: str) -> Generator[None]:
             "designed to exhaust the memory; nothing was changed"
         ) from None
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _data_bytes() -> int:
-    # The limit counts what the process had before it read the file, too.
-    with contextlib.suppress(OSError), Path("/proc/self/status").open() as status:
-        for line in status:
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) * 1024
-    return 0
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 class _LimitedLoader(yaml.SafeLoader):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from sixfold import process_resources
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image import decoder_process
 from sixfold.engines.video import probe
@@ -28,6 +29,8 @@ def render(path: str, variant: str) -> bytes:
 
 
 def make(path: str, variant: str) -> bytes:
+    """Return the result of `render`; limits the memory of this process, as a header may name many frames."""
+    process_resources.limit_data(_MEMORY_BYTES)
     try:
         seconds = probe.read(Path(path)).seconds
     except probe.NotAVideo as error:

@@ -1,0 +1,73 @@
+"""The memory of the process that reads the first frame of a video."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.engines.thumbnails import video
+
+GIB = 2**30
+SAMPLES = 1 << 20
+
+
+def box(kind: bytes, *content: bytes) -> bytes:
+    body = b"".join(content)
+    return struct.pack(">I4s", 8 + len(body), kind) + body
+
+
+def numbers(kind: bytes, *values: int) -> bytes:
+    """Return a box of 32-bit numbers, of which the first is the version with flags."""
+    return box(kind, struct.pack(f">{len(values)}I", *values))
+
+
+def track(number: int) -> bytes:
+    """Return a track whose tables state a million samples of one byte in a few bytes."""
+    entry = box(b"avc1", bytes(6), struct.pack(">H", 1), bytes(16), struct.pack(">HH", 64, 64), bytes(50))
+    tables = box(
+        b"stbl",
+        box(b"stsd", struct.pack(">II", 0, 1), entry),
+        numbers(b"stts", 0, 1, SAMPLES, 1),
+        numbers(b"stsc", 0, 1, 1, SAMPLES, 1),
+        numbers(b"stsz", 0, 1, SAMPLES),
+        numbers(b"stco", 0, 1, 48),
+    )
+    data = box(b"dinf", box(b"dref", struct.pack(">II", 0, 1), numbers(b"url ", 1)))
+    media = box(
+        b"mdia",
+        numbers(b"mdhd", 0, 0, 0, 1000, 1000, 0x55C40000),
+        box(b"hdlr", bytes(8), b"vide", bytes(13)),
+        box(b"minf", numbers(b"vmhd", 1, 0, 0), data, tables),
+    )
+    header = numbers(b"tkhd", 3, 0, 0, number, 0, 1000, *[0] * 13, 64 << 16, 64 << 16)
+    return box(b"trak", header, media)
+
+
+def many_samples(tracks: int) -> bytes:
+    movie = box(b"moov", numbers(b"mvhd", 0, 0, 0, 1000, 1000, *[0] * 20), *map(track, range(1, tracks + 1)))
+    return box(b"ftyp", b"isom\0\0\2\0isomiso2avc1mp41") + box(b"mdat", bytes(64)) + movie
+
+
+def test_header_of_many_samples_takes_bounded_memory(tmp_path: Path) -> None:
+    """FFmpeg allocates 24 bytes for each sample of each track: 40 KB would take 2.4 GB."""
+    path = tmp_path / "samples.mp4"
+    path.write_bytes(many_samples(100))
+    command = [sys.executable, "-P", "-m", "sixfold.engines.limited_process"]
+    command += ["sixfold.engines.thumbnails.video:make", str(3 * GIB), "60"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.write(msgspec.msgpack.encode((str(path), "thumbnail")))
+        process.stdin.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode != 0
+    assert usage.ru_maxrss * 1024 < 1.3 * GIB
+    with pytest.raises(UnusableInput):
+        video.render(str(path), "thumbnail")
