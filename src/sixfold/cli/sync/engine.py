@@ -10,6 +10,7 @@ with the same result, by the next sync.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -110,27 +111,28 @@ class FolderSync:
     # -- one page --------------------------------------------------------------------------------
 
     def _sync_page(self, slug: str, file: LocalSide | None, page: RemoteListing | None) -> None:
-        state = self._known.get(slug)
-        digest = file.digest if file is not None else None
-        changed_here = digest != (state.digest if state is not None else None)
-        changed_there = page is not None if state is None else page is None or not state.is_version(page)
         try:
-            if changed_here and not changed_there:
-                try:
-                    self._send(slug, file, state)
-                except SyncConflict:
-                    self._sync_both(slug, file)
-            elif changed_here:
-                self._sync_both(slug, file)
-            elif changed_there:
-                self._receive(slug, file)
+            self._apply_changes(slug, file, page)
         except SyncConflict:
             # The page changed again meanwhile; the next sync handles it.
             return
-        except SyncRefusal as refusal:
-            self._problem(f"{file.path if file is not None else slug}: {refusal}")
-        except OSError as error:
-            self._problem(f"{file.path if file is not None else slug}: {error.strerror or error}")
+        except (SyncRefusal, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            self._problem(f"{slug if file is None else file.path}: {reason}")
+
+    def _apply_changes(self, slug: str, file: LocalSide | None, page: RemoteListing | None) -> None:
+        state = self._known.get(slug)
+        changed_here = (file and file.digest) != (state and state.digest)
+        changed_there = page is not None if state is None else page is None or not state.is_version(page)
+        if changed_here and not changed_there:
+            # After a conflict, the page has changed since the list of pages was read.
+            with contextlib.suppress(SyncConflict):
+                self._send(slug, file, state)
+                return
+        if changed_here:
+            self._sync_both(slug, file)
+        elif changed_there:
+            self._receive(slug, file)
 
     def _send(self, slug: str, file: LocalSide | None, synced: SyncedFile | None) -> None:
         if file is None:
@@ -139,9 +141,8 @@ class FolderSync:
                 self._forget(slug)
                 self._note("removed_there", slug)
             return
-        version = self._remote.store(
-            slug, file.data, synced.version if synced is not None else None, file.path
-        )
+        base = synced.version if synced is not None else None
+        version = self._remote.store(slug, file.data, base, file.path)
         self._record(slug, file, version)
         self._note("sent", slug)
 

@@ -11,18 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sixfold.clients import local_servers
-from sixfold.clients.chat import listing
-from sixfold.clients.chat.completions import Completions
-from sixfold.clients.chat.converse import Converse
+from sixfold.clients.chat import listing, server_protocols
 from sixfold.clients.chat.credentials import credentials_of
-from sixfold.clients.chat.forwarded.media import MEDIA_PROTOCOLS
-from sixfold.clients.chat.forwarded.reranking import RERANK, Reranking
-from sixfold.clients.chat.forwarded.texts import IGNORED_FIELDS, TextCompletions
-from sixfold.clients.chat.gemini import Gemini
-from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.ollama import OllamaListing
 from sixfold.clients.chat.provider_listings import LISTINGS
-from sixfold.clients.chat.responses import ResponseCompaction, ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
 from sixfold.clients.local_servers import LocalServer
@@ -30,32 +22,14 @@ from sixfold.core.gateway import hosted_models
 from sixfold.core.gateway.capabilities import LATEST, ServedModel, guess_model
 from sixfold.core.gateway.policy import LOCAL_KINDS, UpstreamRow
 from sixfold.core.gateway.ports import (
-    COMPACTION,
-    TEXT_COMPLETIONS,
     Upstream,
     UpstreamFailure,
     UpstreamStream,
     WireProtocol,
 )
 from sixfold.core.gpu.arbiter import GpuAccess
-from sixfold.providers import CHAT_PROVIDERS
+from sixfold.providers import CHAT_PROVIDERS, ProviderSpec
 
-_WIRES: Mapping[str, WireProtocol] = {
-    "chat": Completions(),
-    "messages": Messages(),
-    "responses": ResponsesProtocol(),
-    COMPACTION: ResponseCompaction(),
-    **{wire.name: wire for wire in MEDIA_PROTOCOLS},
-    RERANK: Reranking(),
-}
-# Protocols of providers whose API differs from OpenAI's.
-_DIALECTS: Mapping[str, WireProtocol] = {
-    "anthropic": _WIRES["messages"],
-    "converse": Converse(),
-    "gemini": Gemini(),
-}
-# OpenAI's reasoning models reject `max_tokens`.
-_LIMIT = "max_completion_tokens"
 # The kind of servers with OpenAI's API at another base URL.
 _COMPATIBLE = "openai"
 # Protocols for which the caller's headers are forwarded.
@@ -94,11 +68,7 @@ class ModelServer:
         self.base_url = _with_path(row, bases.get(row.kind, "")) if row.base_url else bases[row.kind]
         self._spec = CHAT_PROVIDERS.get(row.kind, CHAT_PROVIDERS[_COMPATIBLE])
         self._row, self._transport, self._key = row, transport, key
-        self._list = (
-            OllamaListing()
-            if row.kind == "ollama"
-            else LISTINGS.get(row.kind) or listing.listing_of(row.kind, self._spec.price_unit)
-        )
+        self._list = _listing_of(row.kind, self._spec)
         self.price_table = self._spec.price_table
         self._listed: tuple[str, ...] = ()
         self._models: tuple[ServedModel, ...] = ()
@@ -112,31 +82,15 @@ class ModelServer:
         # Whether the server may accept calls without a key.
         self._needs_no_key = bool(row.base_url) or row.kind in LOCAL_KINDS
         self._cached_headers: tuple[str | None, dict[str, str]] = (None, {})
-        is_loopback = urlsplit(self.base_url).hostname in _LOOPBACK
-        self.local = row.local or row.kind in LOCAL_KINDS or (is_loopback and not key())
-        self.in_local_network = self.local or local_servers.is_in_local_network(
-            urlsplit(self.base_url).hostname or ""
-        )
+        host = urlsplit(self.base_url).hostname or ""
+        self.local = row.local or row.kind in LOCAL_KINDS or (host in _LOOPBACK and not key())
+        self.in_local_network = self.local or local_servers.is_in_local_network(host)
         own_service = row.kind != _COMPATIBLE or self.base_url == bases[_COMPATIBLE]
         self.reads_documents = self._spec.documents and own_service and not self.in_local_network
         # Only a server of the kind `openai` may belong to someone other than the provider.
         is_provider = row.kind in CHAT_PROVIDERS and own_service
-        is_complete = is_provider and self._spec.responses and row.responses is not False
-        has_responses = is_complete if row.responses is None else row.responses
         self._credentials = credentials_of(self._spec, transport)
-        if self._spec.dialect in _DIALECTS:
-            self._main_wire = _DIALECTS[self._spec.dialect]
-            self._own = {self._main_wire.name: self._main_wire}
-        elif row.kind == "tei":
-            self._main_wire = Completions()
-            self._own = {"embeddings": _WIRES["embeddings"], RERANK: Reranking("texts", truncate=True)}
-        else:
-            self._main_wire = Completions(_LIMIT if has_responses else "max_tokens", self._spec.fields)
-            without = {"messages"} if has_responses else {"messages", "responses"}
-            without |= set() if is_complete else {COMPACTION}
-            self._own = {name: wire for name, wire in _WIRES.items() if name not in without}
-            self._own["chat"] = self._main_wire
-            self._own[TEXT_COMPLETIONS] = TextCompletions(self._spec.fields, IGNORED_FIELDS.get(row.kind, ()))
+        self._main_wire, self._own = server_protocols.of(row, self._spec, is_provider=is_provider)
         self._set_models(())
 
     @property
@@ -270,6 +224,12 @@ class _CountedStream:
         if server is not None:
             server.in_flight -= 1
         await self._response.aclose()
+
+
+def _listing_of(kind: str, spec: ProviderSpec) -> listing.Listing:
+    if kind == "ollama":
+        return OllamaListing()
+    return LISTINGS.get(kind) or listing.listing_of(kind, spec.price_unit)
 
 
 def _with_path(row: UpstreamRow, base: str) -> str:

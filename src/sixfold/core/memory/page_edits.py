@@ -47,36 +47,39 @@ def compose(
     `home` contains the collections of a page that names no collections and had none before.
     """
     before = None if request.whole else current
-    body = before.body if request.body is None and before is not None else request.body or ""
-    new_parts = markdown.split(limits.body(body, allowed.page_bytes)) if request.body is not None else None
-    fields = new_parts.fields if new_parts is not None else frontmatter.NOTHING
-    if new_parts is not None and not new_parts.head and slugs.without_ids(request.path) != request.path:
-        fields = frontmatter.notion_properties(new_parts.body)
-    head = (
-        new_parts.head
-        if new_parts is not None and new_parts.head
-        else before.head
-        if before is not None
-        else ""
-    )
-    body = new_parts.body if new_parts is not None else body
+    # The content that omitted fields keep: that of the page, or the defaults of a new one.
+    earlier = PageDraft(request.slug, request.slug, "", "", PAGE_TYPE, collections=home)
+    if before is not None:
+        earlier = of(before)
+    fields, head, body = _content(request, earlier, allowed)
     stored_fields = fields if request.whole else frontmatter.NOTHING
     draft = PageDraft(
         slug=request.slug,
-        title=_title(request, fields, body, before),
+        title=_title(request, fields, body, earlier),
         head=_without_stored(head, stored_fields),
         body=body,
-        type=_type(request, fields, before),
-        tags=_names(request.tags, fields.tags, before.tags if before is not None else ()),
-        collections=_names(
-            request.collections, fields.collections, before.collections if before is not None else home
-        ),
+        type=_type(request, fields, earlier),
+        tags=_names(request.tags, fields.tags, earlier.tags),
+        collections=_names(request.collections, fields.collections, earlier.collections),
         path=request.path or (current.path if current is not None else "") or _own_file(request),
         links=_links(stored_fields),
         entries=_entries(stored_fields),
         old_slugs=tuple(filter(None, map(slugs.loosely, stored_fields.old_slugs or ()))),
     )
     return _as_stored(draft, current) if request.whole and current is not None else draft
+
+
+def _content(
+    request: PageWrite, earlier: PageDraft, allowed: MemoryLimits
+) -> tuple[frontmatter.FrontMatter, str, str]:
+    """Return the fields of the front matter, the text of the front matter, and the body of a request."""
+    if request.body is None:
+        return frontmatter.NOTHING, earlier.head, earlier.body
+    parts = markdown.split(limits.body(request.body, allowed.page_bytes))
+    fields = parts.fields
+    if not parts.head and slugs.without_ids(request.path) != request.path:
+        fields = frontmatter.notion_properties(parts.body)
+    return fields, parts.head or earlier.head, parts.body
 
 
 def _as_stored(draft: PageDraft, page: MemoryPage) -> PageDraft:
@@ -143,19 +146,19 @@ def _own_file(request: PageWrite) -> str:
     return f"{request.slug}.md" if request.whole else ""
 
 
-def _title(request: PageWrite, fields: frontmatter.FrontMatter, body: str, before: MemoryPage | None) -> str:
+def _title(request: PageWrite, fields: frontmatter.FrontMatter, body: str, earlier: PageDraft) -> str:
     if request.title is not None and request.title.strip():
         return limits.line("title", request.title, limits.TITLE_CHARS)
     source = fields.title or (markdown.first_heading(body) if request.body is not None else "")
     title = limits.loose_line(source or "", limits.TITLE_CHARS)
-    return title or (before.title if before is not None else request.slug)
+    return title or earlier.title
 
 
-def _type(request: PageWrite, fields: frontmatter.FrontMatter, before: MemoryPage | None) -> str:
+def _type(request: PageWrite, fields: frontmatter.FrontMatter, earlier: PageDraft) -> str:
     if request.type is not None and request.type.strip():
         return limits.line("type", request.type, limits.TYPE_CHARS)
     kind = limits.loose_line(fields.type or "", limits.TYPE_CHARS)
-    return kind or (before.type if before is not None else PAGE_TYPE)
+    return kind or earlier.type
 
 
 def _names(

@@ -204,24 +204,26 @@ def _zipped(
             path = _zip_name(info)
             if not is_page(path) and not (folder is not None and is_file(path)):
                 report.leave_out(path)
-            elif stat.S_ISLNK(info.external_attr >> 16):
-                yield ArchiveMember(path, error="is a link, which is not followed")
-            elif info.flag_bits & _ENCRYPTED:
-                yield ArchiveMember(path, error="is encrypted")
-            elif info.compress_type not in _METHODS:
-                yield ArchiveMember(
-                    path,
-                    error=f"is compressed with method {info.compress_type}: use deflate instead",
-                )
+            elif problem := _problem(info):
+                yield ArchiveMember(path, error=problem)
             elif folder is not None and not is_page(path):
-                archive_file = file(path, b"", limits)
-                yield archive_file if archive_file.error else _unzipped_document(opened, info, folder, budget)
+                member = file(path, b"", limits)
+                yield member if member.error else _unzipped_document(opened, info, folder, budget)
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
                 budget.spend(bytes=len(data or b""))
-                yield (
-                    file(path, data, limits) if data is not None else ArchiveMember(path, error="is damaged")
-                )
+                yield ArchiveMember(path, error="is damaged") if data is None else file(path, data, limits)
+
+
+def _problem(info: zipfile.ZipInfo) -> str:
+    """Return why an entry of a zip file is not read, or an empty string."""
+    if stat.S_ISLNK(info.external_attr >> 16):
+        return "is a link, which is not followed"
+    if info.flag_bits & _ENCRYPTED:
+        return "is encrypted"
+    if info.compress_type not in _METHODS:
+        return f"is compressed with method {info.compress_type}: use deflate instead"
+    return ""
 
 
 @contextlib.contextmanager

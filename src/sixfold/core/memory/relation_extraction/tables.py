@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,24 +27,40 @@ def cells(body: str) -> Iterator[TableCell]:
     """Yield the cells of all tables whose column has a title, row by row."""
     if "|" not in body:
         return
+    for row in itertools.islice(_rows(body), _MAX_ROWS):
+        first, *others = _split(row.line)
+        for title, text in zip(row.titles[1:], others, strict=False):
+            if title and text and first:
+                yield TableCell(row.line, row.start, first, title, text)
+
+
+class _TableRow(NamedTuple):
+    titles: list[str]
+    line: str
+    start: int
+
+
+def _rows(body: str) -> Iterator[_TableRow]:
+    """Yield the rows of all tables below their titles, with their positions in the body."""
     lines = body.splitlines(keepends=True)
     titles: list[str] = []
-    start = rows = 0
-    for number, line in enumerate(lines):
+    start = 0
+    for line, following in itertools.zip_longest(lines, lines[1:], fillvalue=""):
         bare = line.strip()
         if "|" not in bare or len(bare) > _MAX_LINE:
             titles = []
         elif not titles:
-            following = lines[number + 1].strip() if number + 1 < len(lines) else ""
-            if "|" in following and _DASHES.fullmatch(following[:_MAX_LINE]):
-                titles = [title.strip("*_ ").lower() for title in _split(bare)]
-        elif not _DASHES.fullmatch(bare) and rows < _MAX_ROWS:
-            rows += 1
-            first, *more_cells = _split(bare)
-            for title, text in zip(titles[1:], more_cells, strict=False):
-                if title and text and first:
-                    yield TableCell(bare, start + line.index(bare), first, title, text)
+            titles = _titles(bare, following.strip())
+        elif not _DASHES.fullmatch(bare):
+            yield _TableRow(titles, bare, start + line.index(bare))
         start += len(line)
+
+
+def _titles(line: str, following: str) -> list[str]:
+    """Return the titles in a line, if the line that follows separates titles from rows."""
+    if "|" not in following or not _DASHES.fullmatch(following[:_MAX_LINE]):
+        return []
+    return [title.strip("*_ ").lower() for title in _split(line)]
 
 
 def _split(line: str) -> list[str]:

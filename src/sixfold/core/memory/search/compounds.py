@@ -8,6 +8,7 @@ searched as the pairs that contain it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 
@@ -84,19 +85,31 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
     ]
     function_words = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
     weights: dict[str, float] = {}
-    for word in sorted({*words} - function_words, key=lambda word: (-len(word), word))[:_MAX_WORDS]:
-        if len(word) == 1 and tokens.UNSPACED.match(word):
-            weights |= dict.fromkeys(view.containing(word, _MAX_FOUND), 1.0)
-        elif compounding and len(word) >= _MIN_PART and word.isalpha():
-            for other, weight in (*_with(view, word), *_parts(view, word)):
-                weights[other] = max(weight, weights.get(other, 0))
-    for language in suffixing:
-        for word in _WORD.findall(text.lower())[:_MAX_WORDS]:
-            for other, weight in _same_stem(view, word, language):
-                weights[other] = max(weight, weights.get(other, 0))
+    related = (
+        each
+        for word in sorted({*words} - function_words, key=lambda word: (-len(word), word))[:_MAX_WORDS]
+        for each in _related(view, word, compounding=compounding)
+    )
+    inflected = (
+        each
+        for language in suffixing
+        for word in _WORD.findall(text.lower())[:_MAX_WORDS]
+        for each in _same_stem(view, word, language)
+    )
+    for other, weight in itertools.chain(related, inflected):
+        weights[other] = max(weight, weights.get(other, 0))
     best = sorted(weights.keys() - words, key=lambda word: (-weights[word], word))[:_MAX_OF_ALL]
     known = (word for word in function_words if view.rarity(word))
     return {word: weights[word] for word in best} | dict.fromkeys(known, _FUNCTION)
+
+
+def _related(view: IndexView, word: str, *, compounding: bool) -> Iterator[tuple[str, float]]:
+    """Yield the known words that contain a word of one character, or that form compounds with a word."""
+    if len(word) == 1 and tokens.UNSPACED.match(word):
+        yield from ((other, 1.0) for other in view.containing(word, _MAX_FOUND))
+    elif compounding and len(word) >= _MIN_PART and word.isalpha():
+        yield from _with(view, word)
+        yield from _parts(view, word)
 
 
 def _with(view: IndexView, word: str) -> Iterator[tuple[str, float]]:

@@ -6,7 +6,7 @@ both become pass-through nodes, through which links are followed as through a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -182,20 +182,21 @@ class _Document:
         for row in rows:
             self._spend(row, prefix)
         self._budget.spend(values=len(links) + len(as_list(group.get("external"))))
-        inside = {(link[2], link[3]): (link[0], link[1]) for link in links if link[0] is not None}
-        used = {(link[0], link[1]) for link in links}
-        external = {(_index(each[0]), each[1]) for each in group.get("external") or ()}
-        free: Iterator[EditorSlot] = iter(host.slots)
+        inside = {
+            (link[2], link[3]): (f"{prefix}{link[0]}", link[1]) for link in links if link[0] is not None
+        }
+        hidden = {(link[0], link[1]) for link in links}
+        hidden -= {(_index(each[0]), each[1]) for each in group.get("external") or ()}
+        outer = (slot.source for slot in host.slots)
         values = as_list(host.values)
         out: list[EditorSlot] = []
         for index, row in enumerate(rows):
             node = _node({**row, "id": index}, prefix, {})
             for at, slot in enumerate(node.slots):
                 if (index, at) in inside:
-                    origin, output = inside[index, at]
-                    slot.source = (f"{prefix}{origin}", output)
-                elif not slot.widget and (outer := next(free, None)) is not None:
-                    slot.source = outer.source
+                    slot.source = inside[index, at]
+                elif not slot.widget:
+                    slot.source = next(outer, slot.source)
             count = len(row.get("widgets_values") or ())
             node.values, values = values[:count] or node.values, values[count:]
             node.mode = host.mode or node.mode
@@ -203,7 +204,7 @@ class _Document:
             out += [
                 EditorSlot("", kind, (node.id, at))
                 for at, kind in enumerate(node.outputs)
-                if (index, at) not in used or (index, at) in external
+                if (index, at) not in hidden
             ]
         self.nodes[host.id] = EditorNode(host.id, "", host.mode, slots=out, passes=True)
 

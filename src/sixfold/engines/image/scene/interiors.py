@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ _BEHIND: tuple[tuple[tuple[str, ...], tuple[str, float, float]], ...] = (
     (("",), ("plant", 0.74, 0.30)),
 )
 
+RowT = TypeVar("RowT")
 FURNITURE = frozenset({"sofa", "bed", "chair", "lamp", "plant", "laptop"})
 # Positions (x and foot) beside the widest piece of furniture.
 _SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))
@@ -60,23 +61,31 @@ _SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))
 
 def furnish(stage: SceneStage) -> None:
     """Add furniture to a room without other subjects, or one piece behind a person."""
-    library = shapes.library()
-    text = stage.scene.prompt.casefold()
-    visible_subjects = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
-    others = [s for s in visible_subjects if s.name not in FURNITURE]
-    busy = any(library[s.name].stand in shapes.INDOORS for s in others)
-    if busy or (len(visible_subjects) == 1 and not stage.scene.places):
+    shown = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
+    others = [s for s in shown if s.name not in FURNITURE]
+    is_busy = any(shapes.library()[s.name].stand in shapes.INDOORS for s in others)
+    if is_busy or (len(shown) == 1 and not stage.scene.places):
         return
+    text = stage.scene.prompt.casefold()
     across = 0.30 if stage.layout.light[0] > 0.5 else 0.70
     _draw(stage, "painting", across, 0.47, 0.24)
     if others:
-        name, foot, tall = next(row for words, row in _BEHIND if any(word in text for word in words))
+        name, foot, tall = _by_words(_BEHIND, text)
         _draw(stage, name, 0.07 if across < 0.5 else 0.93, foot, tall)
-    elif visible_subjects:
-        _arrange(stage, [(s.name, s.color) for s in visible_subjects for _ in range(s.count)])
-    elif stage.scene.places and not stage.scene.letters and not stage.scene.avoid and "empty" not in text:
-        for name, x, foot, tall in next(row for words, row in _ROOMS if any(word in text for word in words)):
+    elif shown:
+        _arrange(stage, [(s.name, s.color) for s in shown for _ in range(s.count)])
+    elif _is_plain_room(stage) and "empty" not in text:
+        for name, x, foot, tall in _by_words(_ROOMS, text):
             _draw(stage, name, x, foot, tall)
+
+
+def _is_plain_room(stage: SceneStage) -> bool:
+    return bool(stage.scene.places) and not stage.scene.letters and not stage.scene.avoid
+
+
+def _by_words(rows: Iterable[tuple[tuple[str, ...], RowT]], text: str) -> RowT:
+    """Return the first row with a word of the text; the last row has the empty word."""
+    return next(row for words, row in rows if any(word in text for word in words))
 
 
 def _arrange(stage: SceneStage, items: list[tuple[str, str | None]]) -> None:

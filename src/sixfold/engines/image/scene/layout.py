@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -235,34 +237,48 @@ def _would_be_empty(stage: SceneStage) -> bool:
 
 def place_subjects(stage: SceneStage) -> list[Placed]:
     """Return every copy of every subject with its position, in painting order."""
-    named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
-    if stage.scene.frame == "portrait":
-        named = [SceneSubject(named[0].name, 1, named[0].color)] if named else []
-    text = stage.scene.prompt.casefold()
-    close = any(word in text for word in _CLOSE)
-    if stage.notes.get("furnished"):
-        named = [s for s in named if s.name not in interiors.FURNITURE]
-    if not named and _would_be_empty(stage):
-        named = [SceneSubject("solids")]
-    host = (
-        None if stage.scene.link is None else next((s for s in named if s.name == stage.scene.link[2]), None)
-    )
-    guest = None if host is None else next((s for s in named if s.name == _guest(stage)), None)
-    named = [s for s in named if s is not guest]
-    placed: list[Placed] = []
-    for height in range(3):
-        level = [(s, n) for s in named if _level(s) == height for n in range(s.count)]
-        if stage.layout.flip and len({s.name for s, _ in level}) > 1:
-            level.reverse()
-        for at, (subject, number) in enumerate(level):
-            spot = _one(stage, subject, number, (len(level), at, close))
-            if len(level) == 1 and len(named) > 1 and subject is not named[0]:
-                spot = replace(spot, x=stage.width - spot.x)
-            placed.append((subject, number, spot))
+    named = _shown_subjects(stage)
+    pair = _guest_and_host(stage, named)
+    if pair is not None:
+        named = [subject for subject in named if subject is not pair[0]]
+    placed = [each for height in range(3) for each in _place_level(stage, named, height)]
     placed.sort(key=lambda each: each[2].foot)
-    if guest is None or host is None:
-        return _apply_link(stage, placed)
-    return _with_host(stage, guest, host.name, placed)
+    return _apply_link(stage, placed) if pair is None else _with_host(stage, *pair, placed)
+
+
+def _shown_subjects(stage: SceneStage) -> list[SceneSubject]:
+    """Return the subjects to place, without those that a portrait or the furniture replaces."""
+    named = [subject for subject in stage.scene.subjects if subject.name not in stage.scene.avoid]
+    if stage.scene.frame == "portrait":
+        named = [SceneSubject(subject.name, 1, subject.color) for subject in named[:1]]
+    if stage.notes.get("furnished"):
+        named = [subject for subject in named if subject.name not in interiors.FURNITURE]
+    if not named and _would_be_empty(stage):
+        return [SceneSubject("solids")]
+    return named
+
+
+def _guest_and_host(stage: SceneStage, named: Sequence[SceneSubject]) -> tuple[SceneSubject, str] | None:
+    """Return a subject and the name of the subject in or behind which it is placed, or None."""
+    by_name = {subject.name: subject for subject in reversed(named)}
+    guest = by_name.get(_guest(stage) or "")
+    if stage.scene.link is None or guest is None or stage.scene.link[2] not in by_name:
+        return None
+    return guest, stage.scene.link[2]
+
+
+def _place_level(stage: SceneStage, named: Sequence[SceneSubject], height: int) -> Iterator[Placed]:
+    """Yield the copies of the subjects of one level, which share its width."""
+    text = stage.scene.prompt.casefold()
+    is_close = any(word in text for word in _CLOSE)
+    copies = [(s, number) for s in named if _level(s) == height for number in range(s.count)]
+    if stage.layout.flip and len({subject.name for subject, _ in copies}) > 1:
+        copies.reverse()
+    # A single subject of a further level stands opposite the first subject.
+    is_mirrored = len(copies) == 1 and len(named) > 1 and copies[0][0] is not named[0]
+    for at, (subject, number) in enumerate(copies):
+        spot = _one(stage, subject, number, (len(copies), at, is_close))
+        yield subject, number, replace(spot, x=stage.width - spot.x) if is_mirrored else spot
 
 
 _HORIZON = {

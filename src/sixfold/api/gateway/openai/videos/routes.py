@@ -149,34 +149,33 @@ class VideoRoutes:
     ) -> tuple[Mapping[str, Any], MediaSource | None]:
         """Return the fields of a request, and the image in it or None."""
         fields = await bodies.fields(request)
-        values, data = dict(fields.values), fields.files.get("input_reference")
-        if data is None:
-            reference = _reference(values)
-            url, file_id = reference.get("image_url"), reference.get("file_id")
-            if url and file_id:
-                raise InvalidRequest(
-                    "input_reference must not have both image_url and file_id", param="input_reference"
-                )
-            if isinstance(file_id, str) and file_id:
-                file = await self._services.files.get(principal.tenant, file_id)
-                if file.size > _MAX_IMAGE_BYTES:
-                    raise InvalidRequest(
-                        f"input_reference must be at most {_MAX_IMAGE_BYTES:,} bytes (got {file.size:,})",
-                        param="input_reference",
-                    )
-                data = await self._services.blobs.get(file.blob)
-            elif isinstance(url, str) and url.startswith("data:"):
-                data = _data_of(url)
-            elif url is not None or file_id is not None or reference:
-                if not isinstance(url, str) or not url.startswith(("https://", "http://")):
-                    raise InvalidRequest(
-                        "input_reference must be an image file, or have a file_id or an image_url",
-                        param="input_reference",
-                    )
-                values[models.REFERENCE] = url
-        if data is None:
+        values = dict(fields.values)
+        image = fields.files.get("input_reference")
+        if image is None:
+            image = await self._referenced(principal, _reference(values))
+        if isinstance(image, str):
+            values[models.REFERENCE], image = image, None
+        if image is None:
             return values, None
-        return values, await self._runner.receive("input_reference", "image", data)
+        return values, await self._runner.receive("input_reference", "image", image)
+
+    async def _referenced(self, principal: Principal, reference: Mapping[str, Any]) -> bytes | str | None:
+        """Return the image of the object `input_reference` or its URL, or None if the object is empty."""
+        if not reference:
+            return None
+        url, file_id = reference.get("image_url"), reference.get("file_id")
+        if url and file_id:
+            raise _invalid_reference("must not have both image_url and file_id")
+        if isinstance(file_id, str) and file_id:
+            file = await self._services.files.get(principal.tenant, file_id)
+            if file.size > _MAX_IMAGE_BYTES:
+                raise _invalid_reference(f"must be at most {_MAX_IMAGE_BYTES:,} bytes (got {file.size:,})")
+            return await self._services.blobs.get(file.blob)
+        if isinstance(url, str) and url.startswith("data:"):
+            return _data_of(url)
+        if isinstance(url, str) and url.startswith(("https://", "http://")):
+            return url
+        raise _invalid_reference("must be an image file, or have a file_id or an image_url")
 
     async def show(self, request: Request) -> Response:
         prediction = await self._get(request)
@@ -344,6 +343,10 @@ def _error(prediction: Prediction) -> VideoJobErrorSchema:
     return {"code": prediction.error_kind or prediction.state.value, "message": message}
 
 
+def _invalid_reference(problem: str) -> InvalidRequest:
+    return InvalidRequest(f"input_reference {problem}", param="input_reference")
+
+
 def _reference(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object `input_reference`, which a form contains as separate fields or as JSON."""
     value = values.get("input_reference")
@@ -351,9 +354,7 @@ def _reference(values: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             value = msgspec.json.decode(value)
         except msgspec.DecodeError:
-            raise InvalidRequest(
-                "input_reference must be a file or an object", param="input_reference"
-            ) from None
+            raise _invalid_reference("must be a file or an object") from None
     fields = {
         name: values[f"input_reference[{name}]"]
         for name in ("image_url", "file_id")
