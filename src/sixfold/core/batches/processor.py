@@ -122,20 +122,24 @@ class BatchProcessor:
         for batch in batches:
             if batch.id in self._jobs:
                 continue
-            if batch.outcome is None and batch.expires_at <= now:
+            if batch.outcome is not None:
+                await self._stop(batch)
+            elif batch.expires_at <= now:
                 await self._database.write(lines.decide(batch.id, "expired"))
                 self.wake()
-            elif batch.outcome is not None:
-                if batch.outcome == "cancelled" and (call := self._calls.get(batch.id)) is not None:
-                    call.cancel()
-                await self._release(batch)
-                if await self._may_end(batch):
-                    self._start_job(batch, self._end)
             elif batch.state == "validating":
                 self._start_job(batch, self._validate)
             elif batch.resume_at <= now:
                 claimable.append(batch)
         await self._claim(claimable)
+
+    async def _stop(self, batch: Batch) -> None:
+        """Release the lines of a batch with an outcome, and end it when none of them runs."""
+        if batch.outcome == "cancelled" and (call := self._calls.get(batch.id)) is not None:
+            call.cancel()
+        await self._release(batch)
+        if await self._may_end(batch):
+            self._start_job(batch, self._end)
 
     async def _renew(self) -> None:
         """Renew leases three times during their term, and take over the leases of other servers."""
