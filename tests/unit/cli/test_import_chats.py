@@ -220,7 +220,7 @@ def test_the_steps_of_queries_are_limited(
         connection.executemany("INSERT INTO user VALUES (?, ?, ?, ?, ?)", rows)
         connection.commit()
     monkeypatch.setattr(openwebui, "MAX_STEPS", 10_000)
-    monkeypatch.setattr(openwebui, "_STEPS_AT_A_TIME", 1_000)
+    monkeypatch.setattr(openwebui, "STEPS_AT_A_TIME", 1_000)
     result = owner("import", "openwebui", file)
     assert (result.status, "interrupted" in result.err) == (1, True)
 

@@ -43,7 +43,7 @@ async def grown(text: str, size: int) -> GrowingText:
     growing = GrowingText()
     for at in range(0, len(text), size):
         growing.push(text[at : at + size])
-        growing._next = 0.0  # at any time
+        growing.next_update = 0.0  # at any time
         await growing.update(text[at : at + size])
     return growing
 

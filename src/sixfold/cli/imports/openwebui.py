@@ -17,7 +17,7 @@ from sixfold.core.gateway.conversations.imports import ImportedChat
 _MAGIC = b"SQLite format 3\0"
 # Steps of SQLite's virtual machine for all queries, of which a row takes about 20.
 MAX_STEPS = 500_000_000
-_STEPS_AT_A_TIME = 1_000_000
+STEPS_AT_A_TIME = 1_000_000
 _TABLES = frozenset(
     {"user", "chat", "file", "knowledge", "knowledge_directory", "knowledge_file", "note", "memory"}
 )
@@ -99,10 +99,10 @@ def _limit_steps(connection: sqlite3.Connection) -> None:
 
     def is_exceeded() -> bool:
         nonlocal remaining
-        remaining -= _STEPS_AT_A_TIME
+        remaining -= STEPS_AT_A_TIME
         return remaining < 0
 
-    connection.set_progress_handler(is_exceeded, _STEPS_AT_A_TIME)
+    connection.set_progress_handler(is_exceeded, STEPS_AT_A_TIME)
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:

@@ -168,7 +168,7 @@ class GrowingText:
         # The start of the text that is displayed without rendering.
         self.rendered_end = 0
         self._complete = 0
-        self._next = 0.0
+        self.next_update = 0.0
         self._is_behind = False
         self._rendering = asyncio.Lock()
 
@@ -184,7 +184,7 @@ class GrowingText:
     async def update(self, piece: str) -> bool:
         """Render the complete blocks after a piece was added; return whether the HTML has changed."""
         self._is_behind = self._is_behind or "\n" in piece
-        return time.monotonic() >= self._next and await self.catch_up()
+        return time.monotonic() >= self.next_update and await self.catch_up()
 
     async def catch_up(self) -> bool:
         """Render the lines whose rendering was postponed; return whether the HTML has changed."""
@@ -204,5 +204,5 @@ class GrowingText:
             self.blocks.append(block)
         self.growing, self.rendered_end, self._complete = growing, lines, complete
         # Render long blocks less often to limit the fraction of time spent on rendering.
-        self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
+        self.next_update = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
         return changed
