@@ -80,8 +80,8 @@ class StepResult(msgspec.Struct, frozen=True):
     """The state after a step, with a pose for each tick or one frame.
 
     Models whose `output_kind` is `json` return poses, 20 ticks a second; those with `image` return a frame,
-    at the requested rate. `words` are the words of the prompt, or a text about the state; None leaves those of
-    the previous step.
+    at the requested rate. `words` are the words of the prompt, or a text about the state; None leaves those
+    of the previous step.
     """
 
     state: State
