@@ -15,7 +15,9 @@ import av
 import av.error
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.provenance.formats import media_types
+from sixfold.core.provenance.formats import media_types, mp4
+from sixfold.core.provenance.formats.edits import mapped
+from sixfold.core.provenance.formats.parts import MalformedFile
 
 _MAX_PIXELS = 8192 * 8192
 
@@ -25,10 +27,24 @@ class UnreadableMedia(UnusableInput):
 
 
 def demuxer(path: Path) -> str:
-    """Return FFmpeg's demuxer for a file by its first bytes, or "" for an unknown format."""
+    """Return FFmpeg's demuxer for a file by its first bytes, or "" for an unknown format.
+
+    Raises `UnreadableMedia` if the index of an MP4 file would take too much memory.
+    """
     with path.open("rb", buffering=0) as file:
         kind = media_types.find(file.read(media_types.MAGIC_BYTES))
+    if kind is not None and kind.demuxer == "mov":
+        check_samples(path)
     return kind.demuxer if kind else ""
+
+
+def check_samples(path: Path) -> None:
+    """Raise `UnreadableMedia` if an MP4 file states more samples than it has bytes."""
+    try:
+        with path.open("rb", buffering=0) as file, mapped(file) as data:
+            mp4.check_samples(data)
+    except MalformedFile as error:
+        raise UnreadableMedia("The audio or video file is damaged.") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The memory of the process that reads the first frame of a video."""
+"""The memory that a video with a hostile index takes, in workers and in the process of its first frame."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.provenance.formats import mp4
+from sixfold.engines import demux
 from sixfold.engines.thumbnails import video
+from sixfold.engines.video import probe
+from sixfold.engines.video.decoder import AudioTrack, VideoReader
 
 GIB = 2**30
 SAMPLES = 1 << 20
@@ -50,15 +55,40 @@ def track(number: int) -> bytes:
     return box(b"trak", header, media)
 
 
+def read_streams(path: Path) -> None:
+    with demux.open_media(path):
+        pass
+
+
 def many_samples(tracks: int) -> bytes:
     movie = box(b"moov", numbers(b"mvhd", 0, 0, 0, 1000, 1000, *[0] * 20), *map(track, range(1, tracks + 1)))
     return box(b"ftyp", b"isom\0\0\2\0isomiso2avc1mp41") + box(b"mdat", bytes(64)) + movie
 
 
+@pytest.mark.parametrize("reader", [probe.read, VideoReader, AudioTrack, read_streams])
+def test_more_samples_than_bytes_are_refused(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    path = tmp_path / "samples.mp4"
+    movie = box(b"moov", track(1))
+    run = box(b"moof", box(b"traf", numbers(b"trun", 0, SAMPLES)))
+    head = box(b"ftyp", b"isom\0\0\2\0isomiso2avc1mp41")
+    unfinished = struct.pack(">I4s", 2**31, b"free")
+    for content in (movie, run, box(b"udta", box(b"skip"), track(1)), unfinished + movie, track(1)):
+        path.write_bytes(head + box(b"mdat", bytes(64)) + content)
+        with pytest.raises((UnusableInput, probe.NotAVideo), match="damaged"):
+            reader(path)
+
+
+def test_samples_of_a_complete_video_are_accepted() -> None:
+    movie = box(b"moov", track(1))
+    mp4.check_samples(box(b"ftyp", bytes(8)) + box(b"mdat", bytes(SAMPLES)) + movie)
+    mp4.check_samples(box(b"ftyp", bytes(8)) + box(b"mdat", b"stsz" + b"\xff" * 100) + box(b"moov"))
+
+
 def test_header_of_many_samples_takes_bounded_memory(tmp_path: Path) -> None:
     """FFmpeg allocates 24 bytes for each sample of each track: 40 KB would take 2.4 GB."""
     path = tmp_path / "samples.mp4"
-    path.write_bytes(many_samples(100))
+    # The file has enough bytes for its samples.
+    path.write_bytes(many_samples(100) + box(b"free", bytes(100 * SAMPLES)))
     command = [sys.executable, "-P", "-m", "sixfold.engines.limited_process"]
     command += ["sixfold.engines.thumbnails.video:make", str(3 * GIB), "60"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

@@ -20,6 +20,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import UnusableInput
+from sixfold.engines import demux
 from sixfold.engines.audio.stereo import StereoSignal
 from sixfold.engines.video import headers, yuv
 from sixfold.engines.video.encode import AUDIO_RATE
@@ -51,6 +52,8 @@ class NoAudioTrack(Exception):
 def open_container(path: Path, kind: str) -> Any:
     """Open a file of the `kind` `video` or `audio`; the caller closes it. Raises `UnusableInput`."""
     form = headers.read(path, kind)
+    if form.demuxer == "mov":
+        demux.check_samples(path)
     try:
         return av.open(
             str(path), "r", format=form.demuxer, options={"protocol_whitelist": "file", "enable_drefs": "0"}

@@ -36,7 +36,10 @@ class ProbedVideo(msgspec.Struct, frozen=True):
 
 def read(path: Path) -> ProbedVideo:
     """Read the header with the demuxer that the first bytes identify; raises `NotAVideo`."""
-    demuxer = demux.demuxer(path)
+    try:
+        demuxer = demux.demuxer(path)
+    except demux.UnreadableMedia as error:
+        raise NotAVideo(str(error)) from error
     if demuxer not in _CONTENT_TYPES:
         raise NotAVideo("the file must be MP4 or WebM")
     return _read_header(path, _CONTENT_TYPES[demuxer], demuxer)

@@ -6,13 +6,14 @@ earlier manifest before other boxes becomes free space.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from functools import partial
 
 from sixfold.core.input_limits.budget import InputBudget
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
-from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
+from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, MediaHeader, part_budget, walk
 
 _UUID = bytes.fromhex("a4d2c0e66b1f4c58932e7d05f1b86a3c")
 _FIRST = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"})
@@ -22,6 +23,10 @@ _NEEDED = frozenset({_MOVIE, b"mdat"})
 _VIDEO_BOXES = _NEEDED | {b"moof", b"ftyp", b"free", b"wide", b"sidx", b"styp"}
 _BOX = struct.Struct(">I4s")
 MAX_BOXES = 1 << 16
+# Boxes without other boxes.
+_DATA = frozenset({b"mdat", b"free", b"skip", b"wide", b"uuid"})
+# The offset of the number of samples from the type of the box that states it, wherever that box is.
+_COUNTS = re.compile(rb"(?:stsz(?=.{8}(.{4}))|stz2(?=.{8}(.{4}))|trun(?=.{4}(.{4})))", re.DOTALL)
 
 
 def matches(data: bytes) -> bool:
@@ -48,6 +53,27 @@ def is_complete(data: bytes) -> bool:
         at = box.end
     is_cut = len(data) >= at + 8 and data[at + 4 : at + 8] in _VIDEO_BOXES
     return box_types >= _NEEDED and not is_cut
+
+
+def check_samples(data: bytes) -> None:
+    """Raise `MalformedFile` if the index states more samples than the file has bytes.
+
+    A demuxer allocates memory for each sample, and a track can state a billion of them in four bytes.
+    """
+    remaining = len(data)
+    at = 0
+    for box in boxes(data):
+        if box.kind not in _DATA:
+            remaining -= _sample_count(data, box.start, box.end)
+        at = box.end
+    # A demuxer also reads boxes after an incomplete one.
+    if remaining < _sample_count(data, at, len(data)) or remaining < 0:
+        raise MalformedFile("the index states more samples than the file has bytes")
+
+
+def _sample_count(data: bytes, start: int, end: int) -> int:
+    found = _COUNTS.finditer(data, start, end)
+    return sum(int.from_bytes(match[match.lastindex or 1]) for match in found)
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
