@@ -16,7 +16,7 @@ from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from tests.api.gateway import Gateway, running_gateway
-from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.embedded_server import EmbeddedServer, open_listener
 
 PATIENCE_SECONDS = 30
 TEXT: Any = {"type": "realtime", "output_modalities": ["text"]}
@@ -80,7 +80,7 @@ async def running_realtime(
 ) -> AsyncIterator[RealtimeServer]:
     """Run the gateway with its model servers on a real socket, with a send buffer of `send_buffer` bytes."""
     async with running_gateway(folder, **options) as gateway:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with open_listener() as listener:
             if send_buffer:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             config = uvicorn.Config(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import uvicorn
 
 from sixfold.core.accounts import accounts
 from tests.api.app_fixture import running_app
-from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.embedded_server import EmbeddedServer, open_listener
 from tests.harness.processes import PATIENCE_SECONDS
 
 CREDIT_MICROS = 1_000_000_000
@@ -26,7 +25,7 @@ class ServedApp:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self._folder = folder
         self._settings = settings
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = open_listener()
         self._server: EmbeddedServer | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import io
 import json
-import socket
 import threading
 import urllib.parse
 import urllib.request
@@ -33,7 +32,7 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, client, running_app
 from tests.harness import image_files
-from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.embedded_server import EmbeddedServer, open_listener
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
@@ -142,7 +141,7 @@ class ServerWithScript:
 @contextlib.asynccontextmanager
 async def running_server(folder: Path, **changes: Any) -> AsyncIterator[ServerWithScript]:
     """A server on a real loopback port."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = open_listener()
     port = listener.getsockname()[1]
     with listener:
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:

@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import ipaddress
 import json
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from sixfold.settings import worker_environment
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_hosting_webhooks import INSIDE, wait_for_messages, webhook_url
 from tests.fakes.fault_server import Faults
-from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.embedded_server import EmbeddedServer, open_listener
 
 QUEUE = "/fal/queue"
 SCHNELL = f"{QUEUE}/fal-ai/flux/schnell"
@@ -64,8 +63,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 async def over_tls(folder: Path) -> AsyncIterator[tuple[AppFixture, dict[str, str]]]:
     """A server behind TLS, and the environment of fal's client for it."""
     public, private = certificate(folder)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with open_listener() as listener:
         host = f"127.0.0.1:{listener.getsockname()[1]}"
         async with running_app(folder / "data", public_url=f"https://{host}") as result:
             config = uvicorn.Config(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from websockets.asyncio.client import ClientConnection
 from sixfold.app import asgi
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
-from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.embedded_server import EmbeddedServer, open_listener
 
 WAIT_SECONDS = 60
 
@@ -93,7 +92,7 @@ class Guest:
 
 @asynccontextmanager
 async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[SessionServer]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with open_listener() as listener:
         port = listener.getsockname()[1]
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
             asgi_app = asgi.create_app(app.server)

@@ -62,6 +62,7 @@ def serving(folder: Path) -> Iterator[LoopbackHub]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or a body waits 40 ms after its head
 
         def log_message(self, format: str, *args: Any) -> None:
             """Write no access log."""

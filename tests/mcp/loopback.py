@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.harness.embedded_server import EmbeddedServer
+from tests.harness.embedded_server import EmbeddedServer, open_listener
 
 
 @asynccontextmanager
@@ -20,7 +19,7 @@ async def serve(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
         app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2
     )
     server = EmbeddedServer(config)
-    listener = socket.create_server(("127.0.0.1", port))
+    listener = open_listener(port)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
