@@ -9,6 +9,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.operation import actions
+from sixfold.core.predictions import admin_figures
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
 from tests.harness.waiting import wait_until
@@ -167,6 +168,9 @@ async def test_overview_charts_the_day_and_operator_actions_are_logged(any_datab
     await run(app, "FAIL")
     page = (await app.client.get("/admin")).text
     assert "Errors, 24 hours: highest 1 at" in page
+    assert "Queue and workers, 24 hours" in page
+    slots = await app.database.read(admin_figures.day())
+    assert 0 < sum(slot.busy for slot in slots) < 1
     assert "<b>0.04</b> USD by runs" in page
     headers = bearer(await app.operator_key())
     slots = (await app.client.get("/api/operator/figures", headers=headers)).json()["slots"]

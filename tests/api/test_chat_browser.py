@@ -158,6 +158,7 @@ async def test_chat_fits_the_window_without_shifts_or_faults(
     async with browser.tab(chromium, gateway.app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/chat")
+        assert await page.evaluate(SHIFT) < 0.001
         results = [await axe.Axe().run(page, options=RULES)]
         await _ask(page, "Plan it")
         await page.wait_for_selector("#messages .cost, #last .cost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -100,6 +101,14 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
             frames = sum(1 for _ in container.decode(video=0))
             assert (container.streams.video[0].width, container.streams.video[0].height) == (480, 270)
         assert frames >= 2
+        # The charge of the session, which follows its end, leads to the session in the history.
+        link = page.locator(".ledger a:has-text('World: minute 1')")
+        async with asyncio.timeout(60):
+            while not await link.count():
+                await tab.open("/account/billing")
+        await link.first.click()
+        await page.wait_for_url("**/predictions?kind=live")
+        assert await page.locator("main article, main li").count() > 0
         await tab.open(path)
         assert await page.locator(".receipt li").count() == 6
         assert await page.locator("text='Run again with changes'").count() == 0

@@ -22,7 +22,8 @@ class FigureSlot(msgspec.Struct):
 
     Amounts are in micro-dollars, and run times in µs, or None without a run.
 
-    `queue` is the mean number of waiting predictions: the time that they waited, by the length of the slot.
+    `queue` is the mean number of waiting predictions: the time that they waited, by the length of the slot;
+    `busy` is the mean number of workers that run one.
     `spent` is the amount that providers charge for predictions and calls, if they state it.
     """
 
@@ -31,6 +32,7 @@ class FigureSlot(msgspec.Struct):
     calls: int = 0
     failed: int = 0
     queue: float = 0.0
+    busy: float = 0.0
     median_us: int | None = None
     high_us: int | None = None
     earned: int = 0
@@ -50,6 +52,7 @@ def day() -> Transaction[tuple[FigureSlot, ...]]:
         slot.earned += row["earned"]
         slot.spent += row["spent"]
         slot.queue += max(0, row["waited"]) / STEP_US
+        slot.busy += max(0, row["worked"]) / STEP_US
     rows = yield from many("admin_slot_durations", since=runs, start=start, step=STEP_US)
     for slot, row in _by_slot(slots, rows):
         slot.median_us, slot.high_us = row["median"], row["high"]

@@ -16,12 +16,14 @@ from sixfold.web.services import WebServices
 _RUN = "pred_"
 # Start of the suffix that a description has after the model if less than the list price was charged.
 _LIST_PRICE = " (list price "
+_SESSIONS = "/predictions?kind=live"
 
 
 class LedgerLine(msgspec.Struct, frozen=True):
     """A ledger entry with its title: the title of its run, or else the model and description.
 
-    `about` is the model and description if `title` is that of a run. `path` is the page of the run, or "".
+    `about` is the model and description if `title` is that of a run. `path` is the page of the run or the
+    history of live sessions, or "".
     """
 
     entry: Row
@@ -42,6 +44,6 @@ def _line(services: WebServices, entry: Row, run: HistoryEntry | None) -> Ledger
     model = ledger_queries.model_of(entry["kind"], description.partition(_LIST_PRICE)[0])
     words = f"{model_title(services.catalog, model)}{description.removeprefix(model)}"
     if run is None:
-        return LedgerLine(entry, words)
+        return LedgerLine(entry, words, path=_SESSIONS if entry["kind"] == "session" else "")
     path = f"/predictions/{run.id}"
     return LedgerLine(entry, run.title, words, path) if run.title else LedgerLine(entry, words, path=path)

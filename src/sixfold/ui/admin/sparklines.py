@@ -34,7 +34,7 @@ class Sparkline(msgspec.Struct, frozen=True):
 
 
 def charts(slots: Sequence[FigureSlot]) -> tuple[Sparkline, ...]:
-    """Return the charts of the queue, run times, failures and money."""
+    """Return the charts of the queue and the workers, run times, failures and money."""
     runs, calls = sum(slot.runs for slot in slots), sum(slot.calls for slot in slots)
     median, high = (_last([slot.median_us for slot in slots]), _last([slot.high_us for slot in slots]))
     failed = sum(slot.failed for slot in slots)
@@ -42,9 +42,12 @@ def charts(slots: Sequence[FigureSlot]) -> tuple[Sparkline, ...]:
     earned, spent = sum(slot.earned for slot in slots), sum(slot.spent for slot in slots)
     return (
         _chart(
-            "Queue",
+            "Queue and workers",
             slots,
-            (("waiting, mean", _number(slots[-1].queue), "hosting", lambda slot: round(slot.queue, 2)),),
+            (
+                ("waiting, mean", _number(slots[-1].queue), "hosting", lambda slot: round(slot.queue, 2)),
+                ("busy workers", _number(slots[-1].busy), "reached", lambda slot: round(slot.busy, 2)),
+            ),
             _number,
         ),
         _chart(

@@ -7,7 +7,6 @@
   const text = byId("text"), files = byId("file"), chosen = byId("chosen"), problem = byId("problem"), send = byId("send"), latest = byId("latest");
   const stopButton = byId("stop-button"), csrf = composer.elements.csrf.value;
   const headers = { Accept: "application/json", "X-CSRF-Token": csrf };
-  document.documentElement.classList.add("scripted");
   for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
   if (matchMedia("(min-width: 56rem)").matches) document.querySelector(".threads .list")?.setAttribute("open", "");
 

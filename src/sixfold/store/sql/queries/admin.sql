@@ -56,10 +56,12 @@ GROUP BY a.id, a.email ORDER BY bytes DESC LIMIT :limit;
 
 -- name: admin_slots | Count and sum the predictions since an id by the slot of time in which they were accepted.
 SELECT slot, COUNT(*) AS total, CAST(SUM(failed) AS BIGINT) AS failed, CAST(SUM(earned) AS BIGINT) AS earned,
-  CAST(SUM(spent) AS BIGINT) AS spent, CAST(SUM(waited) AS BIGINT) AS waited
+  CAST(SUM(spent) AS BIGINT) AS spent, CAST(SUM(waited) AS BIGINT) AS waited,
+  CAST(SUM(worked) AS BIGINT) AS worked
 FROM (SELECT (created_at - :start) / :step AS slot, CASE WHEN state IN ('failed', 'expired') THEN 1 ELSE 0 END AS failed,
     CASE WHEN parent_id IS NULL THEN cost ELSE 0 END AS earned, COALESCE(upstream_cost, 0) AS spent,
-    COALESCE(started_at, completed_at, :now) - created_at AS waited
+    COALESCE(started_at, completed_at, :now) - created_at AS waited,
+    CASE WHEN started_at IS NULL THEN 0 ELSE COALESCE(completed_at, :now) - started_at END AS worked
   FROM prediction WHERE id >= :since AND created_at >= :start) AS p
 GROUP BY slot;
 
