@@ -137,6 +137,7 @@ async def test_slow_server_is_kept_and_does_not_delay_others(
             vllm.slow = False
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"
+            monkeypatch.setattr(found_servers, "_LIST_SECONDS", 0.3)
             vllm.slow = True
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"  # busy for a while, with the models that it had
