@@ -100,7 +100,7 @@ async def tab(
         yield result
         assert not result.errors, result.errors
     except Exception as error:
-        error.add_note(f"The page {result.page.url} reported: {result.errors}")
+        error.add_note(f"{result.page.url}, {options.width} pixels wide, reported: {result.errors}")
         raise
     finally:
         await context.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import wave
@@ -36,76 +37,76 @@ async def shared_path(app: AppFixture, prediction_id: str, **more: Any) -> str:
     return str(created["url"]).removeprefix(app.settings.base_url)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-async def test_a_shared_forecast_is_drawn_like_the_run(
-    browser_app: tuple[AppFixture, str, Any], width: int
-) -> None:
+async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     first, second = [
         await run(app, "forecast", series=SERIES, season_length=4, horizon=horizon) for horizon in (4, 8)
     ]
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
-        await tab.open(f"/predictions/{first}")
-        drawn = await tab.page.inner_html(".forecast")
-        await tab.open(f"/predictions/selection?id={first}&id={second}")
-        assert await tab.page.inner_html(".forecast >> nth=1") == drawn
-        assert await tab.page.locator(".forecast").count() == 2
-        await page_checks.is_accessible(tab)
     path = await shared_path(app, first)
-    async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
-        await page_checks.opens_well(tab, path)
-        assert await tab.page.inner_html(".forecast") == drawn
-        assert await tab.page.locator(".forecast .band").count() == 2
-        assert "Backtest: mean absolute error" in await tab.page.inner_text(".forecast figcaption")
-        assert not await tab.page.is_visible(".outputs pre")
-        box = await tab.page.locator(".forecast svg").bounding_box()
-        assert box["height"] >= 100
+    for width in WIDTHS:
+        async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+            await tab.open(f"/predictions/{first}")
+            drawn = await tab.page.inner_html(".forecast")
+            await tab.open(f"/predictions/selection?id={first}&id={second}")
+            assert await tab.page.inner_html(".forecast >> nth=1") == drawn
+            assert await tab.page.locator(".forecast").count() == 2
+            await page_checks.is_accessible(tab)
+        async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
+            await page_checks.opens_well(tab, path)
+            assert await tab.page.inner_html(".forecast") == drawn
+            assert await tab.page.locator(".forecast .band").count() == 2
+            assert "Backtest: mean absolute error" in await tab.page.inner_text(".forecast figcaption")
+            assert not await tab.page.is_visible(".outputs pre")
+            box = await tab.page.locator(".forecast svg").bounding_box()
+            assert box["height"] >= 100
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 async def test_vectors_are_drawn_as_strips_with_similarities(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
     texts = ["a lighthouse on the coast", "a lighthouse by the sea", "the annual report " * 9]
     first = await run(app, "embeddings", texts=texts)
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
-        page = tab.page
-        await page_checks.opens_well(tab, f"/predictions/{first}")
-        label = await page.get_attribute(".strip svg >> nth=0", "aria-label")
-        assert re.fullmatch(r"a lighthouse on the coast: vector of \d+ dimensions, norm 1", label)
-        strips = page.locator(".strip")
-        assert await strips.count() == 3
-        assert await strips.nth(0).locator("path[opacity]").count() >= 2
-        values = json.loads(await strips.nth(0).get_attribute("data-strip"))
-        assert not await page.is_visible(".outputs pre")
-        box = await strips.nth(0).bounding_box()
-        await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
-        shown = page.locator(".vectors [data-value] >> nth=0")
-        ((dimension, value),) = re.findall(r"^dimension (\d+): (.+)$", await shown.inner_text())
-        assert abs(int(dimension) - len(values) / 2) <= 2
-        assert float(value) == values[int(dimension) - 1]
-        await page.mouse.move(box["x"] + 5, box["y"] - 40)
-        assert await shown.inner_text() == ""
-        slider = strips.nth(0).locator("input")
-        await slider.press("ArrowRight")
-        assert await shown.inner_text() == f"dimension 2: {values[1]:g}"
-        assert await slider.get_attribute("aria-valuetext") == await shown.inner_text()
-        rows = [
-            await each.all_inner_texts() for each in [page.locator(".similarity tbody tr:nth-child(1) td")]
-        ]
-        assert rows[0][0] == "1.00"
-        assert await page.locator(".similarity .nearest").all_inner_texts() == [rows[0][1], rows[0][1]] + (
-            await page.locator(".similarity tr:nth-child(3) .nearest").all_inner_texts()
-        )
-        await page_checks.is_accessible(tab)
     path = await shared_path(app, first)
-    async with browser.tab(
-        chromium, app, url, TabOptions(width=width, scripts=False, signed_in=False)
-    ) as tab:
-        await tab.open(path)
-        assert await tab.page.locator(".strip svg").count() == 3
-        assert await tab.page.locator(".similarity td").count() == 10
+    for width in WIDTHS:
+        async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+            page = tab.page
+            await page_checks.opens_well(tab, f"/predictions/{first}")
+            label = await page.get_attribute(".strip svg >> nth=0", "aria-label")
+            assert re.fullmatch(r"a lighthouse on the coast: vector of \d+ dimensions, norm 1", label)
+            strips = page.locator(".strip")
+            assert await strips.count() == 3
+            assert await strips.nth(0).locator("path[opacity]").count() >= 2
+            values = json.loads(await strips.nth(0).get_attribute("data-strip"))
+            assert not await page.is_visible(".outputs pre")
+            box = await strips.nth(0).bounding_box()
+            await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
+            shown = page.locator(".vectors [data-value] >> nth=0")
+            ((dimension, value),) = re.findall(r"^dimension (\d+): (.+)$", await shown.inner_text())
+            assert abs(int(dimension) - len(values) / 2) <= 2
+            assert float(value) == values[int(dimension) - 1]
+            await page.mouse.move(box["x"] + 5, box["y"] - 40)
+            assert await shown.inner_text() == ""
+            slider = strips.nth(0).locator("input")
+            await slider.press("ArrowRight")
+            assert await shown.inner_text() == f"dimension 2: {values[1]:g}"
+            assert await slider.get_attribute("aria-valuetext") == await shown.inner_text()
+            rows = [
+                await each.all_inner_texts()
+                for each in [page.locator(".similarity tbody tr:nth-child(1) td")]
+            ]
+            assert rows[0][0] == "1.00"
+            assert await page.locator(".similarity .nearest").all_inner_texts() == [
+                rows[0][1],
+                rows[0][1],
+            ] + (await page.locator(".similarity tr:nth-child(3) .nearest").all_inner_texts())
+            await page_checks.is_accessible(tab)
+        async with browser.tab(
+            chromium, app, url, TabOptions(width=width, scripts=False, signed_in=False)
+        ) as tab:
+            await tab.open(path)
+            assert await tab.page.locator(".strip svg").count() == 3
+            assert await tab.page.locator(".similarity td").count() == 10
 
 
 # Whether each segment is marked as the current one.
@@ -126,17 +127,15 @@ async def transcribed(app: AppFixture) -> str:
     return await run(app, "stt", audio_url=await upload(app, recording.getvalue()))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-async def test_segments_of_a_transcript_seek_the_recording(
-    browser_app: tuple[AppFixture, str, Any], width: int
-) -> None:
+async def test_segments_of_a_transcript_seek_the_recording(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     result = await transcribed(app)
     whole, without = [
         await shared_path(app, result, include_inputs=has_inputs) for has_inputs in (True, False)
     ]
     count = 0
-    for path, signed_in in ((f"/predictions/{result}", True), (whole, False)):
+    pages = ((f"/predictions/{result}", True), (whole, False))
+    for width, (path, signed_in) in itertools.product(WIDTHS, pages):
         options = TabOptions(width=width, signed_in=signed_in)
         async with browser.tab(chromium, app, url, options) as tab:
             page = tab.page
@@ -157,7 +156,8 @@ async def test_segments_of_a_transcript_seek_the_recording(
             await player.evaluate("(player, time) => { player.currentTime = time; }", start - 0.5)
             await page.wait_for_selector(".transcript li:nth-child(2) button:not([aria-current])")
             await page_checks.is_accessible(tab)
-    async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
-        await tab.open(without)
-        assert await tab.page.locator(".transcript li").count() == count
-        assert await tab.page.locator(".transcript :is(button, audio)").count() == 0
+    for width in WIDTHS:
+        async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
+            await tab.open(without)
+            assert await tab.page.locator(".transcript li").count() == count
+            assert await tab.page.locator(".transcript :is(button, audio)").count() == 0
