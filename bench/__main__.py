@@ -38,6 +38,7 @@ NAMES = (
     "gateway",
     "streams",
     "pages",
+    "accessibility",
     "processes",
     "queues",
     "startup",
