@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
+from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.image.inpaint import fill_area
 from tests.fakes.comfyui_nodes import InstalledFiles
 from tests.unit.engines.engine_runs import pixels
@@ -68,7 +69,7 @@ async def test_unreadable_result_is_an_engine_error(setup: ComfySetup) -> None:
     sent = files(setup.folder)
     area = fill_area.prepare(Task("t", "image-fill", {}, sent), setup.folder)
     with pytest.raises(EngineError, match="The model returned an image that cannot be read") as excinfo:
-        area.finish(b"no image", "png", 90)
+        area.finish(b"no image", OutputFormat())
     assert not isinstance(excinfo.value, UnusableInput)
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import png_cleaning
+from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.providers.comfyui import image_io
 from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.harness import image_files
@@ -38,5 +39,5 @@ def test_png_with_a_changed_byte_is_refused() -> None:
 
 
 def test_unknown_format_is_refused() -> None:
-    with pytest.raises(EngineError, match="The format must be one of"):
-        ImageFinish(10, 10, "bmp")
+    with pytest.raises(EngineError, match="format must be one of"):
+        OutputFormat("bmp")

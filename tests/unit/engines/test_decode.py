@@ -382,6 +382,27 @@ def test_encoding_round_trips_and_is_deterministic(format_: str) -> None:
     assert apart(read.rgb, scene()) < (0.01 if format_ == "png" else 6)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ({}, ("png", 90)),
+        ({"format": "JPG", "quality": 70}, ("jpeg", 70)),
+        ({"format": "webp", "quality": 0}, ("webp", 1)),
+        ({"format": None, "quality": 400.0}, ("png", 100)),
+    ],
+)
+def test_output_format_is_read_from_the_inputs(inputs: dict[str, Any], expected: tuple[str, int]) -> None:
+    output = encode.OutputFormat.of(inputs)
+    assert (output.name, output.quality) == expected
+    assert decode.decode(output.encode(scene())).format == output.name.upper()
+    assert output.content_type == f"image/{output.name}"
+
+
+def test_unknown_output_format_is_refused() -> None:
+    with pytest.raises(EngineError, match=r"format must be one of png, jpeg, webp, avif\."):
+        encode.OutputFormat.of({"format": "bmp"})
+
+
 @pytest.mark.parametrize("format_", ["png", "webp", "avif"])
 def test_alpha_is_encoded_and_jpeg_has_a_white_background(format_: str) -> None:
     alpha = np.zeros((64, 96), np.uint8)

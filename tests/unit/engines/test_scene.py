@@ -250,7 +250,8 @@ def test_images_larger_than_the_canvas_keep_size_and_gain_grain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "start"), [("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("webp", b"RIFF")]
+    ("kind", "start"),
+    [("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("webp", b"RIFF"), ("avif", b"\0\0\0")],
 )
 def test_image_has_the_requested_format(kind: str, start: bytes) -> None:
     artifact = run("a tree", format=kind).artifacts[0]

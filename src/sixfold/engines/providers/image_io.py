@@ -18,6 +18,7 @@ from PIL import Image
 from sixfold.core.catalog.engines import Artifact, EngineError
 from sixfold.engines.image import decode, decoder_process, encode, png_cleaning
 from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
+from sixfold.engines.image.encode import OutputFormat
 
 MAX_UPLOAD_SIDE = 2048  # pixels; larger than the input of any of these models
 MAX_SIDE = 4096  # pixels of an output image
@@ -75,13 +76,13 @@ def prepare_here(
 
 
 def encode_output(
-    content: bytes | Path, size: tuple[int, int] | None, format_: str, quality: int, provider: str
+    content: bytes | Path, size: tuple[int, int] | None, output: OutputFormat, provider: str
 ) -> Artifact:
     """Return a provider's image as an artifact of exactly `size` (width, height).
 
     None keeps the size of the image. Raises `EngineError` when the image cannot be read.
     """
-    if unchanged := _unchanged_png(content, size, format_):
+    if unchanged := _unchanged_png(content, size, output):
         return unchanged
     try:
         image = decode.decode(content)
@@ -92,14 +93,15 @@ def encode_output(
     width, height = max(1, round(width * scale)), max(1, round(height * scale))
     rgb = _fit(image.rgb, (width, height))
     alpha = None if image.alpha is None else _fit(image.alpha, (width, height))
-    data = encode.encode(rgb, alpha, format=format_, quality=quality)
-    return Artifact(encode.CONTENT_TYPES[format_], data, {"width": width, "height": height})
+    return Artifact(output.content_type, output.encode(rgb, alpha), {"width": width, "height": height})
 
 
-def _unchanged_png(content: bytes | Path, size: tuple[int, int] | None, format_: str) -> Artifact | None:
+def _unchanged_png(
+    content: bytes | Path, size: tuple[int, int] | None, output: OutputFormat
+) -> Artifact | None:
     """Return a valid PNG of the right size without its metadata, or None when it has to be encoded again."""
     data = content if isinstance(content, bytes) else content.read_bytes()
-    if format_ != "png" or b"iCCP" in data[:_PROFILE_WITHIN]:
+    if not output.keeps_png or b"iCCP" in data[:_PROFILE_WITHIN]:
         return None
     try:
         kind, width, height = decode.probe(data)

@@ -135,10 +135,8 @@ async def _artifacts(
     async def artifact(index: int, image: bytes | str) -> Artifact:
         content = image if isinstance(image, bytes) else await _download(image, index, run)
         if area is not None:
-            return await asyncio.to_thread(area.finish, content, request.format, request.quality)
-        return await asyncio.to_thread(
-            image_io.encode_output, content, size, request.format, request.quality, run.title
-        )
+            return await asyncio.to_thread(area.finish, content, request.output)
+        return await asyncio.to_thread(image_io.encode_output, content, size, request.output, run.title)
 
     return tuple(await asyncio.gather(*(artifact(index, image) for index, image in enumerate(images))))
 

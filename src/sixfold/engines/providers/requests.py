@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.catalog.engines import EngineError, Task
-from sixfold.engines.image import encode
+from sixfold.core.catalog.engines import Task
+from sixfold.engines.image.encode import OutputFormat
 
 _SOURCES = ("source_image_url", "image", "image_url")
 _MAX_IMAGES = 16
@@ -32,8 +32,7 @@ class ProviderTask(msgspec.Struct, frozen=True):
     strength: float | None = None
     scale: float | None = None
     faces: bool | None = None
-    format: str = "png"
-    quality: int = 90
+    output: OutputFormat = OutputFormat()
 
     def optional_inputs(self) -> Mapping[str, Any]:
         """Return the inputs that are set, except the prompt, by their names in `providers.toml`."""
@@ -57,12 +56,8 @@ class ProviderTask(msgspec.Struct, frozen=True):
 def parse(task: Task) -> ProviderTask:
     """Parse a task's inputs; raises `EngineError` for an unknown format."""
     inputs = task.inputs
-    format_ = str(inputs.get("format") or "png").lower().replace("jpg", "jpeg")
-    if format_ not in encode.CONTENT_TYPES:
-        raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
     width, height = inputs.get("width"), inputs.get("height")
     size = (int(width), int(height)) if width is not None and height is not None else None
-    quality = inputs.get("quality")
     return ProviderTask(
         model=task.model,
         prompt=str(inputs.get("prompt") or inputs.get("style_prompt") or ""),
@@ -74,8 +69,7 @@ def parse(task: Task) -> ProviderTask:
         strength=_as_float(inputs.get("strength")),
         scale=_as_float(inputs.get("scale")),
         faces=bool(inputs["face_enhance"]) if "face_enhance" in inputs else None,
-        format=format_,
-        quality=min(100, max(1, int(quality))) if isinstance(quality, int | float) else 90,
+        output=OutputFormat.of(inputs),
     )
 
 

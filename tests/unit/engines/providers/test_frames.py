@@ -14,6 +14,7 @@ import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 
 from sixfold.core.catalog.engines import Artifact, EngineError
+from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.providers import image_io
 from tests.fakes import fault_server
 from tests.harness import image_files
@@ -21,7 +22,7 @@ from tests.unit.engines.providers import parts
 
 
 def finish_image(content: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
-    return image_io.encode_output(content, size, format_, 90, "fal")
+    return image_io.encode_output(content, size, OutputFormat(format_), "fal")
 
 
 def as_png(image: Image.Image, **options: Any) -> bytes:

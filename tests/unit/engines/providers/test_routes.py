@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers import requests as provider_requests
 from sixfold.engines.providers.model_table import Override, ProviderCost, SizeRules, UsedInputs
@@ -144,8 +145,8 @@ def test_request_accepts_the_input_names_of_every_model() -> None:
     order = provider_requests.parse(
         parts.task("create_image", prompt="a", width=9, height=8, format="jpg", seed=3)
     )
-    assert (order.size, order.format, order.seed, order.count) == ((9, 8), "jpeg", 3, 1)
-    with pytest.raises(provider_requests.EngineError, match="format"):
+    assert (order.size, order.output.name, order.seed, order.count) == ((9, 8), "jpeg", 3, 1)
+    with pytest.raises(EngineError, match="format"):
         provider_requests.parse(parts.task("x", prompt="a", format="tiff"))
 
 

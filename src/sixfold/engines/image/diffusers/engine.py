@@ -24,7 +24,7 @@ from sixfold.core.catalog.engines import (
     Result,
     Task,
 )
-from sixfold.engines.image import encode, sheet
+from sixfold.engines.image import sheet
 from sixfold.engines.image.diffusers import loading, options, placement, prompts, sampling, task_parser
 from sixfold.engines.image.diffusers.loading import LoadedPipeline
 from sixfold.engines.image.diffusers.prompts import PromptEncoding
@@ -211,15 +211,10 @@ class DiffusersEngine:
         request = run.request
         assert request is not None  # noqa: S101 - a run without one has ended
         images = [request.complete(pixels) for pixels in run.images]
-        coded = list(
-            self._encoders.map(
-                lambda rgb: encode.encode(rgb, request.alpha, format=request.format, quality=request.quality),
-                images,
-            )
-        )
+        coded = list(self._encoders.map(lambda rgb: request.output.encode(rgb, request.alpha), images))
         height, width = images[0].shape[:2]
         info = {"width": width, "height": height}
-        kind = encode.CONTENT_TYPES[request.format]
+        kind = request.output.content_type
         data = {
             "pipeline": type(loaded.pipeline).__name__,
             "weights": loaded.source.name,

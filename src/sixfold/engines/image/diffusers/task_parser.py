@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.diffusers import folder_models, loras
 from sixfold.engines.image.diffusers.loras import LoraWeights
@@ -73,8 +73,7 @@ class DiffusersTask(msgspec.Struct, frozen=True):
 
     recipe: SamplingRecipe
     rows: tuple[SizeRow, ...]
-    format: str
-    quality: int
+    output: encode.OutputFormat
     alpha: Pixels | None = None
     area: FillArea | None = None
 
@@ -127,24 +126,16 @@ def parse(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
         SizeRow(owner, prompt, negative, seed, image, mask, guide)
         for seed in seeds(int(inputs.get("seed") or 0), count)
     )
-    format_ = _format(inputs.get("format") or ("png" if source is None else "webp"))
-    quality = round(_bounded(inputs, "quality", (1, 100)) or 90)
+    output = encode.OutputFormat.of(inputs, "png" if source is None else "webp")
     transparent = source if area is None else area.image
     alpha = None if transparent is None else transparent.alpha
-    return DiffusersTask(recipe, rows, format_, quality, alpha, area)
+    return DiffusersTask(recipe, rows, output, alpha, area)
 
 
 def _control_image(task: Task, control: ControlImage) -> Pixels:
     """Return the control image, as edges if the ControlNet needs edges and the image is not prepared."""
     image = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
     return edges(image) if control.kind == "canny" and not task.inputs.get("control_ready") else image
-
-
-def _format(value: Any) -> str:
-    name = str(value).lower().replace("jpg", "jpeg")
-    if name not in encode.CONTENT_TYPES:
-        raise EngineError(f"format must be one of {', '.join(encode.CONTENT_TYPES)}.")
-    return name
 
 
 def seeds(first: int, count: int) -> list[int]:

@@ -97,17 +97,17 @@ class PreparedArea(msgspec.Struct, frozen=True):
     mask: bytes
     size: tuple[int, int]
 
-    def finish(self, painted: bytes | Path, format_: str, quality: int) -> Artifact:
+    def finish(self, painted: bytes | Path, output: encode.OutputFormat) -> Artifact:
         """Return the whole image, encoded; raises `EngineError` if `painted` cannot be read. Blocks."""
         if isinstance(painted, bytes):
             with tempfile.NamedTemporaryFile(dir=self.scratch, delete=False) as file:
                 file.write(painted)
             painted = Path(file.name)
         try:
-            data, (width, height) = _call("_finish", self.task, str(painted), format_, quality)
+            data, (width, height) = _call("_finish", self.task, str(painted), output.name, output.quality)
         except UnusableInput as error:
             raise EngineError("The model returned an image that cannot be read; try again.") from error
-        return Artifact(encode.CONTENT_TYPES[format_], data, {"width": width, "height": height})
+        return Artifact(output.content_type, data, {"width": width, "height": height})
 
 
 def prepare(task: Task, scratch: Path) -> PreparedArea:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.image.scene import noise, painter, prompt_parser
 from sixfold.engines.image.scene.canvas import Image
 from sixfold.engines.image.scene.finishing import RenderQuality
@@ -19,7 +20,6 @@ _PAINT_MIN, _PAINT_MAX = 256, 1536
 _STAGES = 7
 # Random streams are seeded as in version 2, so that images remain the same.
 _STREAMS = "2"
-_FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
 
 
 def _paint_size(height: int, width: int) -> tuple[int, int]:
@@ -56,14 +56,17 @@ def _fit(image: Image, height: int, width: int, seed: int) -> NDArray[Any]:
     return _enlarge(pixels, height, width, seed)
 
 
-def _encode(image: NDArray[Any], kind: str, quality: int) -> bytes:
+def _encode(image: NDArray[Any], output: OutputFormat) -> bytes:
     options = {
-        "png": (".png", [cv2.IMWRITE_PNG_COMPRESSION, 1]),
-        "webp": (".webp", [cv2.IMWRITE_WEBP_QUALITY, quality]),
-    }.get(kind, (".jpg", [cv2.IMWRITE_JPEG_QUALITY, quality]))
-    ok, data = cv2.imencode(options[0], image, options[1])
+        "png": [cv2.IMWRITE_PNG_COMPRESSION, 1],
+        "webp": [cv2.IMWRITE_WEBP_QUALITY, output.quality],
+        "jpeg": [cv2.IMWRITE_JPEG_QUALITY, output.quality],
+    }
+    if output.name not in options:
+        return output.encode(np.ascontiguousarray(image[..., ::-1]))
+    ok, data = cv2.imencode(f".{output.name}", image, options[output.name])
     if not ok:
-        message = f"The image could not be encoded as {kind}"
+        message = f"The image could not be encoded as {output.name}"
         raise EngineError(message)
     return data.tobytes()
 
@@ -88,17 +91,13 @@ class SceneEngine:
         prompt = str(inputs.get("prompt") or "")
         scene = prompt_parser.parse(prompt, str(inputs.get("negative_prompt") or ""))
         width, height = _size(inputs.get("width", 1024), "width"), _size(inputs.get("height", 1024), "height")
-        kind = str(inputs.get("format") or "png").lower()
-        if kind not in _FORMATS:
-            message = "format must be png, webp or jpeg"
-            raise EngineError(message)
-        quality = int(inputs.get("quality") or 90)
+        output = OutputFormat.of(inputs)
         seeds = _seeds(int(inputs.get("seed") or 0), max(1, int(inputs.get("num_images") or 1)))
         artifacts = []
         for index, seed in enumerate(seeds):
             image = _paint(scene, task, seed, (height, width), _steps(context, index, len(seeds)))
-            data = _encode(image, kind, quality)
-            artifacts.append(Artifact(_FORMATS[kind], data, {"width": width, "height": height}))
+            data = _encode(image, output)
+            artifacts.append(Artifact(output.content_type, data, {"width": width, "height": height}))
         context.progress(1.0)
         return Result(tuple(artifacts), _record(scene, seeds), "preview", words=scene.words)
 

@@ -138,11 +138,8 @@ def _number(inputs: Mapping[str, Any], name: str, default: float) -> float:
 
 
 def _encode(rgb: Pixels, alpha: Pixels | None, inputs: Mapping[str, Any]) -> tuple[bytes, str]:
-    format_ = str(inputs.get("format") or "webp").lower().replace("jpg", "jpeg")
-    if format_ not in encode.CONTENT_TYPES:
-        raise EngineError(f"format must be one of {', '.join(encode.CONTENT_TYPES)}.")
-    quality = int(np.clip(_number(inputs, "quality", 85), 1, 100))
-    return encode.encode(rgb, alpha, format=format_, quality=quality), encode.CONTENT_TYPES[format_]
+    output = encode.OutputFormat.of(inputs, "webp", 85)
+    return output.encode(rgb, alpha), output.content_type
 
 
 def _limit_size(width: int, height: int) -> tuple[int, int]:

@@ -34,6 +34,7 @@ from sixfold.core.catalog.engines import (
 from sixfold.engines import image_models
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.image import sheet
+from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.providers.comfyui import capabilities, checkpoints, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
     FILL,
@@ -249,8 +250,7 @@ class ComfyEngine:
         await run.server.view(file, content, image_io.MAX_BYTES)
         if request.area is None:
             return await asyncio.to_thread(image_io.encode_output, content.getvalue(), request.finish)
-        finish = request.finish
-        return await asyncio.to_thread(request.area.finish, content.getvalue(), finish.format, finish.quality)
+        return await asyncio.to_thread(request.area.finish, content.getvalue(), request.finish.output)
 
 
 class _ImageProgress:
@@ -357,8 +357,7 @@ def _loras(task: Task, installed: InstalledModels) -> tuple[tuple[str, float], .
 
 
 def _finish(task: Task, width: int, height: int, *, crop: bool = True) -> ImageFinish:
-    format_ = str(task.inputs.get("format") or "png").lower().replace("jpg", "jpeg")
-    return ImageFinish(width, height, format_, min(100, max(1, _number(task, "quality", 90))), crop)
+    return ImageFinish(width, height, OutputFormat.of(task.inputs), crop)
 
 
 def _number(task: Task, name: str, default: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
-from sixfold.engines.image import decode, encode, headers, png_cleaning
+from sixfold.engines.image import decode, headers, png_cleaning
+from sixfold.engines.image.encode import OutputFormat
 
 Pixels = NDArray[np.uint8]
 
@@ -41,20 +42,15 @@ class InputImage(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ImageFinish:
-    """The format of a delivered image: its exact size, its format (png, webp, jpeg, avif) and quality.
+    """The exact size and the format of a delivered image.
 
     An image with another aspect ratio is cropped if `crop` is set, else stretched.
     """
 
     width: int
     height: int
-    format: str = "png"
-    quality: int = 90
+    output: OutputFormat = field(default_factory=OutputFormat)
     crop: bool = True
-
-    def __post_init__(self) -> None:
-        if self.format not in encode.CONTENT_TYPES:
-            raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
 
 
 def read_input(path: Path) -> InputImage:
@@ -93,7 +89,7 @@ def _exif(image: Image.Image) -> Image.Exif:
 
 def encode_output(data: bytes, finish: ImageFinish) -> Artifact:
     """Return ComfyUI's image as an artifact; raises `EngineError` when it cannot be decoded."""
-    content_type = encode.CONTENT_TYPES[finish.format]
+    content_type = finish.output.content_type
     info = {"width": finish.width, "height": finish.height}
     try:
         stripped = png_cleaning.strip_metadata(data) if _is_final(data, finish) else None
@@ -106,14 +102,14 @@ def encode_output(data: bytes, finish: ImageFinish) -> Artifact:
 
 
 def _is_final(data: bytes, finish: ImageFinish) -> bool:
-    return finish.format == "png" and headers.probe(data) == ("PNG", finish.width, finish.height)
+    return finish.output.keeps_png and headers.probe(data) == ("PNG", finish.width, finish.height)
 
 
 def _encode(image: decode.DecodedImage, finish: ImageFinish) -> bytes:
     opaque = image.alpha is None or int(image.alpha.min()) == 255
     alpha = None if opaque or image.alpha is None else _fit(image.alpha, finish)
     rgb = _fit(image.rgb, finish)
-    return encode.encode(rgb, alpha, format=finish.format, quality=finish.quality)
+    return finish.output.encode(rgb, alpha)
 
 
 def _fit(pixels: Pixels, finish: ImageFinish) -> Pixels:
