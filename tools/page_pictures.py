@@ -34,7 +34,7 @@ async def _wait_for_images(_page: Any) -> None:
 
 async def _run_workflow(page: Any) -> None:
     """Run the workflow, and scroll to its top."""
-    await page.fill("#in-prompt", "an old windmill among sunflowers")
+    await page.fill("#in-prompt", "a windmill among sunflowers")
     await page.click("#run button.primary")
     await page.wait_for_selector(".prediction[data-status=succeeded]")
     await page.wait_for_selector(".node.finished[data-node='7']")
