@@ -159,7 +159,7 @@ async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixtu
     await signed_in(app)
     page = (await app.client.get("/account/billing")).text
     assert '<data value="3.765433" title="3.765433 USD">3.77</data>' in page
-    assert "Ask its operator for credit" in page
+    assert "Ask the operator for credit" in page
 
 
 async def test_charge_of_a_chat_shows_its_request_id_and_its_duration(app: AppFixture) -> None:

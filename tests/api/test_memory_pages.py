@@ -76,7 +76,9 @@ async def test_pages_need_a_login_and_are_404_for_other_accounts(app: AppFixture
     form = (await app.visitor().get(response.headers["Location"])).text
     assert '<input type="hidden" name="next" value="/memory/people/ann">' in form
     assert (await app.visitor().post("/memory/people/ann/~delete")).status_code == 401
-    for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/people/ann/~history"):
+    edit = await open_page(app, "/memory/people/ann/~edit", app.other)
+    assert (edit.status_code, edit.headers["Location"]) == (303, "/memory/people/ann")
+    for path in ("/memory/people/ann", "/memory/people/ann/~history"):
         response = await open_page(app, path, app.other)
         assert response.status_code == 404
         assert "Acme" not in response.text

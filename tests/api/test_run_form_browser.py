@@ -298,7 +298,7 @@ async def test_run_without_credit_shows_balance_price_and_remedy(
         assert await fault.inner_text() == "You have 0.00 USD, and this run needs 0.04 USD. Add credit"
         assert await page.locator("#result > *").count() == 0
         await fault.get_by_text("Add credit").click()
-        assert "Ask its operator for credit." in await page.inner_text("#credit")
+        assert "Ask the operator for credit" in await page.inner_text("#credit")
         await tab.open("/live/motion-model")
         await page.click("#live .primary")
         stage = page.locator("#stage", has_text="a session needs more to start. Add credit")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -23,8 +23,7 @@ Pixels = NDArray[np.uint8]
 CONTENT_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp", "avif": "image/avif"}
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
+class OutputFormat(msgspec.Struct, frozen=True):
     """The format of a finished image, one of `CONTENT_TYPES`, and its quality, 1 to 100.
 
     Raises `EngineError` if the format is unknown.
