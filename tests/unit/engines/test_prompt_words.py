@@ -121,6 +121,23 @@ def test_compound_is_parsed_by_its_head(prompt: str, subjects: list[str], places
     assert ([subject.name for subject in scene.subjects], scene.places) == (subjects, places)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "ignored"),
+    [
+        ("a red tulip", "tulip"),
+        ("a whale", "whale"),
+        ("a golden throne", "throne"),
+        ("a christmas tree", "christmas tree"),
+        ("two taxis and a taxi", "taxi"),
+        ("a cup of coffee", "coffee"),
+    ],
+)
+def test_similar_object_of_a_3d_model_is_ignored(prompt: str, ignored: str) -> None:
+    assert object_parser.parse(prompt).things[0].name
+    assert set(ignored.split()) <= set(READERS["3d"](prompt).ignored)
+    assert "flower" in READERS["3d"]("a red flower").understood
+
+
 def test_count_above_the_drawn_maximum_is_ignored() -> None:
     assert "ten" in READERS["image"]("ten cats").ignored
     assert "four" in READERS["3d"]("four towers").understood

@@ -27,8 +27,6 @@ _GAP = 0.25  # distance between objects, as a fraction of their width
 _VARIATION = 0.05  # relative variation of an object's proportions by the seed
 _WORD = re.compile(r"\w+")
 _COUNTS = {"two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
-# Words that are built as a similar object.
-_SIMILAR = frozenset({"dog", "fox", "puppy", "wolf", "knight", "soldier", "lighthouse", "lantern", "ship"})
 _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))}
 
 
@@ -66,7 +64,8 @@ def parse(prompt: str) -> ParsedPrompt:
         if name and not _describes(words, at + length):
             things += [NamedThing(name, paint, _tuple(stretch))] * count
             paint, stretch, count = None, np.ones(3), 1
-            spans += [] if words[at] in _SIMILAR else [span]
+            similar = _table()["things"][name].get("similar", ())
+            spans += [] if " ".join(words[at : at + length]) in similar else [span]
         elif color or size is not None or words[at] in _COUNTS:
             spans.append(span)
         at += max(1, length, color_length)
