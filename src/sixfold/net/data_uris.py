@@ -8,10 +8,10 @@ import io
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from sixfold.core.input_limits import percent_encoding
 from sixfold.errors import FetchFailed, TooLarge
 
 _HEADER = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?", re.I)
@@ -53,7 +53,7 @@ def write_data_uri(text: str, target: BinaryIO, max_bytes: int) -> str:
     # A byte is encoded in at most three characters (%41), or more in base64 if those are escaped too.
     if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
         raise _too_large(max_bytes)
-    pieces = _base64(text, comma + 1) if match["base64"] else iter((_percent(text[comma + 1 :]),))
+    pieces = _base64(text, comma + 1) if match["base64"] else _unescaped(text, comma + 1)
     size = 0
     for piece in pieces:
         size += len(piece)
@@ -63,9 +63,9 @@ def write_data_uri(text: str, target: BinaryIO, max_bytes: int) -> str:
     return content_type
 
 
-def _percent(content: str) -> bytes:
+def _unescaped(text: str, start: int) -> Iterator[bytes]:
     try:
-        return unquote_to_bytes(content)
+        yield from percent_encoding.pieces(text, start)
     except UnicodeEncodeError as error:
         raise FetchFailed("This data: URI is not valid: its content is not valid UTF-8.") from error
 
@@ -73,7 +73,7 @@ def _percent(content: str) -> bytes:
 def _base64(text: str, start: int) -> Iterator[bytes]:
     """Decode base64 from a position in pieces: one call for 100 MB would hold the GIL for a second."""
     if "%" in text:
-        text, start = _percent(text[start:]).decode("latin-1"), 0
+        text, start = b"".join(_unescaped(text, start)).decode("latin-1"), 0
     end = _content_end(text)
     rest = b""
     while start < end:

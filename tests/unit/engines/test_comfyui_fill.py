@@ -67,9 +67,11 @@ async def test_error_names_missing_nodes_for_masks(tmp_path: Path) -> None:
 
 async def test_unreadable_result_is_an_engine_error(setup: ComfySetup) -> None:
     sent = files(setup.folder)
-    area = fill_area.prepare(Task("t", "image-fill", {}, sent), setup.folder)
+    area = fill_area.prepare(Task("t", "image-fill", {}, sent))
+    painted = setup.folder / "painted"
+    painted.write_bytes(b"no image")
     with pytest.raises(EngineError, match="The model returned an image that cannot be read") as excinfo:
-        area.finish(b"no image", OutputFormat())
+        area.finish(painted, OutputFormat())
     assert not isinstance(excinfo.value, UnusableInput)
 
 

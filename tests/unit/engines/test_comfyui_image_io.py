@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -30,12 +31,14 @@ def test_truncated_png_is_refused(cut: int) -> None:
     assert png_cleaning.strip_metadata(image_files.encode(halves((50, 30)))[:-cut]) is None
 
 
-def test_png_with_a_changed_byte_is_refused() -> None:
+def test_png_with_a_changed_byte_is_refused(tmp_path: Path) -> None:
     content = bytearray(image_files.encode(halves((50, 30))))
     content[content.index(b"IDAT") + 10] ^= 1
     assert png_cleaning.strip_metadata(bytes(content)) is None
+    path = tmp_path / "image"
+    path.write_bytes(content)
     with pytest.raises(EngineError, match="cannot be read"):
-        image_io.encode_output(bytes(content), ImageFinish(50, 30))
+        image_io.encode_output(path, ImageFinish(50, 30))
 
 
 def test_unknown_format_is_refused() -> None:

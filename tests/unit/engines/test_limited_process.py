@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.engines.image import decoder_process
+from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.providers import image_io
+from sixfold.engines.providers.comfyui import image_io as comfyui_images
+from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from sixfold.engines.thumbnails import image as thumbnails
 from sixfold.engines.workflow_nodes import mask_upload, preview
 from tests import gil_time
+from tests.harness import image_files
 from tests.loops.documents import png
 
 SIDE = 3000
@@ -73,8 +78,8 @@ def test_memory_and_errors_of_the_process_are_bounded(tmp_path: Path) -> None:
         preview.render(source, "webp;90", "")
 
 
-def grown(path: Path, width: int) -> int:
-    """Return the peak growth of this process in bytes during a thumbnail."""
+def grown(call: Callable[[], object]) -> int:
+    """Return the peak growth of this process in bytes during a call."""
     process = Path("/proc/self")
 
     def memory(name: str) -> int:
@@ -85,16 +90,54 @@ def grown(path: Path, width: int) -> int:
     before = memory("VmRSS")
     # Resets the peak.
     (process / "clear_refs").write_text("5")
-    assert thumbnails.render(path, width)
+    assert call()
     return memory("VmHWM") - before
 
 
-def test_thumbnail_of_a_large_image_uses_bounded_memory(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
+def black(path: Path) -> Path:
+    """Write a PNG of 25 megapixels that compresses to 73 kB."""
     path.write_bytes(png(5000, 5000, zlib.compress(bytes(5000 * (3 * 5000 + 1)), 9)))
+    return path
+
+
+def test_thumbnail_of_a_large_image_uses_bounded_memory(tmp_path: Path) -> None:
+    path = black(tmp_path / "a.png")
     assert path.stat().st_size < 100_000
     thumbnails.make(picture(tmp_path / "b", "PNG", 200), 160)
-    assert grown(path, 160) < 32 * 2**20
+    assert grown(lambda: thumbnails.render(path, 160)) < 32 * 2**20
+
+
+@pytest.mark.parametrize(("size", "is_unchanged"), [((640, 480), False), ((5000, 5000), True)])
+def test_large_image_of_a_provider_uses_bounded_memory(
+    tmp_path: Path, size: tuple[int, int], is_unchanged: bool
+) -> None:
+    """A PNG of the right size is only checked; another image is encoded again, in another process."""
+    image_io.encode_output(picture(tmp_path / "b", "PNG", 200), (100, 100), OutputFormat(), "fal")
+    path, finish = black(tmp_path / "a"), ImageFinish(*size, crop=False)
+    assert grown(lambda: comfyui_images.encode_output(path, finish)) < 32 * 2**20
+    assert grown(lambda: image_io.encode_output(path, size, OutputFormat(), "fal")) < 32 * 2**20
+    artifact = image_io.encode_output(path, size, OutputFormat(), "fal")
+    assert artifact.info == {"width": size[0], "height": size[1]}
+    assert (artifact.path is None) is is_unchanged
+
+
+@pytest.mark.parametrize("crop", [True, False])
+def test_image_of_a_provider_is_the_same_in_both_processes(tmp_path: Path, crop: bool) -> None:
+    images = {"small": picture(tmp_path / "small", "PNG", 900)}
+    with Image.open(images["small"]) as image:
+        # Bytes after the end of the file are ignored, and make the file large.
+        images["large"] = tmp_path / "large"
+        images["large"].write_bytes(image_files.encode(image, "PNG") + bytes(5 * 2**20))
+    results = [
+        image_io.encode_output(path, (300, 200), OutputFormat(), "fal", crop=crop) for path in images.values()
+    ]
+    small, large = results
+    assert large.path is not None
+    assert small.data == large.path.read_bytes()
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(images["large"].read_bytes()[:100_000] + bytes(5 * 2**20))
+    with pytest.raises(EngineError, match="fal returned an image that cannot be read"):
+        image_io.encode_output(damaged, (300, 200), OutputFormat(), "fal")
 
 
 def test_thumbnail_is_the_same_in_both_processes(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import base64
-from urllib.parse import quote
+import tracemalloc
+from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sixfold.core.provenance import redaction
 from sixfold.errors import FetchFailed, TooLarge
 from sixfold.net.data_uris import InlineData, is_data_uri, parse_data_uri
 from tests import gil_time, loop_time
@@ -99,3 +101,25 @@ def test_inner_padding_and_foreign_characters_are_refused(text: str) -> None:
 def test_a_long_uri_does_not_hold_the_interpreter_lock() -> None:
     text = f"data:video/mp4;base64,{'A' * (64 * 2**20)}"
     assert gil_time.longest_call(lambda: parse_data_uri(text, 2**26), 20) < 85
+
+
+@pytest.mark.parametrize("head", ["data:text/plain,", "data:text/plain;base64,"])
+def test_escapes_of_a_long_data_uri_take_bounded_memory(head: str) -> None:
+    """One call of `unquote_to_bytes` took 80 times the size of the text, and 2.5 GB for 32 MiB."""
+    text = head + "%41" * 2**20
+    tracemalloc.start()
+    try:
+        parse_data_uri(text, 2**22)
+        redaction.clean({"image": text})
+        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("escape", ["%C3%BC", "%%41", "%4", "%"])
+def test_escapes_are_decoded_as_a_whole_in_every_position(escape: str, shift: int) -> None:
+    content = "x" * (2**16 - shift) + escape * 100_000
+    expected = unquote_to_bytes(content)
+    assert parse_data_uri(f"data:,{content}", 10**6).body == expected
+    assert redaction.clean({"image": f"data:,{content}"})["image"] == redaction.digest(expected, "text/plain")

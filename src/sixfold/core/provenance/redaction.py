@@ -13,11 +13,12 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import urlsplit
 
 import blake3
 import msgspec
 
+from sixfold.core.input_limits import percent_encoding
 from sixfold.core.provenance import manifest
 
 _encode = msgspec.json.Encoder().encode
@@ -137,7 +138,7 @@ def _data_uri(value: str) -> dict[str, Any]:
     """Return the digest of a URI's decoded payload, or of the URI itself if the payload is invalid."""
     head, _, payload = value[5:].partition(",")
     media_type, *parameters = head.split(";")
-    body = unquote_to_bytes(payload)
+    body = percent_encoding.decode(payload)
     if "base64" in (parameter.strip().lower() for parameter in parameters):
         try:
             body = base64.b64decode(body + b"=" * (-len(body) % 4), validate=False)

@@ -9,6 +9,8 @@ from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.engines.image import headers
 
 _CHUNKS_KEPT = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})
+# Sizes of parts in bytes, compressed and decompressed: pixels are checked in parts, to limit memory.
+_PART_BYTES, _PIXELS_BYTES = 2**16, 2**22
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
@@ -40,9 +42,22 @@ def _inflates(header: bytes, rows: bytes) -> bool:
     expected = height * (1 + (width * bits + 7) // 8)
     if not bits or width * height > headers.MAX_PIXELS:
         return False
-    stream = zlib.decompressobj()
     try:
-        length = len(stream.decompress(rows, expected + 1))
+        return _length(rows, expected) == expected
     except zlib.error:
         return False
-    return length == expected and stream.eof
+
+
+def _length(rows: bytes, limit: int) -> int:
+    """Return the decompressed length, or -1 if the stream is incomplete or longer than `limit`."""
+    stream, length, start = zlib.decompressobj(), 0, 0
+    while not stream.eof:
+        part = stream.unconsumed_tail
+        if not part:
+            part = rows[start : start + _PART_BYTES]
+            start += _PART_BYTES
+        pixels = stream.decompress(part, _PIXELS_BYTES)
+        length += len(pixels)
+        if length > limit or not (part or pixels):
+            return -1
+    return length

@@ -3,26 +3,30 @@
 All functions are CPU-bound: callers run them in a thread. A source is encoded again before it is uploaded,
 upright, in sRGB and without its metadata, such as places and people. A returned image
 is decoded in full, which finds truncated files, and fitted to the requested size; a PNG that already has
-that size keeps its pixel data, checked to the last row, and loses its metadata.
+that size keeps its pixel data, checked to the last row, and loses its metadata. Large images are decoded in
+another process.
 """
 
 from __future__ import annotations
 
 import base64
+import threading
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from PIL import Image
 
-from sixfold.core.catalog.engines import Artifact, EngineError
+from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
+from sixfold.engines import limited_process
 from sixfold.engines.image import decode, decoder_process, encode, png_cleaning
-from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
+from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.encode import OutputFormat
 
 MAX_UPLOAD_SIDE = 2048  # pixels; larger than the input of any of these models
 MAX_SIDE = 4096  # pixels of an output image
 _MEMORY_BYTES = 2**30  # memory for an image of 40 megapixels, decoded and scaled
+_PROCESSES = threading.BoundedSemaphore(2)  # processes that encode results at a time, to limit their memory
 _PROFILE_WITHIN = 4096  # bytes; a color profile precedes the pixels
 
 
@@ -76,38 +80,67 @@ def prepare_here(
 
 
 def encode_output(
-    content: bytes | Path, size: tuple[int, int] | None, output: OutputFormat, provider: str
+    path: Path, size: tuple[int, int] | None, output: OutputFormat, provider: str, *, crop: bool = True
 ) -> Artifact:
     """Return a provider's image as an artifact of exactly `size` (width, height).
 
-    None keeps the size of the image. Raises `EngineError` when the image cannot be read.
+    None keeps the size of the image, up to `MAX_SIDE`. An image with another aspect ratio is cropped if
+    `crop` is set, else stretched. Raises `EngineError` when the image cannot be read.
     """
-    if unchanged := _unchanged_png(content, size, output):
-        return unchanged
     try:
-        image = decode.decode(content)
-    except UnreadableImage as error:
+        if unchanged := _unchanged_png(path, size, output):
+            return unchanged
+        if not decoder_process.is_needed(path):
+            data, (width, height) = _encoded(path, size, output, crop=crop)
+            return Artifact(output.content_type, data, {"width": width, "height": height})
+        target = path.with_suffix(".finished")
+        arguments = (str(path), str(target), *(size or (0, 0)), output.name, output.quality, int(crop))
+        with _PROCESSES:
+            width, height = decoder_process.call(f"{__name__}:write_here", _MEMORY_BYTES, *arguments)
+    except UnusableInput as error:
         raise EngineError(f"{provider} returned an image that cannot be read; try again.") from error
-    width, height = size or (image.width, image.height)
+    return Artifact(output.content_type, info={"width": width, "height": height}, path=target)
+
+
+def write_here(*arguments: limited_process.Argument) -> tuple[int, int]:
+    """Write an image to a file, decoded in this process, and return its size; raises `UnusableInput`.
+
+    The arguments are the file, the target, the width and the height (0 keeps the size of the image), the
+    format, the quality, and whether the image is cropped.
+    """
+    path, target, width, height, format_, quality, crop = arguments
+    size = (int(width or 0), int(height or 0)) if width else None
+    output = OutputFormat(str(format_), int(quality or 0))
+    data, fitted = _encoded(Path(str(path)), size, output, crop=bool(crop))
+    Path(str(target)).write_bytes(data)
+    return fitted
+
+
+def _encoded(
+    path: Path, size: tuple[int, int] | None, output: OutputFormat, *, crop: bool
+) -> tuple[bytes, tuple[int, int]]:
+    image = decode.decode(path)
+    size = size or limited_size(image.width, image.height)
+    rgb = _fit(image.rgb, size, crop=crop)
+    alpha = None if image.alpha is None else _fit(image.alpha, size, crop=crop)
+    return output.encode(rgb, alpha), size
+
+
+def limited_size(width: int, height: int) -> tuple[int, int]:
+    """Return a size scaled down to `MAX_SIDE`."""
     scale = min(1.0, MAX_SIDE / max(width, height))
-    width, height = max(1, round(width * scale)), max(1, round(height * scale))
-    rgb = _fit(image.rgb, (width, height))
-    alpha = None if image.alpha is None else _fit(image.alpha, (width, height))
-    return Artifact(output.content_type, output.encode(rgb, alpha), {"width": width, "height": height})
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _unchanged_png(
-    content: bytes | Path, size: tuple[int, int] | None, output: OutputFormat
-) -> Artifact | None:
+def _unchanged_png(path: Path, size: tuple[int, int] | None, output: OutputFormat) -> Artifact | None:
     """Return a valid PNG of the right size without its metadata, or None when it has to be encoded again."""
-    data = content if isinstance(content, bytes) else content.read_bytes()
-    if not output.keeps_png or b"iCCP" in data[:_PROFILE_WITHIN]:
+    if not output.keeps_png:
         return None
-    try:
-        kind, width, height = decode.probe(data)
-    except UnreadableImage:
+    kind, width, height = decode.probe(path)
+    if kind != "PNG" or (limited_size(width, height) if size is None else size) != (width, height):
         return None
-    if kind != "PNG" or max(width, height) > MAX_SIDE or size not in {None, (width, height)}:
+    data = path.read_bytes()
+    if b"iCCP" in data[:_PROFILE_WITHIN]:
         return None
     stripped = png_cleaning.strip_metadata(data)
     return None if stripped is None else Artifact("image/png", stripped, {"width": width, "height": height})
@@ -120,13 +153,15 @@ def _source_size(path: Path, image: DecodedImage) -> tuple[int, int]:
     return (height, width) if rotated else (width, height)
 
 
-def _fit(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    """Scale the image to cover `size` and crop its center."""
+def _fit(pixels: Pixels, size: tuple[int, int], *, crop: bool = True) -> Pixels:
+    """Scale the image to cover `size` and crop its center, or stretch it to `size`."""
     height, width = pixels.shape[:2]
     if (width, height) == size:
         return pixels
     scale = max(size[0] / width, size[1] / height)
-    box_width, box_height = min(width, size[0] / scale), min(height, size[1] / scale)
+    box_width, box_height = float(width), float(height)
+    if crop:
+        box_width, box_height = min(box_width, size[0] / scale), min(box_height, size[1] / scale)
     left, top = (width - box_width) / 2, (height - box_height) / 2
     box = (left, top, left + box_width, top + box_height)
     scaled = Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS, box=box)

@@ -74,7 +74,7 @@ async def generate_images(
         # Imported here, because only masks need OpenCV.
         from sixfold.engines.image.inpaint import fill_area
 
-        area = await asyncio.to_thread(fill_area.prepare, task, context.scratch)
+        area = await asyncio.to_thread(fill_area.prepare, task)
         run.upload, run.mask = [
             UploadImage(data, "image/png", area.size, area.size) for data in (area.image, area.mask)
         ]
@@ -97,9 +97,10 @@ async def generate_images(
 
 def _output_size(request: ProviderTask, upload: UploadImage | None) -> tuple[int, int] | None:
     """Return the exact output size, or None to keep the size that the provider returns."""
-    if request.scale is not None or upload is None:
-        return request.size
-    return request.size or upload.source_size
+    size = request.size
+    if size is None and request.scale is None and upload is not None:
+        size = upload.source_size
+    return size and image_io.limited_size(*size)
 
 
 async def _generate_all(calls: Sequence[ModelCall], run: ProviderRun, generate: Generate) -> list[CallResult]:
@@ -133,33 +134,37 @@ async def _artifacts(
     size = _output_size(request, run.upload)
 
     async def artifact(index: int, image: bytes | str) -> Artifact:
-        content = image if isinstance(image, bytes) else await _download(image, index, run)
+        path = run.context.scratch / f"upstream-{index}"
+        await _store(image, path, run)
         if area is not None:
-            return await asyncio.to_thread(area.finish, content, request.output)
-        return await asyncio.to_thread(image_io.encode_output, content, size, request.output, run.title)
+            return await asyncio.to_thread(area.finish, path, request.output)
+        return await asyncio.to_thread(image_io.encode_output, path, size, request.output, run.title)
 
     return tuple(await asyncio.gather(*(artifact(index, image) for index, image in enumerate(images))))
 
 
-async def _download(address: str, index: int, run: ProviderRun) -> bytes | Path:
-    """Return the image at a URL that a provider returned, fetched through the guard, or in a `data:` URI."""
+async def _store(image: bytes | str, target: Path, run: ProviderRun) -> None:
+    """Write an image to `target`: its bytes, a `data:` URI, or a URL that is fetched through the guard."""
     max_bytes = run.limits.file_bytes
-    if data_uris.is_data_uri(address):
+    if isinstance(image, bytes):
+        await asyncio.to_thread(target.write_bytes, image)
+        return
+    if data_uris.is_data_uri(image):
         try:
-            return (await asyncio.to_thread(data_uris.parse_data_uri, address, max_bytes)).body
+            content = await asyncio.to_thread(data_uris.parse_data_uri, image, max_bytes)
         except (errors.FetchFailed, errors.TooLarge) as error:
             raise EngineError(f"{run.title} returned an image that cannot be read; try again.") from error
-    target = run.context.scratch / f"upstream-{index}"
+        await asyncio.to_thread(target.write_bytes, content.body)
+        return
     for attempts_left in reversed(range(_DOWNLOAD_ATTEMPTS)):
         try:
-            await run.outside.download(address, target, max_bytes=max_bytes)
+            await run.outside.download(image, target, max_bytes=max_bytes)
             break
         except EngineError as error:
             # The image is paid for: a failed fetch is repeated, a refused address is not.
             if not attempts_left or not isinstance(error.__cause__, errors.FetchFailed):
                 raise
             await asyncio.sleep(run.limits.pause_seconds)
-    return target
 
 
 def _cost(route: ModelRoute, results: Sequence[CallResult]) -> int | None:

@@ -95,7 +95,7 @@ def masked(folder: Path, content: bytes) -> dict[str, Path]:
 
 
 def decoded_image(artifact: Artifact) -> Image.Image:
-    image = Image.open(io.BytesIO(artifact.data))
+    image = Image.open(artifact.path or io.BytesIO(artifact.data))
     image.load()
     return image
 

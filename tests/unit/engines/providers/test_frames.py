@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ from tests.unit.engines.providers import parts
 
 
 def finish_image(content: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
-    return image_io.encode_output(content, size, OutputFormat(format_), "fal")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "upstream"
+        path.write_bytes(content)
+        artifact = image_io.encode_output(path, size, OutputFormat(format_), "fal")
+        data = artifact.path.read_bytes() if artifact.path else artifact.data
+    return Artifact(artifact.content_type, data, artifact.info)
 
 
 def as_png(image: Image.Image, **options: Any) -> bytes:

@@ -6,7 +6,6 @@ Only the pixels of the mask and its soft edge come from the model; all others ar
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -86,23 +85,15 @@ def _span(start: int, length: int, margin: int, limit: int) -> tuple[int, int]:
 
 
 class PreparedArea(msgspec.Struct, frozen=True):
-    """The area of a task as PNG files for a provider: the image, and the mask (white is painted).
-
-    `scratch` is the run's folder for temporary files.
-    """
+    """The area of a task as PNG files for a provider: the image, and the mask (white is painted)."""
 
     task: Task
-    scratch: Path
     image: bytes
     mask: bytes
     size: tuple[int, int]
 
-    def finish(self, painted: bytes | Path, output: encode.OutputFormat) -> Artifact:
+    def finish(self, painted: Path, output: encode.OutputFormat) -> Artifact:
         """Return the whole image, encoded; raises `EngineError` if `painted` cannot be read. Blocks."""
-        if isinstance(painted, bytes):
-            with tempfile.NamedTemporaryFile(dir=self.scratch, delete=False) as file:
-                file.write(painted)
-            painted = Path(file.name)
         try:
             data, (width, height) = _call("_finish", self.task, str(painted), output.name, output.quality)
         except UnusableInput as error:
@@ -110,10 +101,10 @@ class PreparedArea(msgspec.Struct, frozen=True):
         return Artifact(output.content_type, data, {"width": width, "height": height})
 
 
-def prepare(task: Task, scratch: Path) -> PreparedArea:
+def prepare(task: Task) -> PreparedArea:
     """Return the area of a task as files; raises `UnusableInput`. Blocks."""
     image, mask, size = _call("_prepare", task)
-    return PreparedArea(task, scratch, image, mask, tuple(size))
+    return PreparedArea(task, image, mask, tuple(size))
 
 
 def _call(name: str, task: Task, *arguments: Argument) -> Any:

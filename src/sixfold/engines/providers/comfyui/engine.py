@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -65,11 +64,12 @@ class _ImageRequest(msgspec.Struct, frozen=True):
     """A function that builds the graph of a task, and the output format and number of the images.
 
     `build` takes the index of an image in the batch, or None for the whole batch. `area` is the part of an
-    image that is filled.
+    image that is filled; `scratch` is the run's folder for temporary files.
     """
 
     build: Callable[[int | None], GraphBuilder]
     finish: ImageFinish
+    scratch: Path
     count: int = 1
     area: PreparedArea | None = None
 
@@ -200,7 +200,10 @@ class ComfyEngine:
         count = request.count if alone is None else 1
         if len(images) < count:
             raise EngineError(f"ComfyUI returned {len(images)} of {count} images.")
-        return [await self._artifact(run, image, request) for image in images[:count]]
+        return [
+            await self._artifact(run, image, request, request.scratch / f"image-{alone or index}")
+            for index, image in enumerate(images[:count])
+        ]
 
     async def _request(self, run: HostRun, kind: str, task: Task, scratch: Path) -> _ImageRequest:
         installed = run.installed
@@ -208,33 +211,33 @@ class ComfyEngine:
             spec = _spec(task, _number(task, "width", 1024), _number(task, "height", 1024))
             spec = msgspec.structs.replace(spec, loras=_loras(task, installed))
             build = partial(image_graphs.text_to_image, installed, spec)
-            return _ImageRequest(build, _finish(task, spec.width, spec.height), spec.count)
+            return _ImageRequest(build, _finish(task, spec.width, spec.height), scratch, spec.count)
         if kind == FILL:
             return await self._fill_request(run, task, scratch)
         image, source = await self._upload_source(run, task)
         if kind == UPSCALE:
             width, height = _upscaled_size(task, image)
             graph = image_graphs.upscale(installed, source, width, height)
-            return _ImageRequest(lambda _alone: graph, _finish(task, width, height))
+            return _ImageRequest(lambda _alone: graph, _finish(task, width, height), scratch)
         scale = min(1.0, MAX_SIDE / max(image.width, image.height))
         spec = _spec(task, max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         strength = task.inputs.get("strength")
         denoise = _DENOISE if strength is None else min(1.0, max(0.05, float(strength)))
         build = partial(image_graphs.image_to_image, installed, spec, source, denoise)
-        return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), spec.count)
+        return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), scratch, spec.count)
 
     async def _fill_request(self, run: HostRun, task: Task, scratch: Path) -> _ImageRequest:
         # Imported here, because only masks need OpenCV.
         from sixfold.engines.image.inpaint import fill_area
 
-        area = await asyncio.to_thread(fill_area.prepare, task, scratch)
+        area = await asyncio.to_thread(fill_area.prepare, task)
         source, mask = [
             await run.server.upload(image_io.upload_name(data, "png"), data, "image/png")
             for data in (area.image, area.mask)
         ]
         spec = _spec(task, *area.size)
         graph = image_graphs.fill(run.installed, spec, ImageSource(source.annotated), mask.annotated)
-        return _ImageRequest(lambda _alone: graph, _finish(task, *area.size), area=area)
+        return _ImageRequest(lambda _alone: graph, _finish(task, *area.size), scratch, area=area)
 
     async def _upload_source(self, run: HostRun, task: Task) -> tuple[InputImage, ImageSource]:
         path = task.files.get("source_image_url") or next(iter(task.files.values()), None)
@@ -244,13 +247,15 @@ class ComfyEngine:
         file = await run.server.upload(image.name, image.data, image.content_type)
         return image, ImageSource(file.annotated, image.alpha)
 
-    async def _artifact(self, run: HostRun, image: Mapping[str, Any], request: _ImageRequest) -> Artifact:
-        content = io.BytesIO()
+    async def _artifact(
+        self, run: HostRun, image: Mapping[str, Any], request: _ImageRequest, path: Path
+    ) -> Artifact:
         file = ComfyFile(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
-        await run.server.view(file, content, image_io.MAX_BYTES)
+        with path.open("wb") as content:
+            await run.server.view(file, content, image_io.MAX_BYTES)
         if request.area is None:
-            return await asyncio.to_thread(image_io.encode_output, content.getvalue(), request.finish)
-        return await asyncio.to_thread(request.area.finish, content.getvalue(), request.finish.output)
+            return await asyncio.to_thread(image_io.encode_output, path, request.finish)
+        return await asyncio.to_thread(request.area.finish, path, request.finish.output)
 
 
 class _ImageProgress:

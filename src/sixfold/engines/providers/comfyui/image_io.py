@@ -8,25 +8,19 @@ a PNG that has that size already keeps its pixel data and loses its metadata.
 from __future__ import annotations
 
 import hashlib
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
-from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
-from sixfold.engines.image import decode, headers, png_cleaning
+from sixfold.core.catalog.engines import Artifact, UnusableInput
+from sixfold.engines.image import headers
 from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.providers import image_io as provider_images
 
-Pixels = NDArray[np.uint8]
-
-MAX_BYTES = decode.MAX_BYTES
+MAX_BYTES = headers.MAX_BYTES
 _SIDEWAYS = frozenset({5, 6, 7, 8})  # EXIF orientations that swap width and height
-# One at a time, to limit memory, and because decoding changes the process's warning filters.
-_DECODING = threading.Lock()
 
 
 class InputImage(msgspec.Struct, frozen=True):
@@ -87,36 +81,7 @@ def _exif(image: Image.Image) -> Image.Exif:
     return exif
 
 
-def encode_output(data: bytes, finish: ImageFinish) -> Artifact:
+def encode_output(path: Path, finish: ImageFinish) -> Artifact:
     """Return ComfyUI's image as an artifact; raises `EngineError` when it cannot be decoded."""
-    content_type = finish.output.content_type
-    info = {"width": finish.width, "height": finish.height}
-    try:
-        stripped = png_cleaning.strip_metadata(data) if _is_final(data, finish) else None
-        if stripped is not None:
-            return Artifact(content_type, stripped, info)
-        with _DECODING:
-            return Artifact(content_type, _encode(decode.decode(data), finish), info)
-    except headers.UnreadableImage as error:
-        raise EngineError("ComfyUI returned an image that cannot be read.") from error
-
-
-def _is_final(data: bytes, finish: ImageFinish) -> bool:
-    return finish.output.keeps_png and headers.probe(data) == ("PNG", finish.width, finish.height)
-
-
-def _encode(image: decode.DecodedImage, finish: ImageFinish) -> bytes:
-    opaque = image.alpha is None or int(image.alpha.min()) == 255
-    alpha = None if opaque or image.alpha is None else _fit(image.alpha, finish)
-    rgb = _fit(image.rgb, finish)
-    return finish.output.encode(rgb, alpha)
-
-
-def _fit(pixels: Pixels, finish: ImageFinish) -> Pixels:
     size = (finish.width, finish.height)
-    if (pixels.shape[1], pixels.shape[0]) == size:
-        return pixels
-    image = Image.fromarray(np.ascontiguousarray(pixels))
-    kernel = Image.Resampling.LANCZOS
-    fitted = ImageOps.fit(image, size, kernel) if finish.crop else image.resize(size, kernel)
-    return np.asarray(fitted, np.uint8)
+    return provider_images.encode_output(path, size, finish.output, "ComfyUI", crop=finish.crop)
