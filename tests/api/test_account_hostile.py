@@ -186,6 +186,11 @@ async def test_login_link_opened_from_another_site_does_not_sign_in(app: AppFixt
     old = {"User-Agent": "Mozilla/5.0 (Windows NT 6.1; rv:60.0) Gecko/20100101 Firefox/60.0"}
     for path in ("/signin", "/signin/passkey", "/signin/passkey/ask"):
         assert (await visitor.post(path, data={"token": token}, headers=old)).status_code == 403
+    # Over http, browsers do not state to other machines which site a link is from.
+    plain = app.visitor(peer="192.168.0.9", base_url="http://192.168.0.2:8600")
+    shown = await plain.get("/signin", params={"token": token}, headers=old)
+    assert (shown.status_code, "Set-Cookie" in shown.headers) == (200, False)
+    assert token in shown.text
     assert (await visitor.post("/signin", data={"token": token})).headers["Location"] == "/"
     assert (await visitor.post("/signin", data={"token": token})).status_code == 401
 

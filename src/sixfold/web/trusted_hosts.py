@@ -123,10 +123,10 @@ class TrustedHosts:
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
     def states_origin(self, request: HTTPConnection) -> bool:
-        """Return whether the request states its origin, which browsers before 2020 do not.
+        """Return whether the request states its origin, as browsers since 2020 do for forms.
 
-        All browsers send a User-Agent that begins with `Mozilla/`; other clients do not submit forms of other
-        sites.
+        They do so for other pages over https and at loopback addresses only. All browsers send a User-Agent
+        that begins with `Mozilla/`; other clients do not open links or submit forms of other sites.
         """
         headers = request.headers
         is_browser = headers.get("user-agent", "").startswith("Mozilla/")

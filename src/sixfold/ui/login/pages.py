@@ -54,12 +54,10 @@ class LoginPages:
     async def form(self, request: Request) -> Response:
         """Show the form; with the token of a one-time link, sign in at once."""
         self._services.trusted_hosts.admit(request)
-        token = request.query_params.get("token")
-        if (
-            token is not None
-            and self._services.trusted_hosts.trusts_origin(request)
-            and request.method == "GET"
-        ):
+        token, hosts = request.query_params.get("token"), self._services.trusted_hosts
+        # Over plain http, browsers state the site that led to a page only to loopback addresses.
+        is_own = hosts.states_origin(request) and hosts.trusts_origin(request)
+        if token is not None and is_own and request.method == "GET":
             return await self._with_link(request, token)
         # Another site's page must not sign a user in without confirmation.
         if token is not None:
