@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -147,6 +148,30 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
         assert row[0]["held"] == 0
         account = await gateway.app.database.read(accounts.by_id(gateway.app.account.id))
         assert 5_000_000 - 40_000 < account.posted < 5_000_000, "what was delivered is charged"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/ollama/api/chat", {"messages": [{"role": "user", "content": "say 40 words"}]}),
+        ("/ollama/api/generate", {"prompt": "say 40 words"}),
+        ("/v1/chat", {"message": "say 40 words"}),
+    ],
+)
+async def test_revoked_stream_of_lines_ends_with_an_error(
+    either: Path, path: str, fields: dict[str, Any]
+) -> None:
+    async with running_gateway(either) as gateway:
+        gateway.acme.mode = "trickle"
+        body = {"model": "acme/small", "stream": True, **fields}
+        sent = gateway.app.client.post(path, json=body, headers=gateway.headers)
+        request = asyncio.create_task(sent)
+        await until_open(gateway.app.server)
+        async with asyncio.timeout(8):
+            await gateway.acme.request_event.wait()
+        await gateway.app.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
+        last = json.loads((await until_ended([request]))[0].splitlines()[-1])
+        assert last["error"] == "This credential was revoked"
 
 
 async def test_responses_without_a_stream_are_not_registered(app: AppFixture) -> None:

@@ -286,8 +286,11 @@ async def _stream(
         with connections.during(current()):
             await response(scope, receive, send)
     except CredentialEnded:
+        text = response.revocation if isinstance(response, LongResponse) else b""
         if response.media_type == "text/event-stream":
-            await send({"type": "http.response.body", "body": _REVOKED, "more_body": True})
+            text = _REVOKED
+        if text:
+            await send({"type": "http.response.body", "body": text, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

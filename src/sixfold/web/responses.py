@@ -107,7 +107,12 @@ def error_response(error: SixfoldError, request_id: str) -> Response:
 
 
 class LongResponse(Response):
-    """A response that streams for an unknown time and ends when its credential is revoked."""
+    """A response that streams for an unknown time and ends when its credential is revoked.
+
+    `revocation` is then sent, so that clients do not take the stream for complete.
+    """
+
+    revocation: bytes = b""
 
 
 WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]

@@ -275,6 +275,8 @@ class ChatHandler:
             self._source(opening, gateway_request, chat_call), self._dialect.stream_type
         )
         response.raw_headers += headers
+        revoked = errors.Unauthenticated("This credential was revoked")
+        response.revocation = self._dialect.render_error(revoked, gateway_request.request_id)
         return response
 
     def _request_id_header(self, gateway_request: GatewayRequest) -> list[Header]:
