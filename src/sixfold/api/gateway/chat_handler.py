@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -81,6 +81,25 @@ class SearchOutput(Protocol):
         ...
 
 
+class OpenResponse(Protocol):
+    """A streamed response that has begun.
+
+    `target` names the model and its server. `server` is the same if the server speaks the protocol of the
+    request, so that its bytes are forwarded, otherwise it is empty.
+    """
+
+    target: str
+    server: str
+
+    def blocks(self) -> AsyncGenerator[bytes]:
+        """Yield the bytes to send."""
+        ...
+
+    async def abandon(self) -> None:
+        """Close a response that was not read."""
+        ...
+
+
 class ChatCall(msgspec.Struct, frozen=True):
     """The top-level fields of a request; `parse` parses the rest if the server speaks another protocol.
 
@@ -104,6 +123,8 @@ class ChatCall(msgspec.Struct, frozen=True):
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
+    # The types of the tools that are not sent to servers of another protocol.
+    ignored_tools: Callable[[], Sequence[str]] = tuple
     recorder: ResponseRecorder | None = None
     searches: tuple[SearchOutput, ...] = ()
     stored_tokens: int = 0
@@ -236,6 +257,25 @@ class ChatHandler:
             reparse=chat_call.reparse or self._dialect.parse,
         )
 
+    async def generate(
+        self, request: GatewayRequest, chat_call: ChatCall, payer: budgets.Payer | None
+    ) -> tuple[GatewayReply, bytes]:
+        """Return the reply of a model server, and the response in the caller's API."""
+        reply = await self._gateway.complete(request, payer)
+        if reply.answer is None:
+            return reply, reply.raw or b""
+        prepared = await prepared_call(chat_call, len(request.body))
+        render, answer = self._dialect.render, reply.answer
+        size = chats.response_chars(answer)
+        async with refunded_on_failure(self._services.database, request.request_id):
+            return reply, await PARSER.run_large(size, render, answer, prepared, request.request_id)
+
+    async def open(
+        self, request: GatewayRequest, chat_call: ChatCall, payer: budgets.Payer | None
+    ) -> OpenResponse:
+        """Return a streamed response whose first bytes have arrived."""
+        return _RenderedStream(await self._gateway.stream(request, payer), self._dialect, request, chat_call)
+
     async def _complete_response(
         self,
         gateway_request: GatewayRequest,
@@ -243,37 +283,37 @@ class ChatHandler:
         payer: budgets.Payer | None,
         paid_cost: int | None = None,
     ) -> Whole:
-        reply = await self._gateway.complete(gateway_request, payer)
+        reply, body = await self.generate(gateway_request, chat_call, payer)
         if paid_cost is not None:
-            reply = msgspec.structs.replace(reply, cost=paid_cost)
-        if reply.answer is None:
-            body = reply.raw or b""
-        else:
-            prepared = await _with_request_fields(chat_call, len(gateway_request.body))
-            render, answer = self._dialect.render, reply.answer
-            size = chats.response_chars(answer)
-            async with refunded_on_failure(self._services.database, gateway_request.request_id):
-                body = await PARSER.run_large(size, render, answer, prepared, gateway_request.request_id)
+            reply = msgspec.structs.replace(reply, cost=paid_cost + reply.cost)
+        is_forwarded = reply.answer is None
         if chat_call.recorder is not None:
-            body = await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
-        return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])
+            body = await chat_call.recorder.record(body, reply.target if is_forwarded else "")
+        headers = [*reply_headers(reply), *self._request_id_header(gateway_request)]
+        if not is_forwarded:
+            headers += await _ignored_tools_header(chat_call, len(gateway_request.body))
+        return Whole(body, headers)
 
     async def _stream_response(
         self, gateway_request: GatewayRequest, chat_call: ChatCall, payer: budgets.Payer | None
     ) -> Response:
         """Wait briefly for the first byte, so that an error has its status; then send keep-alive comments."""
-        opening = asyncio.ensure_future(self._gateway.stream(gateway_request, payer))
+        opening = asyncio.ensure_future(self.open(gateway_request, chat_call, payer))
         headers = self._request_id_header(gateway_request)
         try:
             await asyncio.wait({opening}, timeout=self._gateway.policy.keep_alive_seconds)
             if opening.done():
-                headers += engine_headers(opening.result().target)
+                opened = opening.result()
+                headers += engine_headers(opened.target)
+                if not opened.server:
+                    headers += await _ignored_tools_header(chat_call, len(gateway_request.body))
         except asyncio.CancelledError:
-            await _abandon(opening)
+            await abandon(opening)
             raise
-        response = EventStreamResponse(
-            self._source(opening, gateway_request, chat_call), self._dialect.stream_type
-        )
+        source = self._source(opening, gateway_request, chat_call)
+        # A generator that has not started would not close the response if the caller disconnects now.
+        await anext(source)
+        response = EventStreamResponse(source, self._dialect.stream_type)
         response.raw_headers += headers
         revoked = errors.Unauthenticated("This credential was revoked")
         response.revocation = self._dialect.render_error(revoked, gateway_request.request_id)
@@ -285,20 +325,19 @@ class ChatHandler:
         )
 
     async def _source(
-        self, opening: asyncio.Future[ResponseStream], gateway_request: GatewayRequest, chat_call: ChatCall
+        self, opening: asyncio.Future[OpenResponse], gateway_request: GatewayRequest, chat_call: ChatCall
     ) -> AsyncGenerator[bytes]:
         started = False
         try:
+            yield b""
             while not opening.done():
                 yield self._dialect.render_keep_alive(chat_call)
                 await asyncio.wait({opening}, timeout=self._gateway.policy.keep_alive_seconds)
-            stream = opening.result()
+            opened = opening.result()
             started = True
-            blocks = (
-                stream.blocks() if stream.raw else self._render_stream(stream, gateway_request, chat_call)
-            )
+            blocks = opened.blocks()
             if chat_call.recorder is not None:
-                blocks = chat_call.recorder.record_stream(blocks, stream.target if stream.raw else "")
+                blocks = chat_call.recorder.record_stream(blocks, opened.server)
             async with contextlib.aclosing(blocks):
                 async for block in blocks:
                     yield block
@@ -306,24 +345,49 @@ class ChatHandler:
             yield self._dialect.render_error(error, gateway_request.request_id)
         finally:
             if not started:
-                await _abandon(opening)
+                await abandon(opening)
 
-    async def _render_stream(
-        self, stream: ResponseStream, gateway_request: GatewayRequest, chat_call: ChatCall
-    ) -> AsyncGenerator[bytes]:
-        async with contextlib.aclosing(stream.events()) as events:
-            prepared = await _with_request_fields(chat_call, len(gateway_request.body))
-            rendered = self._dialect.render_stream(events, prepared, gateway_request.request_id)
+
+class _RenderedStream:
+    """A stream of a model server in the caller's API."""
+
+    def __init__(
+        self, stream: ResponseStream, dialect: ResponseDialect, request: GatewayRequest, chat_call: ChatCall
+    ) -> None:
+        self.target = stream.target
+        self.server = stream.target if stream.raw else ""
+        self._stream = stream
+        self._dialect = dialect
+        self._request = request
+        self._chat_call = chat_call
+
+    def blocks(self) -> AsyncGenerator[bytes]:
+        """Yield the server's bytes, or the events in the caller's API."""
+        return self._stream.blocks() if self._stream.raw else self._rendered()
+
+    async def abandon(self) -> None:
+        await self._stream.abandon()
+
+    async def _rendered(self) -> AsyncGenerator[bytes]:
+        async with contextlib.aclosing(self._stream.events()) as events:
+            prepared = await prepared_call(self._chat_call, len(self._request.body))
+            rendered = self._dialect.render_stream(events, prepared, self._request.request_id)
             async with contextlib.aclosing(rendered) as blocks:
                 async for block in blocks:
                     yield block
 
 
-async def _with_request_fields(chat_call: ChatCall, size: int) -> ChatCall:
+async def prepared_call(chat_call: ChatCall, size: int) -> ChatCall:
     """Return a call with `tools` and `echo` evaluated, in another thread for a large request."""
     tools = await PARSER.run_large(size, chat_call.tools)
     echo = await PARSER.run_large(size, chat_call.echo)
     return msgspec.structs.replace(chat_call, tools=lambda: tools, echo=lambda: echo)
+
+
+async def _ignored_tools_header(chat_call: ChatCall, size: int) -> list[Header]:
+    """Return the header that lists the types of the tools that were not sent, or nothing."""
+    kinds = await PARSER.run_large(size, chat_call.ignored_tools)
+    return [(b"x-sixfold-ignored-tools", ", ".join(kinds).encode())] if kinds else []
 
 
 class EventStreamResponse(LongResponse):
@@ -389,7 +453,7 @@ async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:
     disconnect()
 
 
-async def _abandon(opening: asyncio.Future[ResponseStream]) -> None:
+async def abandon(opening: asyncio.Future[OpenResponse]) -> None:
     """Close a stream whose caller has disconnected."""
     if not opening.done():
         opening.cancel()

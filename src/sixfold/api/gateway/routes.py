@@ -52,6 +52,8 @@ from sixfold.api.gateway.openai.realtime import routes as realtime
 from sixfold.api.gateway.openai.realtime.services import RealtimeParts
 from sixfold.api.gateway.openai.responses import background, compaction, dialect
 from sixfold.api.gateway.openai.responses.background import BackgroundResponses
+from sixfold.api.gateway.openai.responses.mcp.handler import McpResponseHandler
+from sixfold.api.gateway.openai.responses.mcp.tools import McpPlanner
 from sixfold.api.gateway.openai.responses.stored import ResponseStorage, StoredResponseRoutes
 from sixfold.api.gateway.openai.videos import models as video_models
 from sixfold.api.gateway.openai.videos import routes as videos
@@ -242,6 +244,8 @@ class ChatRoutes:
         self._tool_responses = ChatHandler(services, gateway, dialect.TOOL_DIALECT)
         self._file_search = FileSearchTool(services.vector_stores.search, gateway.router)
         self._web_search = WebSearchTool(services.web_search, gateway.router)
+        self._services = services
+        self._mcp = McpPlanner(services.tool_servers, gateway.router)
         self._messages = ChatHandler(services, gateway, messages.DIALECT)
         self._memory = ChatMemory(services.memory)
         self._documents = ChatDocuments(services, gateway.router, services.document_texts)
@@ -280,6 +284,8 @@ class ChatRoutes:
             if chat_call.previous or chat_call.conversation:
                 await self._storage.with_earlier_items(principal, chat_call, raw)
             self._responses.check(request, principal, chat_call, raw)
+            # The line of the batch plans the tools again.
+            await self._mcp.plan(principal, raw)
             return await self._background.create(request, principal, chat_call, body)
         raw, added = await self._memory.add(request, principal, raw, "responses")
         if raw is not sent:
@@ -291,10 +297,14 @@ class ChatRoutes:
         web = await self._web_search.run(principal, request.request_id, raw, "responses", first)
         if web is not None:
             searches, raw = (*searches, web[0]), web[1]
-        if searches:
+        if (planned := await self._mcp.plan(principal, raw)) is not None:
+            plan, raw = planned
+            handler = McpResponseHandler(self._services, plan)
+        elif searches:
+            handler = self._tool_responses
+        if handler is not self._responses:
             echo = chat_call.echo
             chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=echo, searches=searches)
-            handler = self._tool_responses
 
         async def respond(call: ChatCall, joined: bytes) -> Response | RawResponse:
             call = call if added is None else added.call(call)

@@ -28,6 +28,10 @@ _TEXT: Mapping[str, Any] = {
 }
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _TEXT_START = re.compile(r'\s*\{\s*"' + _FIELD + r'"\s*:\s*"')
+_NAMESPACE = "namespace"
+# The tools that become functions; the tools of a namespace are part of the same list.
+_SENT = frozenset({"function", "custom"})
+_KIND, _MAX_KINDS = re.compile(r"[A-Za-z0-9_.-]{1,64}"), 20
 # Possessive, since the matcher would otherwise store 200 bytes for each character.
 _COMPLETE_TEXT = re.compile(r'(?:[^"\\]++|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*+')
 # The maximum length of the prefix of the arguments in which the text is searched for.
@@ -62,6 +66,17 @@ def tool_kinds(value: Any) -> Mapping[str, ToolKind]:
         for row, namespace, _ in _rows(value)
     )
     return {wire_name(kind.name, kind.namespace): kind for kind in tools if kind.text or kind.namespace}
+
+
+def ignored_kinds(value: Any) -> tuple[str, ...]:
+    """Return the types of the tools that a server which supports only functions does not receive."""
+    kinds: dict[str, None] = {}
+    for row in parsing.items(value or [], "tools"):
+        inner = row.get("tools") if row.get("type") == _NAMESPACE else [row]
+        kinds |= dict.fromkeys(str(each.get("type")) for each in cast("list[Any]", inner or []))
+    names = (kind for kind in kinds if kind not in _SENT)
+    # The names are part of a header.
+    return tuple(name for name in names if _KIND.fullmatch(name))[:_MAX_KINDS]
 
 
 def tool_call(item: Mapping[str, Any]) -> ToolCall:

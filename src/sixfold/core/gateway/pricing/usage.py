@@ -54,6 +54,16 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
 
 NOTHING = TokenUsage(reported=False)
+_COUNTS = (
+    *("input", "output", "cached", "cache_write", "cache_write_long"),
+    *("image_in", "audio_in", "audio_out", "reasoning"),
+)
+
+
+def add_usage(first: TokenUsage, second: TokenUsage) -> TokenUsage:
+    """Return the tokens of two calls together, without their other units."""
+    counts = {name: getattr(first, name) + getattr(second, name) for name in _COUNTS}
+    return TokenUsage(**counts, reported=first.reported and second.reported)
 
 
 def parse_token_count(value: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Tools of the operator's MCP servers, which a model can call for an answer in the browser."""
+"""Tools of the operator's MCP servers, which a model can call for an answer."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Toolset:
         tools: dict[str, ServerTool] = {}
         for server, session in sessions.items():
             for tool in await session.tools():
-                tools.setdefault(_model_name(server, tool.name), ServerTool(server, session, tool))
+                tools.setdefault(model_name(server, tool.name), ServerTool(server, session, tool))
         self.tools = tools
         return self
 
@@ -167,6 +167,6 @@ def _arguments(text: str) -> dict[str, Any]:
         raise errors.BadRequest("The arguments of a tool must be a JSON object.") from error
 
 
-def _model_name(server: str, tool: str) -> str:
+def model_name(server: str, tool: str) -> str:
     """Return a name with at most 64 letters, digits, `_` and `-`, as models require."""
     return _OTHERS.sub("_", f"{server}_{tool}")[:64]

@@ -17,6 +17,7 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
 from sixfold.api.gateway.openai.errors import InvalidRequest, MutuallyExclusive, PreviousResponseNotFound
 from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
+from sixfold.api.gateway.openai.responses.mcp import items as mcp_items
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,
@@ -126,8 +127,9 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
         stream=bool(head.stream),
         max_tokens=head.max_output_tokens,
         parse=lambda: parse(raw),
-        tools=lambda: tools.tool_kinds(json_decoding.decode(parsing.raws(raw).get("tools", b"null"))),
+        tools=lambda: tools.tool_kinds(_tools(raw)),
         echo=lambda: _echo(raw),
+        ignored_tools=lambda: tools.ignored_kinds(_tools(raw)),
         previous=head.previous_response_id or "",
         conversation=conversation or "",
         background=bool(head.background),
@@ -135,6 +137,10 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
         metadata=head.metadata,
         user=head.user,
     )
+
+
+def _tools(raw: bytes) -> Any:
+    return json_decoding.decode(parsing.raws(raw).get("tools", b"null"))
 
 
 def countable(raw: bytes) -> bytes:
@@ -164,7 +170,7 @@ def parse(raw: bytes) -> ChatRequest:
     if isinstance(items, str):
         messages.append(ChatMessage("user", (TextPart(items),)))
     else:
-        for index, item in enumerate(parsing.items(items, "input")):
+        for index, item in mcp_items.expanded(parsing.items(items, "input")):
             _add_item(parsing.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
     text: Any = body.get("text") or {}
     reasoning: Any = body.get("reasoning") or {}
@@ -265,12 +271,13 @@ async def render_stream(
     yield writer.begin() + writer.add_searches()
     try:
         async for event in events:
-            yield _render_event(writer, event)
+            yield render_event(writer, event)
     except SixfoldError as error:
-        yield writer.fail(_error_fields(error))
+        yield writer.fail(error_fields(error))
 
 
-def _render_event(writer: ResponseEventWriter, event: Event) -> bytes:
+def render_event(writer: ResponseEventWriter, event: Event) -> bytes:
+    """Return the events of the API for an event of a model."""
     match event:
         case TextDelta():
             return writer.add_text(event.text)
@@ -285,14 +292,15 @@ def _render_event(writer: ResponseEventWriter, event: Event) -> bytes:
             return writer.close() + writer.end(event)
 
 
-def _error_fields(error: SixfoldError) -> dict[str, Any]:
+def error_fields(error: SixfoldError) -> dict[str, Any]:
+    """Return the fields of the event that reports an error."""
     body = openai_errors.document(error)["error"]
     return {"code": body["code"], "message": body["message"], "param": body["param"]}
 
 
 def render_error(error: SixfoldError, _request_id: str) -> bytes:
     """Return the error event of a response that had not begun or that the server rendered itself."""
-    event = {"type": "error", **_error_fields(error), "sequence_number": 0}
+    event = {"type": "error", **error_fields(error), "sequence_number": 0}
     return b"event: error\ndata: " + _encode(event) + b"\n\n"
 
 

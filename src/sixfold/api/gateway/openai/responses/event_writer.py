@@ -266,7 +266,7 @@ def _set_text(item: dict[str, Any], text: str) -> None:
             item["summary"][0]["text"] = text
         case "custom_tool_call":
             item["input"] = text
-        case "function_call":
+        case "function_call" | "mcp_call":
             item["arguments"] = text
         case _:
             pass

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -41,6 +41,9 @@ _PLAIN_FIELDS = frozenset({"input", "instructions", "metadata", "model", "text"}
 _NAMES = re.compile(
     rb'"(?:id|approval_request_id|prompt|' + "|".join(sorted(provider_objects.ID_FIELDS)).encode() + rb')"'
 )
+# The fields with the id of an item, and of the item that it responds to.
+OWN_ID: Final = ("id",)
+ID_NAMES: Final = (*OWN_ID, "approval_request_id")
 _MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
 _ID_DIGITS = 48
 _WIRE = "responses"
@@ -77,8 +80,16 @@ def may_refer(raw: bytes) -> bool:
     return byte_search.may_have_name(_NAMES, raw)
 
 
-async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_bytes: int) -> bytes:
+async def resolve(
+    store: ResponseStore,
+    policy: ObjectPolicy,
+    raw: bytes,
+    max_bytes: int,
+    renamed: Container[str] = ID_NAMES,
+) -> bytes:
     """Return the request without references that the policy does not allow.
+
+    Only the ids in the fields `renamed` get new values.
 
     Raises `InvalidRequest` for an unknown object and for an object of another tenant, and `TooLong` if the
     responses that contain the items, or the items that replace the references, exceed `max_bytes`.
@@ -110,7 +121,7 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
     if sum(sizes.get(item_id, 0) for item_id in references.bare.values()) > max_bytes:
         raise too_long()
     if not policy.trusted:
-        changed |= _renamed(policy.tenant, references.items, same_server_ids)
+        changed |= _renamed(policy.tenant, references.items, same_server_ids, renamed)
     return await bodies.parse(lambda body: _with_items(body, changed), raw) if changed else raw
 
 
@@ -146,7 +157,7 @@ def _find_in_item(references: _References, index: int, item: Any) -> None:
 
 def _own_ids(item: Mapping[str, Any]) -> dict[str, str]:
     """Return the ids of an item and of the item that it responds to, by their fields."""
-    values = ((name, item.get(name)) for name in ("id", "approval_request_id"))
+    values = ((name, item.get(name)) for name in ID_NAMES)
     return {name: value for name, value in values if isinstance(value, str) and value}
 
 
@@ -203,21 +214,22 @@ def _not_found(references: _References, item_id: str) -> InvalidRequest:
 
 
 def _renamed(
-    tenant: Tenant, items: Mapping[int, dict[str, Any]], stored_ids: set[str]
+    tenant: Tenant, items: Mapping[int, dict[str, Any]], stored_ids: set[str], names: Container[str]
 ) -> Mapping[int, msgspec.Raw | None]:
     """Return items with new ids by index; None for an item that only its server could complete."""
     changed: dict[int, msgspec.Raw | None] = {}
     for index, item in items.items():
-        foreign = {name: value for name, value in _own_ids(item).items() if value not in stored_ids}
+        own_ids = ((name, value) for name, value in _own_ids(item).items() if name in names)
+        foreign = {name: value for name, value in own_ids if value not in stored_ids}
         if "id" in foreign and not _is_complete(item):
             changed[index] = None
         elif foreign:
-            new_ids = {name: _new_id(tenant, value) for name, value in foreign.items()}
+            new_ids = {name: renamed_id(tenant, value) for name, value in foreign.items()}
             changed[index] = msgspec.Raw(_encode({**item, **new_ids}))
     return changed
 
 
-def _new_id(tenant: Tenant, item_id: str) -> str:
+def renamed_id(tenant: Tenant, item_id: str) -> str:
     """Return the replacement of an id, which is different for every account."""
     prefix = item_id.partition("_")[0][:20]
     digest = hashlib.sha256(f"{tenant.account_id} {item_id}".encode()).hexdigest()

@@ -7,7 +7,7 @@ stores it (`"store": true`), the request is passed on unchanged, as that server 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 
@@ -83,7 +83,8 @@ class ResponseStorage:
         if not request.conversation:
             request, body = await self.with_history(principal, request, body)
             return await respond(self._with_capture(request, plan), body)
-        body = await self._resolved(principal, request, body)
+        # An approval is stored with the id of its request, and renamed together with it.
+        body = await self._resolved(principal, request, body, references.OWN_ID)
         items = await bodies.parse(_new_items, body)
         plan = replace(plan, lock=ConversationLock(tenant, request.conversation, request_id), items=items)
         return await self._answer_locked(principal, request, body, plan, respond)
@@ -184,11 +185,18 @@ class ResponseStorage:
         raw = await bodies.parse(self._opener(principal), raw)
         return await self._resolved(principal, request, raw)
 
-    async def _resolved(self, principal: Principal, request: ResponsesRequest, raw: bytes) -> bytes:
+    async def _resolved(
+        self,
+        principal: Principal,
+        request: ResponsesRequest,
+        raw: bytes,
+        renamed: Container[str] = references.ID_NAMES,
+    ) -> bytes:
         if not await bodies.parse(references.may_refer, raw):
             return raw
         policy = provider_objects.policy(self._router, principal, request.model, "responses")
-        return await references.resolve(self._store, policy, raw, self._max_bytes - len(raw))
+        limit = self._max_bytes - len(raw)
+        return await references.resolve(self._store, policy, raw, limit, renamed)
 
 
 def _stored_tokens(chain: ResponseChain) -> int:

@@ -1,0 +1,1 @@
+"""Tools of the operator's MCP servers in responses."""
