@@ -422,7 +422,7 @@ async def test_repetition_with_an_idempotency_key_calls_no_tool(tmp_path: Path) 
         assert (first.id, cities, len(gateway.acme.requests)) == (second.id, ["Oslo"], 2)
 
 
-async def test_server_with_the_protocol_runs_only_tools_with_an_address(tmp_path: Path) -> None:
+async def test_server_with_the_protocol_runs_tools_with_an_address(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as first, weather() as (url, cities):
         row = {"kind": "openai", "base_url": first.acme.url, "api_key": "k", "responses": True}
         upstreams = {"native": {**row, "models": ["small"]}}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.responses import mcp_items
 from sixfold.api.gateway.openai.responses.dialect import parse
-from sixfold.api.gateway.openai.responses.mcp import items as mcp_items
 from sixfold.core.gateway.chat import TextPart, ToolCall, ToolResult
 
 

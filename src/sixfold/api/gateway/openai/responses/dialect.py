@@ -16,8 +16,8 @@ from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
 from sixfold.api.gateway.openai.errors import InvalidRequest, MutuallyExclusive, PreviousResponseNotFound
+from sixfold.api.gateway.openai.responses import mcp_items
 from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
-from sixfold.api.gateway.openai.responses.mcp import items as mcp_items
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,

@@ -14,8 +14,7 @@ from sixfold import errors
 from sixfold.api.gateway.chat_handler import KEEP_ALIVE, ChatCall
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.responses import dialect, references
-from sixfold.api.gateway.openai.responses.mcp import items as mcp_items
+from sixfold.api.gateway.openai.responses import dialect, mcp_items, references
 from sixfold.api.gateway.openai.responses.mcp import rounds
 from sixfold.api.gateway.openai.responses.mcp.rounds import CompleteReply, EventSource, ModelRound
 from sixfold.api.gateway.openai.responses.mcp.tools import McpPlan

@@ -16,7 +16,7 @@ from msgspec import Meta
 from sixfold import errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.responses.mcp import items as mcp_items
+from sixfold.api.gateway.openai.responses import mcp_items
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.gateway.tools.servers import ToolServers, model_name

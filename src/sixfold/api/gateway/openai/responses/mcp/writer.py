@@ -9,8 +9,8 @@ from typing import Any
 
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
-from sixfold.api.gateway.openai.responses.mcp.items import ApprovedCall
 from sixfold.api.gateway.openai.responses.mcp.tools import McpPlan
+from sixfold.api.gateway.openai.responses.mcp_items import ApprovedCall
 from sixfold.core.gateway.chat import ToolCallDelta, ToolCallStart, ToolSpec
 from sixfold.core.gateway.tools.servers import ServerTool, ToolOutput
 
