@@ -26,7 +26,6 @@ from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.repository import PredictionDraft
-from sixfold.core.provenance import redaction as manifest_inputs
 
 _MAX_SEED = 2**31
 
@@ -196,9 +195,16 @@ async def resolve_sources(
 
 
 def draft(
-    request: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
+    request: PredictionRequest,
+    model: Model,
+    quote: PriceQuote,
+    sources: Mapping[str, MediaSource],
+    inputs: Mapping[str, Any],
 ) -> PredictionDraft:
-    """Return the record of an accepted request; a missing seed is chosen at random."""
+    """Return the record of an accepted request, with inputs for its manifest.
+
+    A missing seed is chosen at random.
+    """
     values = {**model.for_engine(quote.values), **request.extras}
     randomize = model.takes("seed") and values.pop("randomize_seed", False)
     if randomize or (model.takes("seed") and values.get("seed", -1) < 0):
@@ -226,7 +232,7 @@ def draft(
         engine=quote.engine.name,
         quality=quote.quality,
         output_kind=model.output_kind,
-        inputs=manifest_inputs.clean(quote.values),
+        inputs=inputs,
         task=task,
         fingerprint=_fingerprint(model.name, quote.engine, task),
         price=(request.hold or quote.price) if request.charged else FREE,

@@ -19,7 +19,7 @@ from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, Model
-from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database, Row, Transaction
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media.media import MediaService
@@ -33,6 +33,7 @@ from sixfold.core.predictions.repository import PredictionDraft
 from sixfold.core.predictions.requests import AdmissionPolicy, PredictionRequest, PriceQuote
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.predictions.waiters import RunWaiters
+from sixfold.core.provenance import redaction as manifest_inputs
 
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
 
@@ -192,7 +193,9 @@ class PredictionService:
         quote = pricing.quote_project(self._catalog, model, quote, sources)
         pricing.check_max_price(request, quote)
         request = await video_backends.assign(request, model, quote, self._catalog, self._database)
-        draft = requests.draft(request, model, quote, sources)
+        size = manifest_inputs.minimum_size(quote.values, LOOP_BYTES + 1)
+        inputs = await PARSER.run_large(size, manifest_inputs.clean, quote.values)
+        draft = requests.draft(request, model, quote, sources, inputs)
         return msgspec.structs.replace(draft, priced_us=(time.perf_counter_ns() - started_ns) // 1000)
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:

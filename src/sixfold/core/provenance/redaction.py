@@ -27,6 +27,8 @@ MAX_DEPTH = 64
 _STRING_LIMITS = (16_384, 2_048, 256, 64)
 # Maximum length of a URL with non-ASCII characters, whose host `urlsplit` normalizes in quadratic time.
 _MAX_URL = 2_048
+# Redaction of a value takes about as long as that of so many characters.
+_VALUE_SIZE = 16
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 _DIGEST = frozenset({"blake3", "bytes"})
 _SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
@@ -45,6 +47,21 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
         if len(_encode(cleaned)) <= MAX_BYTES and len(manifest.plain(cleaned).encode()) <= MAX_BYTES:
             return cleaned
     return digest(manifest.plain(cleaned).encode())
+
+
+def minimum_size(value: Any, most: int) -> int:
+    """Return the characters and values of inputs, of which at most about `most` are counted."""
+    size, stack = 0, [value]
+    while stack and size < most:
+        each = stack.pop()
+        if isinstance(each, str | bytes):
+            size += len(each)
+        elif isinstance(each, Mapping | Sequence):
+            items = cast("Mapping[Any, Any] | Sequence[Any]", each)
+            size += _VALUE_SIZE * len(items)
+            if size < most:
+                stack += items.values() if isinstance(items, Mapping) else items
+    return size
 
 
 def digest(data: bytes, media_type: str | None = None) -> dict[str, Any]:
