@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui.connection import ComfyConnection
 from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
 from sixfold.clients.comfyui.events import ComfyRun, EventCallback
 from sixfold.core.humanize import seconds_text
@@ -209,6 +210,7 @@ class ComfyServer:
             socket = await connect(
                 self._socket_url + run.client_id,
                 additional_headers=HOP,
+                create_connection=ComfyConnection,
                 proxy=None,
                 compression=None,
                 open_timeout=self._limits.connect_seconds,
