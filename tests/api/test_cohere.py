@@ -181,6 +181,11 @@ async def test_options_of_a_chat_reach_the_model_server(gateway: Gateway) -> Non
         ("/v2/chat", {"messages": TURN, "documents": ["a"]}, "put the texts into a message"),
         ("/v2/chat", {"messages": TURN, "max_tokens": 0}, "at least 1"),
         ("/v2/chat", {"messages": [{"role": "tool", "content": "a"}]}, "messages[0].tool_call_id"),
+        (
+            "/v2/chat",
+            {"messages": [{"role": "user", "content": [{"type": "document", "source": {"file_id": "a"}}]}]},
+            "messages[0].content[0].document is required",
+        ),
         ("/v2/chat", {"messages": [{"role": "poet", "content": "a"}]}, "poet"),
         ("/v1/chat", {"message": ""}, "must not be empty"),
         ("/v1/chat", {"message": "a", "tools": [TOOL]}, "use POST /v2/chat"),

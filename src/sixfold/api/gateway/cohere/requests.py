@@ -182,7 +182,8 @@ def _message(item: _Message, path: str) -> dict[str, Any]:
     """Return a message of a chat completion."""
     content = item.content
     if isinstance(content, list):
-        content = [part for part in map(_part, content) if part is not None]
+        parts = [_part(part, f"{path}.content[{index}]") for index, part in enumerate(content)]
+        content = [part for part in parts if part is not None]
     if item.role == "assistant" and not content:
         # The plan is what the model wrote before its calls.
         content = item.tool_plan
@@ -197,11 +198,13 @@ def _message(item: _Message, path: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any] | None:
+def _part(part: dict[str, Any], path: str) -> dict[str, Any] | None:
     """Return a part of a message: documents of a tool as text, and no reasoning of earlier answers."""
     match part.get("type"):
         case "document":
             document = part.get("document")
+            if document is None:
+                raise InvalidRequest(f"{path}.document is required", param=f"{path}.document")
             if isinstance(document, dict):
                 document = cast("dict[str, Any]", document).get("data", document)
             text = document if isinstance(document, str) else parsing.encode(document).decode()
