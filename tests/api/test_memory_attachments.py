@@ -86,6 +86,7 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     assert "<code>![[Lamp.png]]</code>" in page
     assert '<img src="/memory/files/lamp.png/~file"' in (await open_page(app, "/memory/files/lamp.png")).text
     file = await open_page(app, "/memory/files/lamp.png/~file")
+    assert file.headers["Cross-Origin-Resource-Policy"] == "same-origin"
     assert file.content == image_bytes()
     assert file.headers["Content-Type"] == "image/png"
     assert "sandbox" in file.headers["Content-Security-Policy"]

@@ -29,6 +29,7 @@ _NAME_CHARS = 200
 _HEADERS = {
     "Cache-Control": "private, max-age=86400",
     "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 

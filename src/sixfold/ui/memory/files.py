@@ -100,10 +100,13 @@ class MemoryFilePages:
     async def show_file(self, request: Request, user: PageUser) -> Response:
         file = await self._memory.attachment(user.caller, requests.path_value(request, "slug"))
         tag = digest_of(file.blob)
-        return await serve(
+        response = await serve(
             request,
             ServedFile(self._services.files.blobs, file.blob, file.size, file.content_type, tag, _CACHING),
         )
+        # A page at another port of this host, which gets the cookie, could see that a file exists.
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        return response
 
     async def export(self, request: Request, user: PageUser) -> Response:
         """Stream all pages as a zip of Markdown files."""
