@@ -14,10 +14,11 @@ from PIL import Image
 
 from sixfold.cli import run as command
 from sixfold.cli.client import ServerClient
+from sixfold.clients.gradio import server
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_hosting_spaces import IMPORT, RUN, VERSIONS, post
 from tests.api.test_pages import signed_in
-from tests.fakes.gradio import GradioServer, gradio
+from tests.fakes.gradio import PICTURE, GradioServer, gradio
 
 MODEL = "acme-paint"
 TEXT = "A fox, <b>red</b>, in snow."
@@ -80,6 +81,16 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
             f"/api/containers/predictions/{result['id']}", headers=app.bearer
         )
         assert second_response.json()["outputs"] == others
+
+
+async def test_files_of_a_run_have_a_limit_in_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with app_with_space(tmp_path) as app:
+        # The space returns four files of this size.
+        monkeypatch.setattr(server, "MAX_RUN_BYTES", 3 * len(PICTURE))
+        body = {"model": MODEL, "input": {"prompt": "an owl"}, "wait": 60}
+        result = (await post(app, RUN, body)).json()
+    assert result["status"] == "failed"
+    assert "returned too large files: one may have 512 MiB" in result["error"]
 
 
 async def test_single_output_has_no_field_outputs(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class ComfySetup:
     engine: ComfyEngine
     client: httpx.AsyncClient
     folder: Path
-    context: Context = field(default_factory=Context)
+    context: Context
 
     async def run(self, model: str = "ra2", files: dict[str, Path] | None = None, **inputs: Any) -> Result:
         return await self.engine.run(Task("t", model, inputs, files or {}), self.context)
@@ -96,7 +96,8 @@ async def comfy_setup(
     folder: Path, installed: InstalledFiles | None = None, **options: str
 ) -> AsyncIterator[ComfySetup]:
     async with comfyui(installed) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        yield ComfySetup(comfy, ComfyEngine(outside(client), url=comfy.url, **options), client, folder)
+        engine = ComfyEngine(outside(client), url=comfy.url, **options)
+        yield ComfySetup(comfy, engine, client, folder, Context(folder))
 
 
 @pytest.fixture
@@ -351,10 +352,12 @@ async def test_best_model_is_used_unless_another_is_pinned(tmp_path: Path) -> No
         best = await built.run(prompt="a lake", width=256, height=256)
         small = "v1-5-pruned-emaonly.ckpt"
         pinned = ComfyEngine(outside(built.client), url=built.comfy.url, checkpoint=small)
-        chosen = await pinned.run(Task("t", "ra2", {"prompt": "a", "width": 64, "height": 64}), Context())
+        chosen = await pinned.run(
+            Task("t", "ra2", {"prompt": "a", "width": 64, "height": 64}), Context(tmp_path)
+        )
         lost = ComfyEngine(outside(built.client), url=built.comfy.url, checkpoint="gone.safetensors")
         with pytest.raises(EngineError, match="does not have the model gone"):
-            await lost.run(Task("t", "ra2", {"prompt": "a"}), Context())
+            await lost.run(Task("t", "ra2", {"prompt": "a"}), Context(tmp_path))
     assert best.data["checkpoint"] == "XL/sd_xl_base_1.0.safetensors"
     assert chosen.data["checkpoint"] == small
 

@@ -22,7 +22,6 @@ BOX = (700, 90, 760, 150)  # left, top, right, bottom of the mask, in an image o
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncIterator[ComfySetup]:
     async with comfy_setup(tmp_path) as result:
-        result.context.scratch = tmp_path
         yield result
 
 

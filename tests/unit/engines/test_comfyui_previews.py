@@ -33,7 +33,7 @@ class Watching(Context):
 
 
 async def test_requested_number_of_previews_is_sent(setup: ComfySetup) -> None:
-    setup.context = watching = Watching()
+    setup.context = watching = Watching(setup.folder)
     await setup.run(prompt="a lake", width=64, height=64, seed=1, partial_images=3)
     assert len(watching.images) == 3
     assert all(Image.open(io.BytesIO(image)).format == "JPEG" for image in watching.images)
@@ -43,7 +43,6 @@ async def test_requested_number_of_previews_is_sent(setup: ComfySetup) -> None:
 
 
 async def test_several_images_are_uploaded_as_one_sheet(setup: ComfySetup) -> None:
-    setup.context.scratch = setup.folder
     files = setup.file(Image.new("RGB", (96, 64), (200, 30, 30)))
     for number, size in enumerate([(64, 64), (32, 128)]):
         path = setup.folder / f"more{number}.png"

@@ -27,6 +27,8 @@ from sixfold.net.response_memory import ResponseMemory
 MAX_DOCUMENT_BYTES = 8 * 2**20
 MAX_EVENT_BYTES = 32 * 2**20
 MAX_FILE_BYTES = 512 * 2**20
+# All files of a run: they do not count towards the quota of an account while the run is in progress.
+MAX_RUN_BYTES = 2**30
 # Lines of the events of one run.
 MAX_LINES = 200_000
 _TURN_LINES = 250
@@ -70,17 +72,18 @@ class GradioServer:
             raise SpaceError("The space did not return the path of the uploaded file.")
         return cast("str", paths[0])
 
-    async def download(self, path: str, target: Path) -> str:
-        """Download an output file and return the stated content type."""
+    async def download(self, path: str, target: Path, max_bytes: int) -> str:
+        """Download an output file of at most `max_bytes` and return the stated content type."""
         url = f"{self._base}{self.prefix}/file={quote(path, safe='/')}"
         async with self._open("GET", url, _FILE_SECONDS) as response:
             size = 0
             with await asyncio.to_thread(target.open, "wb") as file:
                 async for chunk in _chunks(response):
                     size += len(chunk)
-                    if size > MAX_FILE_BYTES:
+                    if size > max_bytes:
                         raise SpaceError(
-                            f"The space returned a file of more than {MAX_FILE_BYTES >> 20} MiB."
+                            f"The space returned too large files: one may have {MAX_FILE_BYTES >> 20} MiB, "
+                            f"and all files of a run may have {MAX_RUN_BYTES >> 20:,} MiB in total."
                         )
                     await asyncio.to_thread(file.write, chunk)
             return response.headers.get("content-type", "").partition(";")[0].strip().lower()

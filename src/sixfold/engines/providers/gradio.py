@@ -146,10 +146,15 @@ class GradioEngine:
             for name in (first, *(file for file in files if file != first))
             for file in files[name]
         ]
-        artifacts = [
-            await self._download(gradio, file, context, (index, "" if name == first else name))
-            for index, (name, file) in enumerate(ordered[:_MAX_FILES])
-        ]
+        artifacts: list[Artifact] = []
+        free_bytes = server.MAX_RUN_BYTES
+        for index, (name, file) in enumerate(ordered[:_MAX_FILES]):
+            target = context.scratch / f"space-{index}"
+            declared = await self._download(gradio, file, target, min(free_bytes, server.MAX_FILE_BYTES))
+            free_bytes -= target.stat().st_size
+            content_type, info = await asyncio.to_thread(_probe, target, declared)
+            info |= {} if name == first else {OUTPUT_NAME: name}
+            artifacts.append(Artifact(content_type, path=target, info=info))
         data: dict[str, Any] = {} if files[first] else {"value": _plain(values[first])}
         others = {
             name: None if files[name] else _plain(value) for name, value in values.items() if name != first
@@ -162,19 +167,16 @@ class GradioEngine:
         return name if name or (self._returns and index != self._output) else f"output_{index + 1}"
 
     async def _download(
-        self, gradio: GradioServer, file: Mapping[str, Any], context: Context, output: tuple[int, str]
-    ) -> Artifact:
-        index, name = output
-        target = context.scratch / f"space-{index}"
+        self, gradio: GradioServer, file: Mapping[str, Any], target: Path, max_bytes: int
+    ) -> str:
+        """Download a file and return its content type, as the space or its name states it."""
         path = str(file.get("path"))
         if path.startswith(("http://", "https://")):
-            claimed = await self._outside.download(path, target, max_bytes=server.MAX_FILE_BYTES)
+            claimed = await self._outside.download(path, target, max_bytes=max_bytes)
         else:
-            claimed = await gradio.download(path, target)
+            claimed = await gradio.download(path, target, max_bytes)
         guessed = mimetypes.guess_type(str(file.get("orig_name") or path))[0]
-        declared = claimed if claimed not in _GENERIC_TYPES else (guessed or "application/octet-stream")
-        content_type, info = await asyncio.to_thread(_probe, target, declared)
-        return Artifact(content_type, path=target, info=info | ({OUTPUT_NAME: name} if name else {}))
+        return claimed if claimed not in _GENERIC_TYPES else (guessed or "application/octet-stream")
 
 
 async def _upload(gradio: GradioServer, path: Path) -> dict[str, Any]:
