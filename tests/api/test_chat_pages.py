@@ -285,6 +285,7 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
     image = await person.client.get(result[0])
     assert (image.headers["content-type"], image.content) == ("image/png", _png())
     assert image.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert image.headers["cross-origin-resource-policy"] == "same-origin"
     refused_response = await person.ask("x", files=[("file", ("a.exe", b"MZ\0\0", "image/png"))])
     assert (refused_response.status_code, "a.exe cannot be attached" in refused_response.json()["error"]) == (
         400,
