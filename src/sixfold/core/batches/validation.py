@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from sixfold.core.batches.models import LineProblem
 MAX_LINE_BYTES = 8 * 2**20
 MAX_ID_CHARS = 512
 _CHUNK_BYTES, _CHUNK_LINES = 2**20, 500
+# Splitting 256 KiB into lines of one character takes 150 ms.
+_SLICE_BYTES = 2**15
 _MAX_MODEL_CHARS = 200
 # A code, a message and a parameter.
 _Problem = tuple[str, str, str]
@@ -64,9 +67,12 @@ async def chunks(pieces: AsyncIterator[bytes]) -> AsyncIterator[Sequence[RawLine
     """Yield the lines of an input that are not blank, in groups of about 1 MiB."""
     reader = _LineReader()
     async for piece in pieces:
-        reader.feed(piece)
-        if reader.is_full:
-            yield reader.take()
+        for at in range(0, len(piece), _SLICE_BYTES):
+            reader.feed(piece[at : at + _SLICE_BYTES])
+            if reader.is_full:
+                yield reader.take()
+            # Other tasks run between the slices.
+            await asyncio.sleep(0)
     reader.finish()
     if remainder := reader.take():
         yield remainder

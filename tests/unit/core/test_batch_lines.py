@@ -1,0 +1,46 @@
+"""The lines of a batch's input are split in slices, between which other tasks run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sixfold.core.batches import validation
+
+PIECE = 256 * 1024
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for each in data:
+        yield each
+
+
+async def test_many_short_lines_are_split_in_several_turns() -> None:
+    """A piece of one-character lines was split in one turn, which took 150 ms."""
+    turns, lines = 0, 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    async for group in validation.chunks(pieces(b"1\n" * (PIECE // 2))):
+        assert len(group) <= PIECE // 8
+        lines += len(group)
+    counter.cancel()
+    assert lines == PIECE // 2
+    assert turns >= 8
+
+
+@pytest.mark.parametrize("length", [1, 7, 40_000, 300_000])
+async def test_lines_are_the_same_however_the_input_is_divided(length: int) -> None:
+    content = b"".join(b"%d" % number + b"x" * length + b"\r\n\n" for number in range(12))
+    whole = [line async for group in validation.chunks(pieces(content)) for line in group]
+    parts = [content[at : at + 10_007] for at in range(0, len(content), 10_007)]
+    assert [line async for group in validation.chunks(pieces(*parts)) for line in group] == whole
+    assert [line.number for line in whole] == list(range(1, 24, 2))
+    assert [content[line.start : line.start + line.length] for line in whole] == [line.data for line in whole]
