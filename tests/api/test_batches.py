@@ -19,8 +19,9 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines as line_ids
-from sixfold.core.batches import service
+from sixfold.core.batches import processor, service
 from sixfold.core.batches.processor import BatchProcessor
+from sixfold.core.batches.validation import LineValidator, RawLine
 from sixfold.core.database import Query, Transaction, many
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
@@ -170,6 +171,25 @@ async def test_an_invalid_input_fails_before_any_line_runs(
     (line_error,) = await content(gateway, batch.error_file_id)
     assert (line_error["error"]["code"], line_error["response"]) == (code, None)
     assert gateway.acme.requests == []
+
+
+async def test_an_input_is_not_read_further_after_many_problems(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input of 60 MB with 31 million invalid lines was read to its end, which took 11 s of the loop."""
+    numbers: list[int] = []
+    check = LineValidator.check
+
+    def recorded(validator: LineValidator, group: Sequence[RawLine]) -> Any:
+        numbers.extend(line.number for line in group)
+        return check(validator, group)
+
+    monkeypatch.setattr(processor, "MAX_PROBLEMS", 5)
+    monkeypatch.setattr(LineValidator, "check", recorded)
+    batch = await finished_batch(gateway, await create_batch(gateway, b"1\n" * 100_000))
+    assert batch.status == "failed"
+    assert len(await content(gateway, batch.error_file_id)) == 5
+    assert max(numbers) < 50_000
 
 
 async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:

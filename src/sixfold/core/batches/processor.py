@@ -45,7 +45,8 @@ _STORE_SECONDS = 1.0
 _MAX_JOBS = 2
 # The leases of these jobs are longer than those of lines by this factor, because they are not renewed.
 _JOB_LEASES = 20
-_MAX_PROBLEMS = 10_000
+# Lines with problems after which an input is not read further.
+MAX_PROBLEMS = 10_000
 _MAX_REASON_CHARS = 300
 
 
@@ -336,11 +337,14 @@ class BatchProcessor:
         try:
             async for group in validation.chunks(self._files.blobs.stream(batch.input_blob)):
                 valid, wrong = await PARSER.run(validator.check, group)
-                problems += wrong[: _MAX_PROBLEMS - len(problems)]
+                problems += wrong[: MAX_PROBLEMS - len(problems)]
                 total += len(valid)
                 if total > self._limits.lines:
                     message = f"A batch must have at most {self._limits.lines:,} lines"
                     problems = [LineProblem(0, "too_many_lines", message)]
+                    break
+                if len(problems) >= MAX_PROBLEMS:
+                    # The batch fails, and reading on would only take time.
                     break
                 if not problems:
                     await self._database.write(_insert_lines(batch, lease, valid))
