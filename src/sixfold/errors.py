@@ -37,6 +37,7 @@
     ├── ShuttingDown             503  shutting_down
     ├── TooManyConnections       503  too_many_connections
     └── StoreFailed              503  storage_unavailable  (the database or the disk fails)
+        └── StoreUnreachable                               (it may respond again soon)
 
 The docstring is the default message; status and code are class attributes. Each API translates them into its
 own format; code below the APIs does not depend on HTTP.
@@ -338,3 +339,7 @@ class StoreFailed(SixfoldError):
     status = 503
     code = "storage_unavailable"
     retry_after = 1
+
+
+class StoreUnreachable(StoreFailed):
+    """The storage does not respond or returns errors; the same request may succeed soon."""

@@ -189,6 +189,17 @@ async def test_storage_outage_is_reported_and_free(tmp_path: Path, fault: str) -
         assert left_behind(tmp_path) == []
 
 
+async def test_result_is_stored_when_the_store_responds_again(tmp_path: Path) -> None:
+    """The client of the store gives up after six attempts."""
+    async with (
+        faulty_proxy(s3.server().port, lambda number, _: "drop" if number < 8 else "pass") as front,
+        on_s3(tmp_path, front, blob_seconds=20) as app,
+    ):
+        assert (await app.client.get(await create_image(app))).status_code == 200
+        assert len(front.of("PUT")) > 8
+        assert await app.balance() == ("4.96", "0.00")
+
+
 def left_behind(folder: Path) -> list[Path]:
     """Return temporary files of runs and uploads."""
     return [path for name in ("tmp", "scratch") for path in (folder / name).rglob("*") if path.is_file()]

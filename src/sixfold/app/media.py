@@ -182,4 +182,5 @@ def _limits(settings: Settings) -> MediaLimits:
         video_seconds=60 * settings.fetch_film_minutes,
         video_fetch_seconds=settings.fetch_film_seconds,
         staging=staging,
+        store_seconds=settings.blob_seconds,
     )

@@ -150,22 +150,24 @@ def understood(key: str = "", *, creating: bool = False) -> Generator[None]:
 def _failed(error: Exception) -> errors.StoreFailed:
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
-    sentence = _sentence(error, text, status[1] if status else "")
+    failure = _store_failure(error, text, status[1] if status else "")
     about = {"status": status[1] if status else None, "error_code": code[1] if code else None}
-    _LOG.warning(sentence, extra={"error_type": type(error).__name__, **about})
-    return errors.StoreFailed(sentence)
+    _LOG.warning(failure.message, extra={"error_type": type(error).__name__, **about})
+    return failure
 
 
-def _sentence(error: Exception, text: str, status: str) -> str:
+def _store_failure(error: Exception, text: str, status: str) -> errors.StoreFailed:
     if _NO_BUCKET.search(text) or isinstance(error, FileNotFoundError):
-        return "The bucket does not exist in the object store"
+        return errors.StoreFailed("The bucket does not exist in the object store")
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if refused or status in {"401", "403"} or _CREDENTIALS.search(text):
-        return "The object store refuses this server's credentials"
+        return errors.StoreFailed("The object store refuses this server's credentials")
     if status.startswith("5") or status == "429":
-        return "The object store currently returns errors; nothing was changed"
+        return errors.StoreUnreachable("The object store currently returns errors; nothing was changed")
     if status:
-        return f"The object store refused a request (status {status}); nothing was changed"
+        return errors.StoreFailed(
+            f"The object store refused a request (status {status}); nothing was changed"
+        )
     if _SLOW.search(text):
-        return "The object store did not respond in time; nothing was changed"
-    return "The object store cannot be reached; nothing was changed"
+        return errors.StoreUnreachable("The object store did not respond in time; nothing was changed")
+    return errors.StoreUnreachable("The object store cannot be reached; nothing was changed")

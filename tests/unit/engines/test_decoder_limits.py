@@ -33,7 +33,7 @@ def repeated(data: bytes, count: int) -> bytes:
 
 
 def scan_count(data: bytes) -> int:
-    return jpeg.scans(data, 1_000).count
+    return jpeg.scans(data, 1_000).number
 
 
 def test_too_many_scans_are_refused_without_decoding(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_damaged_scans_are_counted_without_another_error() -> None:
     data = repeated(progressive((16, 16)), 3)
     for at, code in itertools.product(range(2, len(data)), _CODES):
         for damaged in (data[:at], data[:at] + bytes([code]) + data[at + 1 :]):
-            assert jpeg.scans(damaged, 100).count <= 100
+            assert jpeg.scans(damaged, 100).number <= 100
 
 
 @pytest.mark.parametrize(("progression", "expected"), [(False, False), (True, True)])

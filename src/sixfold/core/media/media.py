@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
-from sixfold.core.media import ports
+from sixfold.core.media import outputs, ports
 from sixfold.core.media.blob_keys import blob_key, hashes
 from sixfold.core.media.pending_deletions import PendingDeletions
 from sixfold.core.media.ports import BlobStore, FetcherPort, MediaLimits, OutputFile, StagedFile
@@ -312,14 +313,16 @@ class MediaService:
             if self.credentials and await self.credentials.sign(file.path, file.content_type, text):
                 key, _, size = await asyncio.to_thread(hashes, file.path)
             if not self._was_stored_recently(key):
-                await self._blobs.put_file(key, file.path, content_type=file.content_type)
+                put_file = functools.partial(self._blobs.put_file, key, file.path)
+                await outputs.store(put_file, file.content_type, self._limits.store_seconds)
             # The blob store may have moved the file.
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
             return key, size
         data, key = await asyncio.to_thread(_with_manifest, file, text)
         if not self._was_stored_recently(key):
-            await self._blobs.put(key, data, content_type=file.content_type)
+            put = functools.partial(self._blobs.put, key, data)
+            await outputs.store(put, file.content_type, self._limits.store_seconds)
         return key, len(data)
 
     def _was_stored_recently(self, key: str) -> bool:

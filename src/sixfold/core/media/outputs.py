@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+import asyncio
+import time
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
+from sixfold import errors
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.input_limits import json_decoding, json_encoding
 from sixfold.core.media.ports import OutputFile
 
 OUTPUT_NAME: Final = "output"
+_RETRY_SECONDS = 0.5
 # The size of a number in JSON, for an estimate.
 _VALUE_BYTES = 16
 
@@ -73,3 +77,23 @@ class Output(msgspec.Struct, frozen=True):
 
 
 decode_output = msgspec.json.Decoder(Output, float_hook=json_decoding.number).decode
+
+
+class PutBlob(Protocol):
+    """Store a blob whose key and content are known."""
+
+    async def __call__(self, *, content_type: str) -> object: ...
+
+
+async def store(put: PutBlob, content_type: str, seconds: float) -> None:
+    """Store a file of a finished run; try again for `seconds` while the store cannot be reached."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            await put(content_type=content_type)
+        except errors.StoreUnreachable:
+            if time.monotonic() >= end:
+                raise
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            return

@@ -27,7 +27,7 @@ class MediaLimits(msgspec.Struct, frozen=True):
 
     Video and audio have separate limits: `video_bytes` of one file and of all files of a request together,
     `video_seconds` of duration, and `video_fetch_seconds` of one fetch, which goes through a file in
-    `staging`.
+    `staging`. Results are stored again for `store_seconds` if the store cannot be reached.
     """
 
     image_bytes: int
@@ -39,6 +39,7 @@ class MediaLimits(msgspec.Struct, frozen=True):
     video_seconds: float = 1800
     video_fetch_seconds: float = 300
     staging: Path | None = None
+    store_seconds: float = 0
 
 
 def new_name(extension: str) -> str:

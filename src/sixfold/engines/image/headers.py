@@ -117,7 +117,7 @@ def _is_buffered(file: BinaryIO) -> bool:
             scans = jpeg.scans(data, MAX_SCANS)
         except MalformedFile as error:
             raise damaged() from error
-    if scans.count > MAX_SCANS:
+    if scans.number > MAX_SCANS:
         raise UnreadableImage(f"The JPEG has more than {MAX_SCANS} scans: save the image again.")
     return scans.is_buffered
 

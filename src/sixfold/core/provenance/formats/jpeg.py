@@ -63,7 +63,7 @@ def is_complete(data: bytes) -> bool:
 class JpegScans(NamedTuple):
     """The number of scans, and whether a decoder must hold the coefficients of the whole image."""
 
-    count: int
+    number: int
     is_buffered: bool
 
 
