@@ -23,7 +23,7 @@ Pixels = NDArray[np.uint8]
 CONTENT_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp", "avif": "image/avif"}
 
 
-class OutputFormat(msgspec.Struct, frozen=True):
+class OutputFormat(msgspec.Struct, frozen=True, array_like=True):
     """The format of a finished image, one of `CONTENT_TYPES`, and its quality, 1 to 100.
 
     Raises `EngineError` if the format is unknown.

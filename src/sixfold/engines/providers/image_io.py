@@ -94,7 +94,7 @@ def encode_output(
             data, (width, height) = _encoded(path, size, output, crop=crop)
             return Artifact(output.content_type, data, {"width": width, "height": height})
         target = path.with_suffix(".finished")
-        arguments = (str(path), str(target), *(size or (0, 0)), output.name, output.quality, int(crop))
+        arguments = (str(path), str(target), *(size or (0, 0)), int(crop), *msgspec.structs.astuple(output))
         with _PROCESSES:
             width, height = decoder_process.call(f"{__name__}:write_here", _MEMORY_BYTES, *arguments)
     except UnusableInput as error:
@@ -105,12 +105,12 @@ def encode_output(
 def write_here(*arguments: limited_process.Argument) -> tuple[int, int]:
     """Write an image to a file, decoded in this process, and return its size; raises `UnusableInput`.
 
-    The arguments are the file, the target, the width and the height (0 keeps the size of the image), the
-    format, the quality, and whether the image is cropped.
+    The arguments are the file, the target, the width and the height (0 keeps the size of the image), whether
+    the image is cropped, and the fields of its `OutputFormat`.
     """
-    path, target, width, height, format_, quality, crop = arguments
+    path, target, width, height, crop, *fields = arguments
     size = (int(width or 0), int(height or 0)) if width else None
-    output = OutputFormat(str(format_), int(quality or 0))
+    output = msgspec.convert(fields, OutputFormat)
     data, fitted = _encoded(Path(str(path)), size, output, crop=bool(crop))
     Path(str(target)).write_bytes(data)
     return fitted

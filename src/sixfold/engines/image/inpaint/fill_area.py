@@ -26,6 +26,8 @@ _MARGIN = 0.5  # fraction of the mask's longer side, on each side of it
 _MEMORY_BYTES = 3 * 2**29  # memory for an image of 40 megapixels with its mask and distances
 _PROCESSES = threading.BoundedSemaphore(2)  # processes at a time, to limit their memory
 _INPUTS = ("grow", "feather", "mask_by")  # inputs of a task that are passed to the other process
+# The files of a task, and its inputs.
+_TASK_ARGUMENTS = 2 + len(_INPUTS)
 
 
 class FillArea(msgspec.Struct, frozen=True):
@@ -95,7 +97,9 @@ class PreparedArea(msgspec.Struct, frozen=True):
     def finish(self, painted: Path, output: encode.OutputFormat) -> Artifact:
         """Return the whole image, encoded; raises `EngineError` if `painted` cannot be read. Blocks."""
         try:
-            data, (width, height) = _call("_finish", self.task, str(painted), output.name, output.quality)
+            data, (width, height) = _call(
+                "_finish", self.task, str(painted), *msgspec.structs.astuple(output)
+            )
         except UnusableInput as error:
             raise EngineError("The model returned an image that cannot be read; try again.") from error
         return Artifact(output.content_type, data, {"width": width, "height": height})
@@ -122,11 +126,11 @@ def _prepare(*arguments: Argument) -> tuple[bytes, bytes, tuple[int, int]]:
 
 
 def _finish(*arguments: Argument) -> tuple[bytes, tuple[int, int]]:
-    *of_task, painted, format_, quality = arguments
+    of_task, (painted, *fields) = arguments[:_TASK_ARGUMENTS], arguments[_TASK_ARGUMENTS:]
     area = read(_task(*of_task))
     rgb = area.finish(decode.decode(Path(str(painted))).rgb)
-    data = encode.encode(rgb, area.image.alpha, format=str(format_), quality=int(quality or 0))
-    return data, (area.image.width, area.image.height)
+    output = msgspec.convert(fields, encode.OutputFormat)
+    return output.encode(rgb, area.image.alpha), (area.image.width, area.image.height)
 
 
 def _task(image: Argument, mask: Argument, *inputs: Argument) -> Task:
