@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from sixfold.core.media.media import MediaService
-from sixfold.core.media.ports import StagedFile
+from sixfold.core.media.ports import MediaLimits, StagedFile
 from sixfold.core.provenance import c2pa_definition, c2pa_removal, certificates, embed, manifest, signing
 from sixfold.core.provenance.certificates import InvalidCertificate
 from sixfold.core.provenance.content_credentials import ContentCredentials, SigningFailed
@@ -38,6 +38,7 @@ MANIFEST = manifest.Manifest(
 TEXT = signing.Signer(bytes(32)).sign(MANIFEST)
 CHAIN, KEY = certificates.create("Example", 30)
 UNUSED: Any = None
+LIMITS = MediaLimits(2**20, 1_000_000, 5, 2**30, 1)
 FILES = {
     "image/png": lambda: containers.image("PNG"),
     "image/jpeg": lambda: containers.image("JPEG"),
@@ -151,7 +152,7 @@ async def stored_file(tmp_path: Path, media_type: str, data: bytes, credentials:
     staged = tmp_path / "staged"
     staged.write_bytes(data)
     store = FileStore(tmp_path / "blobs")
-    media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
+    media = MediaService(UNUSED, store, UNUSED, UNUSED, LIMITS)
     media.credentials = credentials
     file = StagedFile(staged, media_type, {})
     (output,) = (await media.store_outputs("pred_1", "acct_1", (file,), (TEXT,))).files

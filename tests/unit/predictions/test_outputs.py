@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from sixfold.core.media.media import MediaService
-from sixfold.core.media.ports import ObjectInfo, StagedFile
+from sixfold.core.media.ports import MediaLimits, ObjectInfo, StagedFile
 from sixfold.core.provenance import embed
 from sixfold.store.file_store import FileStore
 
 # A collaborator that storing an output does not use.
 UNUSED: Any = None
+LIMITS = MediaLimits(2**20, 1_000_000, 5, 2**30, 1)
 LARGE = 48 << 20
 TEXT = '{"prompt":"waves"}'
 
@@ -31,7 +32,7 @@ def video_file(path: Path, size: int) -> StagedFile:
 @pytest.mark.parametrize("size", [1 << 20, LARGE])
 async def test_video_is_signed_and_stored_in_bounded_memory(tmp_path: Path, size: int) -> None:
     store = FileStore(tmp_path / "blobs")
-    media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
+    media = MediaService(UNUSED, store, UNUSED, UNUSED, LIMITS)
     staged = video_file(tmp_path / "staged", size)
     tracemalloc.start()
     try:
@@ -67,7 +68,7 @@ class Watched(FileStore):
 @pytest.mark.parametrize("size", [1 << 20, 5 << 20])
 async def test_output_stored_by_the_run_is_not_stored_again(tmp_path: Path, size: int) -> None:
     store = Watched(tmp_path / "blobs")
-    media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
+    media = MediaService(UNUSED, store, UNUSED, UNUSED, LIMITS)
     staged = video_file(tmp_path / "staged", size)
     signed = embed.embed(staged.path.read_bytes(), staged.content_type, TEXT)
     held = await media.store_unnamed(signed, staged.content_type)
@@ -79,7 +80,7 @@ async def test_output_stored_by_the_run_is_not_stored_again(tmp_path: Path, size
 
 async def test_output_with_another_manifest_is_stored_separately(tmp_path: Path) -> None:
     store = Watched(tmp_path / "blobs")
-    media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
+    media = MediaService(UNUSED, store, UNUSED, UNUSED, LIMITS)
     staged = video_file(tmp_path / "staged", 100)
     held = await media.store_unnamed(staged.path.read_bytes(), staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files

@@ -43,6 +43,8 @@ def limited_memory(file: str) -> Generator[None]:
     try:
         yield
     except MemoryError:
+        # Within the limit, there may be no memory for the error itself.
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
         raise CommandError(
             f"{file} takes more than {MAX_BYTES // 2**20:,} MiB of memory to read: it is damaged, or "
             "designed to exhaust the memory; nothing was changed"
