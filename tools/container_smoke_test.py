@@ -428,7 +428,7 @@ def _stop(compose: Compose) -> list[str]:
 async def _crash_parts(compose: Compose, key: str) -> None:
     """Run jobs, page edits and a session while both servers and a machine crash."""
     balance = ApiClient(compose.origin, key).json("/api/account")["balance_usd"]
-    target = Cluster(cast("Database", None), [ProxyServer(compose, compose.port, key)], [])
+    target = Cluster(cast("Database", None), [], [ProxyServer(compose, compose.port, key)])
     work, over = Work(target, initial_balance=Decimal(balance)), asyncio.Event()
     session = asyncio.create_task(work.live(over))
     work_tasks = asyncio.gather(*map(work.job, RUNS), *map(work.page, range(PAGES)))
