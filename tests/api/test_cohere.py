@@ -143,11 +143,11 @@ async def test_streams_of_each_version_have_every_fragment(gateway: Gateway, mod
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 async def test_tool_of_a_chat_is_called_and_its_documents_are_read(gateway: Gateway, model: str) -> None:
     question = {"role": "user", "content": "use the tool"}
-    asked = {"model": model, "messages": [question], "tools": [TOOL]}
-    reply = (await post(gateway, "/v2/chat", **asked)).json()
+    body = {"model": model, "messages": [question], "tools": [TOOL]}
+    reply = (await post(gateway, "/v2/chat", **body)).json()
     (call,) = reply["message"]["tool_calls"]
     assert (reply["finish_reason"], call["function"]["name"]) == ("TOOL_CALL", "weather")
-    kinds = [event["type"] for event in events((await post(gateway, "/v2/chat", **asked, stream=True)).text)]
+    kinds = [event["type"] for event in events((await post(gateway, "/v2/chat", **body, stream=True)).text)]
     assert [kinds[1], *kinds[-2:]] == ["tool-call-start", "tool-call-end", "message-end"]
     output = {"type": "document", "document": {"data": {"sky": "snow"}}}
     turns = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import audit_log
+from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.accounts.operation import actions, credit_requests
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
@@ -45,6 +45,15 @@ async def test_request_ends_when_credit_is_added(any_database_app: AppFixture) -
     await app.client.post(f"/admin/people/{app.account.id}/credit", data=form)
     assert await _emails(app) == []
     assert "asks for credit" not in (await app.client.get("/admin")).text
+
+
+async def test_request_ends_when_the_command_line_adds_credit(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    await _ask(app)
+    await app.database.write(accounts.credit("ada@example.com", -1))
+    assert await _emails(app) == ["ada@example.com"]
+    await app.database.write(accounts.credit("ada@example.com", 1))
+    assert await _emails(app) == []
 
 
 async def test_operator_dismisses_a_request(any_database_app: AppFixture) -> None:

@@ -193,11 +193,11 @@ async def test_approval_must_name_a_request_of_the_conversation(tmp_path: Path) 
 
 async def test_approved_call_runs_only_with_a_tool_of_the_request(tmp_path: Path) -> None:
     async with running(tmp_path) as (gateway, cities):
-        asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "weather"}
-        asked |= {"name": "forecast", "arguments": '{"city": "Rome"}'}
+        request = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "weather"}
+        request |= {"name": "forecast", "arguments": '{"city": "Rome"}'}
         approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
         tool = {**WEATHER, "allowed_tools": {"tool_names": ["secret"]}}
-        response = await respond(gateway, input=[asked, approval], tools=[tool])
+        response = await respond(gateway, input=[request, approval], tools=[tool])
         call = next(item for item in response.output if item.type == "mcp_call")
         assert (call.status, call.output, cities) == ("failed", None, [])
 

@@ -1,8 +1,7 @@
 """Sixfold with a wall clock that a test sets: `clock_child FILE ARGUMENTS…`.
 
-The file has the offset in seconds.
-`time.time` and `time.time_ns` follow the file within a second. The monotonic clock stays as it is, as it
-does when the clock of a machine is set.
+The file has the offset in seconds, which `time.time` and `time.time_ns` follow within a second. The monotonic
+clock stays as it is, as it does when the clock of a machine is set.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ class FaultyNetwork:
     """Proxy of byte streams; each fault applies to all of its connections."""
 
     connect: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
-    # Number of connections that were reset or refused.
-    lost: int = 0
     _gate: asyncio.Event = field(default_factory=_open_gate)
     _refusing: bool = False
     _writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
@@ -45,7 +43,6 @@ class FaultyNetwork:
 
     def reset(self) -> None:
         """Abort every connection; data that it has not delivered is lost."""
-        self.lost += len(self._writers) // 2
         for writer in tuple(self._writers):
             writer.transport.abort()
 
@@ -62,7 +59,6 @@ class FaultyNetwork:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
-            self.lost += 1
             writer.transport.abort()
             return
         try:

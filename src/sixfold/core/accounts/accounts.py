@@ -132,7 +132,8 @@ def is_email(text: str) -> bool:
 def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
     """Add `amount` micro-dollars to an account, with a reason for its ledger; return the account.
 
-    A negative amount is withdrawn; raises `BadRequest` if it exceeds a customer's available balance.
+    A positive amount ends the account's request for credit. A negative amount is withdrawn; raises
+    `BadRequest` if it exceeds a customer's available balance.
     """
     account = yield from by_email(email)
     if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
@@ -142,6 +143,8 @@ def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
     text = f"Credit by the operator: {reason}" if reason else "Credit by the operator"
     yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", text))
     yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
+    if amount > 0:
+        yield Query("credit_request_end", {"id": account.id})
     return (yield from by_id(account.id))
 
 

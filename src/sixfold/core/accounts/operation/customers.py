@@ -85,8 +85,6 @@ def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Trans
         raise errors.BadRequest(f"The amount must be at most {money.format_usd(MAX_CREDIT)} USD")
     before = yield from accounts.by_id(account_id)
     after = yield from accounts.credit(before.email, amount, text)
-    if amount > 0:
-        yield Query("credit_request_end", {"id": account_id})
     balances = [{"balance_usd": money.format_usd(each.posted)} for each in (before, after)]
     yield actions.note(actor, "account.credit", account_id, balances[0], {**balances[1], "reason": text})
     return after
