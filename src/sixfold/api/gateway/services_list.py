@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NotRequired, TypedDict
 
 from starlette.requests import Request
@@ -76,10 +75,14 @@ class ServiceList:
                 document["next_cursor"] = next_cursor
         return responses.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
 
-    def _built_in(self) -> Iterator[Model]:
-        catalog = self._services.catalog
-        yield catalog[DEFAULT]
-        yield from (model for model in catalog.models() if _is_service(model) and model.name != DEFAULT)
+    def _built_in(self) -> list[Model]:
+        """Return the default, the other models, the templates, then workflows and discovered models."""
+        return sorted(filter(_is_service, self._services.catalog.models()), key=self._group)
+
+    def _group(self, model: Model) -> int:
+        if model.name.startswith("space:") or model.name in self._services.catalog.discovered:
+            return 3
+        return 2 if model.name in self._services.templates else int(model.name != DEFAULT)
 
     def _row(self, model: Model, name: str) -> ServiceSchema:
         terms = self._services.predictions.terms
