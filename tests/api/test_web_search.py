@@ -126,6 +126,15 @@ async def test_search_costs_nothing_besides_its_tokens(gateway: Gateway) -> None
     assert await gateway.app.faults() == ()
 
 
+@pytest.mark.parametrize("mode", ["refuse", "fail"])
+async def test_search_before_a_failed_answer_is_free(gateway: Gateway, mode: str) -> None:
+    gateway.acme.mode = mode
+    before = await gateway.app.balance()
+    with pytest.raises(openai.APIStatusError):
+        await gateway.openai().responses.create(model="acme/small", input=ASK, tools=[{"type": "web_search"}])
+    assert (await gateway.app.balance(), await gateway.pending()) == (before, 0)
+
+
 async def test_allowed_domains_limit_the_results(gateway: Gateway) -> None:
     answer = await gateway.openai().responses.create(
         model="acme/small",

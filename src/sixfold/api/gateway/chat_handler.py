@@ -118,8 +118,9 @@ class ChatCall(msgspec.Struct, frozen=True):
     # The tag of the request, and the user named in it.
     metadata: msgspec.Raw = tags.NONE
     user: msgspec.Raw = tags.NONE
-    # Parses another body instead of `ResponseDialect.parse`.
+    # Parses another body instead of `ResponseDialect.parse`; `expand` adds items that a server stores.
     reparse: Callable[[bytes], ChatRequest] | None = None
+    expand: Callable[[bytes], bytes] | None = None
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict

@@ -156,7 +156,11 @@ def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
 
 def parse(raw: bytes) -> ChatRequest:
     """Parse a whole request; raises `InvalidRequest` for features that only OpenAI's servers support."""
-    body = bodies.parse_object(raw)
+    return parse_body(bodies.parse_object(raw))
+
+
+def parse_body(body: Mapping[str, Any]) -> ChatRequest:
+    """Return the chat of a decoded request; raises `InvalidRequest` as `parse` does."""
     if body.get("previous_response_id"):
         raise PreviousResponseNotFound(str(body["previous_response_id"]))
     if body.get("prompt"):

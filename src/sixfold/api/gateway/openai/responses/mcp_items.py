@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import msgspec
 
-from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.gateway.tools.servers import model_name
 
@@ -140,16 +139,14 @@ def approved_calls(items: Sequence[Any]) -> tuple[ApprovedCall, ...]:
     return tuple(calls.values())
 
 
-def with_calls(raw: bytes, calls: Mapping[int, _Fields]) -> bytes:
-    """Return a request with items of calls after their approvals, which have these indexes."""
-    fields = parsing.raws(raw)
-    items = msgspec.json.decode(fields["input"], type=list[msgspec.Raw])
+def with_calls(items: Sequence[Any], calls: Mapping[int, _Fields]) -> list[Any]:
+    """Return the items with those of calls after their approvals, which have these indexes."""
     changed: list[Any] = []
     for index, item in enumerate(items):
         changed.append(item)
         if index in calls:
             changed.append(calls[index])
-    return parsing.encode({**fields, "input": changed})
+    return changed
 
 
 def _type(item: Any) -> str:

@@ -142,9 +142,11 @@ class ResponseStorage:
         server = provider_objects.policy(self._router, principal, request.model, wire).server
         if chain.turns[-1].server and chain.turns[-1].server.partition("/")[0] == server:
             body = await self._readable(principal, request, raw)
-            reparse = functools.partial(_parse, chain, self._opener(principal))
+            expand = functools.partial(_expand, chain, self._opener(principal))
+            reparse = functools.partial(_parse_expanded, expand)
             parse = functools.partial(reparse, body)
-            return replace(request, parse=parse, reparse=reparse, stored_tokens=_stored_tokens(chain)), body
+            tokens = _stored_tokens(chain)
+            return replace(request, parse=parse, reparse=reparse, expand=expand, stored_tokens=tokens), body
         full_body = await bodies.parse(functools.partial(_with_chain, chain), raw)
         body = await self._readable(principal, request, full_body)
         return replace(request, parse=lambda: dialect.parse(body)), body
@@ -204,8 +206,12 @@ def _stored_tokens(chain: ResponseChain) -> int:
     return chats.tokens_of(sum(map(len, map(bytes, _chain_items(chain)))))
 
 
-def _parse(chain: ResponseChain, open_body: Callable[[bytes], bytes], raw: bytes) -> ChatRequest:
-    return dialect.parse(open_body(_with_chain(chain, raw)))
+def _parse_expanded(expand: Callable[[bytes], bytes], raw: bytes) -> ChatRequest:
+    return dialect.parse(expand(raw))
+
+
+def _expand(chain: ResponseChain, open_body: Callable[[bytes], bytes], raw: bytes) -> bytes:
+    return open_body(_with_chain(chain, raw))
 
 
 def _with_chain(chain: ResponseChain, raw: bytes) -> bytes:

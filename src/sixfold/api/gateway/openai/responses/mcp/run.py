@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping
+from http import HTTPStatus
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -20,12 +21,14 @@ from sixfold.api.gateway.openai.responses.mcp.rounds import CompleteReply, Event
 from sixfold.api.gateway.openai.responses.mcp.tools import McpPlan
 from sixfold.api.gateway.openai.responses.mcp.writer import McpEventWriter
 from sixfold.core import ids
+from sixfold.core.accounts import charges
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd
+from sixfold.core.gateway.guardrails.hooks import GuardrailUnavailable
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage, add_usage
 from sixfold.core.gateway.tools.servers import INSTRUCTION, MAX_ROUNDS, ToolOutput, Toolset, model_name
@@ -37,10 +40,21 @@ MAX_CALLS = 24
 _INCOMPLETE = ("length", "filter")
 
 
+class TimeLimitExceeded(errors.SixfoldError):
+    """The response was not complete within the time limit of a call."""
+
+    status = 408
+    code = "time_limit_exceeded"
+
+
 class McpRun:
     """A response in progress.
 
     After `begin`, `blocks` yields the events of a stream, and `complete` returns a complete response.
+
+    If a request to the model is refused after tools have been called, the response is incomplete: the calls
+    may have had effects, which the caller has to know, and the requests before are charged. If the server
+    fails, the response fails, and all requests are refunded.
     """
 
     def __init__(self, services: WebServices, plan: McpPlan, request: GatewayRequest, call: ChatCall) -> None:
@@ -62,11 +76,15 @@ class McpRun:
         self._replies: list[GatewayReply] = []
         # The ids of the requests to the model.
         self._request_ids: list[str] = []
+        # Whether the charges remain although the response failed.
+        self._charged_failure = False
         self._calls_left = min(MAX_CALLS, MAX_CALLS if plan.max_calls is None else max(plan.max_calls, 0))
 
     @property
     def reply(self) -> GatewayReply:
         """The last reply of the model, with the usage and the cost of all replies."""
+        if not self._replies:
+            return GatewayReply(self.target, "", NOTHING, 0, charges.calculate(()))
         last, prices = self._replies[-1], [reply.list_price for reply in self._replies]
         return replace(
             last,
@@ -84,7 +102,12 @@ class McpRun:
         try:
             await self._open_tools()
             self._opening = self._request_model(0, payer)
-            self.target = (await self._opening).target
+            try:
+                self.target = (await self._opening).target
+            except errors.SixfoldError as error:
+                # `_rounds` raises it again after the events of the approved calls.
+                if not self._is_interruption(error):
+                    raise
         except BaseException:
             await self.abandon()
             raise
@@ -132,7 +155,7 @@ class McpRun:
         toolset.restrict(plan.tool_names)
         self._toolset = toolset
         writer.server_tools = toolset.tools
-        body = await bodies.parse(bodies.parse_object, self._request.body)
+        body = await self._parse_body()
         value = body.get("input")
         items = cast("list[Any]", value) if isinstance(value, list) else []
         self._head = writer.begin() + writer.add_searches()
@@ -141,13 +164,16 @@ class McpRun:
             if label not in listed:
                 specs = [tool.spec for tool in toolset.tools.values() if tool.server == label]
                 self._head += writer.add_list(label, specs)
-        calls = await self._make_approved(toolset, items)
-        raw = self._request.body
-        if calls:
-            raw = await bodies.parse(lambda content: mcp_items.with_calls(content, calls), raw)
-        parse = self._call.reparse or dialect.parse
-        chat = await PARSER.run_large(len(raw), parse, raw)
+        if calls := await self._make_approved(toolset, items):
+            body["input"] = mcp_items.with_calls(items, calls)
+        chat = await PARSER.run_large(len(self._request.body), dialect.parse_body, body)
         self._chat = self._with_tools(chat, toolset)
+
+    async def _parse_body(self) -> dict[str, Any]:
+        raw, expand = self._request.body, self._call.expand
+        if expand is not None:
+            raw = await bodies.parse(expand, raw)
+        return await bodies.parse(bodies.parse_object, raw)
 
     async def _make_approved(self, toolset: Toolset, items: list[Any]) -> Mapping[int, Mapping[str, Any]]:
         """Make the approved calls, and return their items by the index of the approval."""
@@ -204,8 +230,27 @@ class McpRun:
         return asyncio.ensure_future(rounds.request(self._services.gateway, request, payer))
 
     async def _rounds(self) -> AsyncGenerator[bytes]:
-        """Yield the events up to the end of the response."""
+        """Yield the events up to the end of the response, which may be incomplete."""
         yield self._head
+        try:
+            async with contextlib.aclosing(self._alternate()) as blocks:
+                async for block in blocks:
+                    yield block
+        except errors.SixfoldError as error:
+            if not self._is_interruption(error):
+                if not self._charged_failure:
+                    await self._refund(error)
+                raise
+            self._end = MessageEnd("end", self._usage or NOTHING)
+            yield self._writer.interrupt(error)
+
+    def _is_interruption(self, error: errors.SixfoldError) -> bool:
+        """Return whether a response ends incomplete: tools were called, and the server has not failed."""
+        refused = error.status < HTTPStatus.INTERNAL_SERVER_ERROR or isinstance(error, GuardrailUnavailable)
+        return refused and self._writer.has_made_calls
+
+    async def _alternate(self) -> AsyncGenerator[bytes]:
+        """Yield the events of the requests to the model, and of the calls of tools between them."""
         for number in range(MAX_ROUNDS):
             if number:
                 self._check_time()
@@ -237,10 +282,10 @@ class McpRun:
                 self._chat = replace(self._chat, max_tokens=limit - self._usage.output)
 
     def _check_time(self) -> None:
-        """Raise `EngineFailed` after the time limit of a call, after which a conversation is unlocked."""
+        """Raise `TimeLimitExceeded` after the time limit of a call, when a conversation is unlocked."""
         seconds = self._services.gateway.policy.call_seconds
         if time.perf_counter() - self._call.started_at > seconds:
-            raise errors.EngineFailed(f"The response was not complete after {seconds:,.0f} seconds")
+            raise TimeLimitExceeded(f"The response was not complete after {seconds:,.0f} seconds")
 
     async def _read(self, answer: ModelRound) -> AsyncGenerator[bytes]:
         """Yield the events of a response of the model, which is collected in `answer`."""
@@ -258,15 +303,15 @@ class McpRun:
                     answer.read(event)
                     if not isinstance(event, MessageEnd):
                         yield dialect.render_event(self._writer, event)
-        except errors.EngineFailed as error:
+        except errors.EngineFailed:
             # A caller that reads too slowly pays for the part that was delivered.
-            if source is None or source.outcome is None or source.outcome.state == "failed":
-                await self._refund(error)
+            outcome = None if source is None else source.outcome
+            self._charged_failure = outcome is not None and outcome.state != "failed"
             raise
 
-    async def _refund(self, error: errors.EngineFailed) -> None:
-        """Refund the earlier requests to the model, whose results are lost; the failed one is free."""
-        for request_id in self._request_ids[:-1]:
+    async def _refund(self, error: errors.SixfoldError) -> None:
+        """Refund the requests to the model, whose results are lost."""
+        for request_id in self._request_ids:
             await self._services.database.write(request_log.refund(request_id, error.message))
 
     async def _make_calls(self, answer: ModelRound) -> AsyncGenerator[tuple[ToolOutput | None, bytes]]:

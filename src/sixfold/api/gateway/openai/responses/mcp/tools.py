@@ -20,11 +20,12 @@ from sixfold.api.gateway.openai.responses import mcp_items
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.gateway.tools.servers import ToolServers, model_name
-from sixfold.core.input_limits import byte_search
+from sixfold.core.input_limits import byte_search, json_decoding
 from sixfold.web import bodies
 
 _TYPE = "mcp"
 _MARK = re.compile(rb'"mcp"')
+_APPROVAL = re.compile(rb'"mcp_approval_response"')
 _MAX_TOOLS = 128
 # The fields that name a server other than the operator's, or its credentials.
 _ADDRESSES = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
@@ -108,7 +109,7 @@ class McpPlanner:
         """
         if not byte_search.may_have_name(_MARK, raw):
             return None
-        body = await bodies.parse(bodies.parse_object, raw)
+        body = await bodies.parse(_fields, raw)
         rows = {
             f"tools[{index}]": cast("dict[str, Any]", row)
             for index, row in enumerate(parsing.items(body.get("tools") or [], "tools"))
@@ -132,7 +133,7 @@ class McpPlanner:
             tools[tool.server_label] = tool
         limit = body.get("max_tool_calls")
         limit = limit if isinstance(limit, int) and not isinstance(limit, bool) else None
-        plan = McpPlan(tools, limit, mcp_items.approval_ids(body.get("input")))
+        plan = McpPlan(tools, limit, await bodies.parse(_approval_ids, raw))
         return plan, await bodies.parse(lambda _: _without_tools(body, plan), raw)
 
     def _is_native(self, model: str) -> bool:
@@ -142,6 +143,20 @@ class McpPlanner:
         except errors.SixfoldError:
             # The gateway reports the error.
             return True
+
+
+def _fields(raw: bytes) -> dict[str, Any]:
+    """Return the fields of a request; the input, which may be large, is not decoded."""
+    return {
+        name: value if name == "input" else json_decoding.decode(value)
+        for name, value in parsing.raws(raw).items()
+    }
+
+
+def _approval_ids(raw: bytes) -> tuple[str, ...]:
+    if not byte_search.may_have_name(_APPROVAL, raw):
+        return ()
+    return mcp_items.approval_ids(json_decoding.decode(parsing.raws(raw).get("input", b"null")))
 
 
 def _is_mcp(row: Any) -> bool:

@@ -7,14 +7,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sixfold import errors
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai.responses.event_writer import ResponseEventWriter
 from sixfold.api.gateway.openai.responses.mcp.tools import McpPlan
 from sixfold.api.gateway.openai.responses.mcp_items import ApprovedCall
-from sixfold.core.gateway.chat import ToolCallDelta, ToolCallStart, ToolSpec
+from sixfold.core.gateway.chat import MessageEnd, ToolCallDelta, ToolCallStart, ToolSpec
+from sixfold.core.gateway.guardrails.hooks import GuardrailBlocked
 from sixfold.core.gateway.tools.servers import ServerTool, ToolOutput
 
-_CALL = "mcp_call"
+_CALL, _ENDED = "mcp_call", ("completed", "failed")
 # The number of a call that the caller has approved; calls of the model have numbers from 0.
 _APPROVED = -1
 
@@ -31,6 +33,24 @@ class McpEventWriter(ResponseEventWriter):
         self._open_calls: deque[int] = deque()
         # The calls that need an approval, with their arguments so far.
         self._unapproved: dict[int, tuple[ServerTool, io.StringIO]] = {}
+        self._interruption: Mapping[str, str] | None = None
+
+    @property
+    def has_made_calls(self) -> bool:
+        """Whether a server's tool has been called for this response."""
+        return any(item["type"] == _CALL and item["status"] in _ENDED for item in self.output)
+
+    def interrupt(self, error: errors.SixfoldError) -> bytes:
+        """Complete all items, and end the response as incomplete with an error as its reason."""
+        reason = "content_filter" if isinstance(error, GuardrailBlocked) else error.code
+        self._interruption = {"reason": reason, "message": error.message}
+        return self.close() + self.abandon_calls()
+
+    def response(self, end: MessageEnd) -> dict[str, Any]:
+        document = super().response(end)
+        if self._interruption is None:
+            return document
+        return {**document, "status": "incomplete", "incomplete_details": self._interruption}
 
     def add_list(self, server: str, tools: Sequence[ToolSpec]) -> bytes:
         """Add the list of the tools of a server."""
