@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
+from PIL import Image
+
+from sixfold.core import gallery
 from sixfold.core.accounts import accounts
 from sixfold.core.predictions import refunds
+from sixfold.core.provenance import embed, manifest
+from sixfold.core.provenance.manifest import Manifest
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 from tests.api.test_shares import anonymous_visitor, run
+from tests.harness import image_files
 
 
 async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -> Any:
@@ -80,3 +87,62 @@ async def test_author_name_belongs_to_one_account(any_database_app: AppFixture) 
     response = await publish(app, ben, bens_run["id"])
     assert (response.status_code, "belongs to another account" in response.text) == (409, True)
     assert (await publish(app, ben, bens_run["id"], name="ben")).status_code == 303
+
+
+async def test_post_without_the_prompt_has_none_in_its_file(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    results = [await run(app, f"a secret prompt {seed}", seed=seed) for seed in (7, 8)]
+    csrf = await signed_in(app)
+    paths: list[str] = []
+    for result in results:
+        where = (await publish(app, csrf, result["id"])).headers["location"]
+        post = await app.database.read(gallery.get_post(where.rpartition("/")[2]))
+        assert manifest_of(await content(app, result["output"]["url"])).inputs["prompt"]
+        data = await content(app, f"/media/{post.media}")
+        found = manifest_of(data)
+        assert b"secret prompt" not in data
+        assert (found.model, found.inputs, found.seed) == ("ra2", {}, None)
+        assert app.server.signer.read(str(embed.extract(data))).valid
+        paths.append(f"/media/{post.media}")
+    await app.database.write(refunds.refund(results[0]["id"], "test"))
+    assert [(await app.client.get(path)).status_code for path in paths] == [404, 200]
+    assert len((await app.client.get("/api/posts")).json()["posts"]) == 1
+    assert (await publish(app, csrf, results[1]["id"], inputs="on")).status_code == 303
+
+
+async def test_files_posted_over_http_have_no_prompt(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    result = await run(app, "a secret prompt")
+    data = await content(app, result["output"]["url"])
+    sources = ({"url": result["output"]["url"]}, {"bytes": base64.b64encode(data).decode()})
+    for source in sources:
+        post = {f"media_{name}": value for name, value in source.items()}
+        response = await app.client.post("/api/create-post", json={"api_key": app.key, "text": "x", **post})
+        assert b"secret prompt" not in await content(app, response.json()["media_url"])
+    avatar = {"name": "Fox", "avatar_bytes": sources[1]["bytes"]}
+    response = await app.client.post("/api/create-ai", json={"api_key": app.key, **avatar})
+    name = response.json()["avatar_file_name"]
+    assert b"secret prompt" not in await content(app, f"/media/{name}")
+    await app.database.write(refunds.refund(result["id"], "test"))
+    assert (await app.client.get("/api/posts")).json()["posts"] == []
+    assert (await app.client.get("/api/characters")).json()["characters"][0]["avatar_url"] is None
+    assert (await app.client.get(f"/media/{name}")).status_code == 404
+    response = await app.client.post("/api/create-ai", json={"api_key": app.key, **avatar})
+    assert (response.status_code, "was refunded" in response.text) == (409, True)
+
+
+async def test_an_own_file_of_the_author_is_published_unchanged(app: AppFixture) -> None:
+    data = image_files.encode(Image.new("RGB", (8, 8)))
+    post = {"api_key": app.key, "media_bytes": base64.b64encode(data).decode()}
+    response = await app.client.post("/api/create-post", json=post)
+    assert await content(app, response.json()["media_url"]) == data
+
+
+def manifest_of(data: bytes) -> Manifest:
+    return manifest.parse(str(embed.extract(data)))[0]
+
+
+async def content(app: AppFixture, url: str) -> bytes:
+    response = await app.client.get(url)
+    assert response.status_code == 200
+    return response.content

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.provenance import embed
+from sixfold.core.provenance import embed, manifest
 from sixfold.ui.predictions import provenance
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
@@ -191,3 +191,18 @@ async def test_replay_returns_identical_bytes(app: AppFixture, model: str) -> No
     page = (await app.client.get(f"/predictions/{replay_id}")).text
     assert "identical output" in page
     assert response.status_code == 303
+
+
+async def test_manifest_does_not_give_access_to_the_input(any_database_app: AppFixture) -> None:
+    """The file of a shared run contained the URL of its input, which everyone who has it can read."""
+    app = any_database_app
+    source = (await run(app, "ra1", FOX))["output"]["url"]
+    result = await run(app, "bg-remover", {"image": source})
+    data = (await app.client.get(result["output"]["url"])).content
+    folder, _, name = source.rpartition("/")
+    assert name.encode() not in data
+    found, _ = manifest.parse(str(embed.extract(data)))
+    assert found.inputs["image"] == {"url": f"{folder}/", "withheld": "name"}
+    described = await drop(app, await signed_in(app), data)
+    assert described["withheld"] == []
+    assert "/media/" in described["inputs"]["image"], "the owner's form is filled from the run"

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +17,9 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
+from sixfold.core.media.private_copies import PrivateCopies, PublishedFile
 from sixfold.core.predictions import refunds
+from sixfold.core.provenance.signing import Signer
 
 MAX_CHARACTERS = MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
@@ -51,13 +54,14 @@ def _page(entries: Sequence[N], limit: int) -> GalleryPage[N]:
 
 
 class CharacterDraft(msgspec.Struct, frozen=True):
-    """A character to create; `avatar` names a stored file."""
+    """A character to create; `avatar` names a stored file, and `original` the blob of which it is a copy."""
 
     account_id: str
     name: str
     description: str
     greeting: str
     avatar: str | None
+    original: str | None = None
 
 
 class Character(msgspec.Struct, frozen=True):
@@ -93,6 +97,7 @@ def create_character(draft: CharacterDraft) -> Transaction[Character]:
             "description": draft.description,
             "greeting": draft.greeting,
             "avatar": draft.avatar,
+            "original": draft.original,
         },
     )
     return Character.of(rows[0])
@@ -127,7 +132,8 @@ class PostDraft(msgspec.Struct, frozen=True):
     """A post to create; `media` names a stored file.
 
     An unlisted post can only be reached by its URL. `model` and `inputs` are those of the run, which other
-    users may repeat with changes.
+    users may repeat with changes. Without a model, the file of a run is a copy that does not contain the
+    inputs, and `original` is the blob whose withdrawal also withdraws the copy.
     """
 
     account_id: str
@@ -138,6 +144,7 @@ class PostDraft(msgspec.Struct, frozen=True):
     is_unlisted: bool = False
     model: str = ""
     inputs: Mapping[str, Any] = {}
+    original: str | None = None
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -182,6 +189,7 @@ def create_post(draft: PostDraft) -> Transaction[Post]:
             "is_unlisted": int(draft.is_unlisted),
             "model": draft.model,
             "inputs": json.dumps(draft.inputs, ensure_ascii=False),
+            "original": draft.original,
         },
     )
     post = Post.of(rows[0])
@@ -243,39 +251,51 @@ def normalize_tag(tag: str) -> str:
 
 
 class Gallery:
-    """Publishes files under new names, so that other names of the same bytes remain private."""
+    """Publishes files under new names, so that other names of the same bytes remain private.
 
-    def __init__(self, database: Database, media: MediaService) -> None:
+    `signer` signs the manifests of copies, which are written in `folder`.
+    """
+
+    def __init__(self, database: Database, media: MediaService, signer: Signer, folder: Path) -> None:
         self._database = database
         self._media = media
+        self._copies = PrivateCopies(media, signer, folder)
 
     async def add_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Character:
-        """Publish a character; its avatar counts as an upload.
+        """Publish a character; its avatar counts as an upload, and does not contain a prompt.
 
         Raises `TooLarge`, `Forbidden` and `Conflict`.
         """
-        return await self._database.write(self._create_character(draft, avatar))
-
-    def _create_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Transaction[Character]:
         if avatar is None:
-            return (yield from create_character(draft))
-        name = yield from self._name(draft.account_id, avatar)
-        return (yield from create_character(replace(draft, avatar=name)))
+            return await self._database.write(create_character(draft))
+        file = await self._copies.make(draft.account_id, avatar)
+        return await self._database.write(self._create_character(draft, file))
+
+    def _create_character(self, draft: CharacterDraft, file: PublishedFile) -> Transaction[Character]:
+        name = yield from self._name(draft.account_id, file)
+        return (yield from create_character(replace(draft, avatar=name, original=file.original)))
 
     async def add_post(self, draft: PostDraft, media: MediaSource) -> Post:
-        """Publish a post; its file counts as an upload. Raises `TooLarge`, `Forbidden` and `Conflict`."""
-        return await self._database.write(self._create_post(draft, media))
+        """Publish a post; its file counts as an upload, and contains the prompt only if the post shows it.
 
-    def _create_post(self, draft: PostDraft, media: MediaSource) -> Transaction[Post]:
-        name = yield from self._name(draft.account_id, media)
-        return (yield from create_post(replace(draft, media=name)))
+        Raises `TooLarge`, `Forbidden` and `Conflict`.
+        """
+        file = PublishedFile(media)
+        if not draft.model:
+            file = await self._copies.make(draft.account_id, media)
+        return await self._database.write(self._create_post(draft, file))
 
-    def _name(self, account_id: str, source: MediaSource) -> Transaction[str]:
+    def _create_post(self, draft: PostDraft, file: PublishedFile) -> Transaction[Post]:
+        name = yield from self._name(draft.account_id, file)
+        return (yield from create_post(replace(draft, media=name, original=file.original)))
+
+    def _name(self, account_id: str, file: PublishedFile) -> Transaction[str]:
         """Name a file; raises `Conflict` if its run was refunded since the file was found."""
-        withdrawn = {"blob": source.blob, "account_id": account_id, "error_kind": refunds.REFUNDED}
+        blob = file.original or file.source.blob
+        withdrawn = {"blob": blob, "account_id": account_id, "error_kind": refunds.REFUNDED}
         if (yield from one("media_withdrawn", **withdrawn)) is not None:
             raise errors.Conflict("The file cannot be published: its run was refunded")
-        return (yield from self._media.name_blob(account_id, source))
+        return (yield from self._media.name_blob(account_id, file.source))
 
     async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:
         """Return a page of all characters, newest first."""

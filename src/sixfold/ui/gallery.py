@@ -36,7 +36,8 @@ class GalleryPages:
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
-        self._gallery = Gallery(services.database, services.media)
+        folder = services.settings.scratch_dir / "published"
+        self._gallery = Gallery(services.database, services.media, services.signer, folder)
 
     async def posts(self, request: Request) -> Response:
         """Show the posts of all accounts, optionally with one tag."""
@@ -79,7 +80,8 @@ class PublishForms:
         self._services = services
         self._pages = pages
         self._auth = auth
-        self._gallery = Gallery(services.database, services.media)
+        folder = services.settings.scratch_dir / "published"
+        self._gallery = Gallery(services.database, services.media, services.signer, folder)
 
     async def form(self, request: Request, user: PageUser) -> Response:
         result = await self._result(user, requests.query_text(request, "run", _MAX_TEXT))

@@ -96,7 +96,8 @@ class GalleryRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._gallery = Gallery(services.database, services.media)
+        folder = services.settings.scratch_dir / "published"
+        self._gallery = Gallery(services.database, services.media, services.signer, folder)
 
     def publisher(self, service: str) -> Handler:
         """Return the handler of `create-ai` or `create-post`."""

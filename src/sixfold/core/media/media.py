@@ -221,8 +221,7 @@ class MediaService:
 
     async def _find_uploaded(self, tenant: Tenant, path: str) -> MediaSource:
         """Store a copy of an uploaded file, which its owner may replace later; raises `FetchFailed`."""
-        data = await self.uploaded_files.read(tenant, path, self._limits.image_bytes)
-        if data is None:
+        if (data := await self.uploaded_files.read(tenant, path, self._limits.image_bytes)) is None:
             raise errors.FetchFailed("File not found on this server")
         return await self.store_unnamed(data, media_types.sniff(data), tenant.account_id)
 
@@ -352,9 +351,10 @@ class MediaService:
         self._note_recent(key)
         return MediaSource(key, content_type, len(data))
 
-    async def store_unnamed_file(self, path: Path, content_type: str) -> MediaSource:
-        """Store a file, which may be moved, as a blob without a name."""
+    async def store_unnamed_file(self, path: Path, content_type: str, account_id: str = "") -> MediaSource:
+        """Store a file, which may be moved, as `store_unnamed` stores bytes."""
         key, _, size = await asyncio.to_thread(hashes, path)
+        await self._delete_if_unnamed(account_id, key, size)
         await self._blobs.put_file(key, path, content_type=content_type)
         self._note_recent(key)
         return MediaSource(key, content_type, size)

@@ -11,6 +11,7 @@ from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.provenance import redaction
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
 
@@ -77,7 +78,7 @@ def manifest(prediction: Prediction, index: int, engine_version: str, quality: s
     task = prediction.task
     return Manifest(
         model=prediction.model,
-        inputs=prediction.inputs,
+        inputs=redaction.without_file_paths(prediction.inputs),
         engine=prediction.engine,
         engine_version=engine_version,
         quality=quality,

@@ -89,6 +89,7 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
         return Prediction.from_row(current or row)
     yield Query("media_withdraw", params)
     yield Query("media_withdraw_copies", params)
+    yield Query("gallery_withdraw_copies", params)
     yield Query("gallery_withdraw_tags", params)
     yield Query("gallery_withdraw_posts", params)
     yield Query("gallery_withdraw_avatars", params)

@@ -22,11 +22,16 @@ _OFFSETS = {b"stco": ">I", b"co64": ">Q"}
 
 def remove(data: bytes) -> bytes:
     """Return the file without its C2PA manifest; unchanged if it has none or its format is unsupported."""
+    return splice(data, edits_of(data))
+
+
+def edits_of(data: bytes) -> list[FileEdit]:
+    """Return the edits that remove a file's C2PA manifest, in order."""
     kind = media_types.find(data)
     try:
-        return splice(data, ordered(_edits(data, "" if kind is None else kind.media_type)))
+        return ordered(_edits(data, "" if kind is None else kind.media_type))
     except DAMAGE:
-        return data
+        return []
 
 
 def _edits(data: bytes, media_type: str) -> list[FileEdit]:

@@ -30,6 +30,10 @@ _MAX_URL = 2_048
 # Redaction of a value takes about as long as that of so many characters.
 _VALUE_SIZE = 16
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
+# The path of a file that everyone who knows it can read: a random name, or a path in a random folder.
+FILE_PATH = re.compile(
+    r"(/media/)[\w-]{16,64}\.[a-z0-9]{1,8}|(/uploads/)[0-9a-f]{32}/[^\s\"'<>\\]*", re.ASCII
+)
 _DIGEST = frozenset({"blake3", "bytes"})
 _SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
 
@@ -47,6 +51,26 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
         if len(_encode(cleaned)) <= MAX_BYTES and len(manifest.plain(cleaned).encode()) <= MAX_BYTES:
             return cleaned
     return digest(manifest.plain(cleaned).encode())
+
+
+def without_file_paths(value: Any) -> Any:
+    """Return the inputs of a manifest without paths of files at `/media/` and `/uploads/`.
+
+    Everyone who knows such a path can read the file, and a shared result does not share its inputs. A URL
+    becomes `{"url", "withheld"}`, and another text with a path its digest.
+    """
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {name: without_file_paths(item) for name, item in items}
+    if isinstance(value, list):
+        return [without_file_paths(item) for item in cast("list[Any]", value)]
+    text = value.strip() if isinstance(value, str) else ""
+    found = FILE_PATH.search(text)
+    if found is None:
+        return value
+    if len(text.split()) > 1 or found.end() < len(text):
+        return digest(text.encode())
+    return {"url": text[: found.start()] + (found[1] or found[2]), "withheld": "name"}
 
 
 def minimum_size(value: Any, most: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sixfold.core.input_limits.budget import InputBudget, Limit
+from sixfold.core.provenance import redaction
 from sixfold.core.provenance.formats import media_types, png, riff, webp
 from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.core.workflows.documents import Json, mapping
@@ -20,6 +21,8 @@ _NAMES = ("workflow", "prompt")
 _TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 # Bytes of an iTXt chunk before its text: flags, language and translated keyword.
 _MAX_KEYWORDS = 1024
+# Replaces the name of a file.
+_WITHHELD = "withheld"
 _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
 
@@ -150,10 +153,14 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
     data_chunks = b""
     for name, document in (("prompt", prompt), ("workflow", workflow)):
         if document is not None:
-            data_chunks += png.chunk(
-                b"tEXt", name.encode() + b"\0" + json.dumps(document).encode("latin-1", "replace")
-            )
+            text = _public_text(document).encode("latin-1", "replace")
+            data_chunks += png.chunk(b"tEXt", name.encode() + b"\0" + text)
     return data_chunks
+
+
+def _public_text(document: Mapping[str, Any]) -> str:
+    """Return a graph as JSON, without names by which everyone could read the files that it loads."""
+    return redaction.FILE_PATH.sub(lambda path: f"{path[1] or path[2]}{_WITHHELD}", json.dumps(document))
 
 
 class GraphEmbedder:
@@ -202,7 +209,7 @@ def _extended(data: bytes) -> bytes:
 def _tiff(tags: Mapping[int, tuple[str, Mapping[str, Any] | None]]) -> bytes:
     """Return EXIF data with the texts in the tags for the camera's make and model, which ComfyUI reads."""
     texts = {
-        tag: f"{name}:{json.dumps(document)}".encode() + b"\0"
+        tag: f"{name}:{_public_text(document)}".encode() + b"\0"
         for tag, (name, document) in tags.items()
         if document is not None
     }

@@ -79,6 +79,14 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     return [*result, FileEdit(segment.end, segment.end, tags)]
 
 
+def tag_removals(data: bytes) -> Iterator[FileEdit]:
+    """Yield the edits that overwrite all tags of the segment, without moving data."""
+    segment = _segment(data)
+    for element in _children(data, segment.body, segment.end) if segment else ():
+        if element.kind == _TAGS:
+            yield _void(element.start, element.end)
+
+
 def extract(data: bytes) -> str | None:
     """Return the manifest text from the last tag that this project writes, or None."""
     segment = _segment(data)

@@ -1,6 +1,6 @@
 -- name: gallery_character_insert | Insert a gallery character.
-INSERT INTO gallery_character (id, account_id, url_name, name, description, greeting, avatar, created_at)
-VALUES (:id, :account_id, :url_name, :name, :description, :greeting, :avatar, :now)
+INSERT INTO gallery_character (id, account_id, url_name, name, description, greeting, avatar, original, created_at)
+VALUES (:id, :account_id, :url_name, :name, :description, :greeting, :avatar, :original, :now)
 RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS author_id;
 
 -- name: gallery_url_name | Return the id of the character that uses a name in URLs.
@@ -14,8 +14,8 @@ WHERE c.id < :before AND a.closing_at IS NULL AND a.suspended_at IS NULL ORDER B
 SELECT COUNT(*) AS total FROM gallery_character WHERE account_id = :account_id;
 
 -- name: gallery_post_insert | Insert a gallery post.
-INSERT INTO gallery_post (id, account_id, text, media, content_type, tags, is_unlisted, model, inputs, created_at)
-VALUES (:id, :account_id, :text, :media, :content_type, :tags, :is_unlisted, :model, :inputs, :now)
+INSERT INTO gallery_post (id, account_id, text, media, content_type, tags, is_unlisted, model, inputs, original, created_at)
+VALUES (:id, :account_id, :text, :media, :content_type, :tags, :is_unlisted, :model, :inputs, :original, :now)
 RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS author_id,
     (SELECT public_name FROM account WHERE account.id = :account_id) AS author_name;
 

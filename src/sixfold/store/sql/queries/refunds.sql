@@ -71,6 +71,21 @@ WHERE account_id = :account_id
       WHERE o.blob = media.blob AND o.account_id = :account_id AND o.kind = 'output'
         AND (o.expires_at IS NULL OR o.expires_at > :now));
 
+-- name: gallery_withdraw_copies | Mark published copies of a prediction's output as expired, unless another output has its bytes.
+WITH own AS (
+    SELECT w.blob FROM media w
+    WHERE w.prediction_id = :prediction_id AND w.kind = 'output'
+      AND NOT EXISTS (
+          SELECT 1 FROM media o
+          WHERE o.blob = w.blob AND o.account_id = :account_id AND o.kind = 'output'
+            AND (o.expires_at IS NULL OR o.expires_at > :now)))
+UPDATE media SET expires_at = :now
+WHERE account_id = :account_id
+  AND (name IN (SELECT media FROM gallery_post
+                WHERE account_id = :account_id AND original IN (SELECT blob FROM own))
+       OR name IN (SELECT avatar FROM gallery_character
+                   WHERE account_id = :account_id AND original IN (SELECT blob FROM own)));
+
 -- name: media_withdrawn | Return a row if bytes are the output of a refunded run of an account, and of no other that it can read.
 SELECT p.id FROM media m JOIN prediction p ON p.id = m.prediction_id
 WHERE m.blob = :blob AND m.account_id = :account_id AND m.kind = 'output' AND p.error_kind = :error_kind
@@ -83,18 +98,21 @@ LIMIT 1;
 -- name: gallery_withdraw_tags | Delete the tags of posts that show a withdrawn file.
 DELETE FROM gallery_tag WHERE post_id IN (
     SELECT p.id FROM gallery_post p JOIN media m ON m.name = p.media
-    WHERE p.account_id = :account_id AND m.expires_at <= :now
-      AND m.blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
+    WHERE p.account_id = :account_id AND m.expires_at <= :now AND COALESCE(p.original, m.blob) IN (
+        SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
 
 -- name: gallery_withdraw_posts | Delete posts that show a withdrawn file.
-DELETE FROM gallery_post WHERE account_id = :account_id AND media IN (
-    SELECT m.name FROM media m WHERE m.expires_at <= :now
-      AND m.blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
+DELETE FROM gallery_post WHERE account_id = :account_id AND EXISTS (
+    SELECT 1 FROM media m
+    WHERE m.name = gallery_post.media AND m.expires_at <= :now AND COALESCE(gallery_post.original, m.blob) IN (
+        SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
 
 -- name: gallery_withdraw_avatars | Clear avatars that show a withdrawn file.
-UPDATE gallery_character SET avatar = NULL WHERE account_id = :account_id AND avatar IN (
-    SELECT m.name FROM media m WHERE m.expires_at <= :now
-      AND m.blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
+UPDATE gallery_character SET avatar = NULL WHERE account_id = :account_id AND EXISTS (
+    SELECT 1 FROM media m
+    WHERE m.name = gallery_character.avatar AND m.expires_at <= :now
+      AND COALESCE(gallery_character.original, m.blob) IN (
+          SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output'));
 
 -- name: idempotency_withdraw | Delete the stored response of a withdrawn result; the claim of a running request remains.
 DELETE FROM idempotency WHERE id = :id AND status IS NOT NULL;

@@ -1,0 +1,91 @@
+"""Removal of metadata that may contain the prompt, for a copy of a file that is published without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from sixfold.core.provenance import c2pa_removal
+from sixfold.core.provenance.formats import edits, gif, jpeg, media_types, mp4, png, riff, webm
+from sixfold.core.provenance.formats.edits import FileEdit
+from sixfold.core.provenance.formats.parts import DAMAGE
+
+_PNG_CHUNKS = frozenset({b"tEXt", b"zTXt", b"iTXt", b"eXIf"})
+# Exif and XMP, IPTC, and comments.
+_JPEG_SEGMENTS = frozenset({0xE1, 0xED, 0xFE})
+_WEBP_CHUNKS = frozenset({b"EXIF", b"XMP "})
+_WEBP_FLAGS = 0x08 | 0x04
+_GIF_EXTENSION = 0x21
+# Comments and application extensions; the one that states how often an animation repeats is kept.
+_GIF_LABELS, _GIF_LOOPS = b"\xfe\xff", (b"\x0bNETSCAPE2.0", b"\x0bANIMEXTS1.0")
+_MP4_BOXES = frozenset({b"udta", b"meta"})
+_MP4_PARENTS = (b"moov", b"trak")
+
+
+def remove(path: Path) -> None:
+    """Remove C2PA manifests and metadata from a file; pixels and sound are unchanged.
+
+    The metadata of a damaged file, or of one in another format, remains.
+    """
+    for read in (c2pa_removal.edits_of, _removals):
+        with path.open("rb") as file, edits.mapped(file) as data:
+            changes = read(data)
+        edits.apply(path, changes)
+
+
+def _removals(data: bytes) -> list[FileEdit]:
+    kind = media_types.find(data)
+    read = _READERS.get("" if kind is None else kind.media_type)
+    try:
+        return [] if read is None else edits.ordered(read(data))
+    except DAMAGE:
+        return []
+
+
+def _png(data: bytes) -> Iterator[FileEdit]:
+    return (FileEdit(part.start, part.end, b"") for part in png.chunks(data) if part.kind in _PNG_CHUNKS)
+
+
+def _jpeg(data: bytes) -> Iterator[FileEdit]:
+    parts = jpeg.segments(data)
+    return (FileEdit(part.start, part.end, b"") for part in parts if part.kind in _JPEG_SEGMENTS)
+
+
+def _webp(data: bytes) -> Iterator[FileEdit]:
+    size = int.from_bytes(data[4:8], "little")
+    for chunk in riff.complete(data, b"WEBP"):
+        if chunk.kind == b"VP8X":
+            yield FileEdit(chunk.body, chunk.body + 1, bytes([data[chunk.body] & ~_WEBP_FLAGS]))
+        elif chunk.kind in _WEBP_CHUNKS:
+            size -= chunk.end - chunk.start
+            yield FileEdit(chunk.start, chunk.end, b"")
+    yield FileEdit(4, 8, size.to_bytes(4, "little"))
+
+
+def _gif(data: bytes) -> Iterator[FileEdit]:
+    for part in gif.blocks(data):
+        is_text = part.kind == _GIF_EXTENSION and data[part.start + 1] in _GIF_LABELS
+        if is_text and not data.startswith(_GIF_LOOPS, part.start + 2):
+            yield FileEdit(part.start, part.end, b"")
+
+
+def _mp4(
+    data: bytes, start: int = 0, end: int | None = None, parents: tuple[bytes, ...] = _MP4_PARENTS
+) -> Iterator[FileEdit]:
+    """Yield edits that make the boxes free space, because tables of the file contain offsets of frames."""
+    for box in mp4.boxes(data, start, end):
+        if box.kind == next(iter(parents), None):
+            yield from _mp4(data, box.body, box.end, parents[1:])
+        elif box.kind in _MP4_BOXES:
+            yield FileEdit(box.start + 4, box.start + 8, b"free")
+            yield FileEdit(box.body, box.end, bytes(box.end - box.body))
+
+
+_READERS: Mapping[str, Callable[[bytes], Iterator[FileEdit]]] = {
+    "image/png": _png,
+    "image/jpeg": _jpeg,
+    "image/webp": _webp,
+    "image/gif": _gif,
+    **dict.fromkeys(("video/mp4", "video/quicktime", "audio/mp4"), _mp4),
+    "video/webm": webm.tag_removals,
+}

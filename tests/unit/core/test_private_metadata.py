@@ -1,0 +1,104 @@
+"""Copies of files without the metadata that may contain a prompt: pixels, frames and sound are unchanged."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.provenance import embed, private_metadata, redaction
+from sixfold.core.workflows import image_metadata
+from tests.harness import image_files
+from tests.unit.core.test_manifest_containers import FILES, IMAGES, TEXT, decoded_frames, encoded_file, moving
+
+GRAPH = {"1": {"class_type": "Text", "inputs": {"text": "a secret prompt"}}}
+SECRETS = (b"secret", "Löwe".encode(), b"Lavf", b"hello")
+
+
+def private_copy(path: Path, data: bytes, content_type: str) -> bytes:
+    path.write_bytes(data)
+    private_metadata.remove(path)
+    embed.embed_file(path, content_type, "{}")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in ("glb", "svg")])
+def test_copy_has_no_prompt_and_the_same_content(name: str, tmp_path: Path) -> None:
+    content_type, data = encoded_file(name)
+    if content_type in ("image/png", "image/webp"):
+        data = image_metadata.embed(data, GRAPH, GRAPH)
+    copy = private_copy(tmp_path / "file", embed.embed(data, content_type, TEXT), content_type)
+    assert embed.extract(copy) == "{}"
+    if name in IMAGES:
+        first, second = (np.asarray(Image.open(io.BytesIO(each))) for each in (data, copy))
+        assert np.array_equal(first, second)
+    else:
+        assert decoded_frames(copy) == decoded_frames(data)
+    # The tags of sounds and of AVIF files are those of the encoder, which has no prompt.
+    if content_type.partition("/")[2] in ("png", "jpeg", "webp", "gif", "mp4", "quicktime"):
+        assert not any(secret in copy for secret in SECRETS)
+
+
+def test_removed_metadata_does_not_include_the_loop_count(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "a secret prompt"
+    picture = Image.new("RGB", (8, 8))
+    for kind in ("PNG", "JPEG", "WEBP"):
+        data = image_files.encode(picture, kind, exif=exif)
+        copy = private_copy(tmp_path / kind, data, f"image/{kind.lower()}")
+        assert (b"secret" in data, b"secret" in copy) == (True, False)
+        assert Image.open(io.BytesIO(copy)).size == (8, 8)
+    copy = private_copy(tmp_path / "gif", moving("GIF", comment=b"a secret prompt"), "image/gif")
+    animation: Any = Image.open(io.BytesIO(copy))
+    assert (b"secret" in copy, animation.n_frames, animation.info["loop"]) == (False, 3, 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x89PNG\r\n\x1a\n", b"RIFF\x10\0\0\0WEBPVP8X", b"GIF89a", b"plain text"]
+)
+def test_damaged_file_is_unchanged(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    private_metadata.remove(path)
+    assert path.read_bytes() == data
+
+
+NAME = "OcXGqr0_zxwy95cStp8KdtahFEii1azo.png"
+UPLOAD = f"/uploads/{'0f' * 16}/plans/draft.png"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (f"https://here.example/media/{NAME}", {"url": "https://here.example/media/", "withheld": "name"}),
+        (f" /media/{NAME} ", {"url": "/media/", "withheld": "name"}),
+        (UPLOAD, {"url": "/uploads/", "withheld": "name"}),
+        ([{"clip": UPLOAD}, 7, None], [{"clip": {"url": "/uploads/", "withheld": "name"}}, 7, None]),
+        ("https://here.example/media/fox.png", "https://here.example/media/fox.png"),
+        ("a fox in a /media/ player", "a fox in a /media/ player"),
+    ],
+)
+def test_manifest_does_not_name_files_that_everyone_could_read(value: Any, expected: Any) -> None:
+    assert redaction.without_file_paths({"input": value}) == {"input": expected}
+
+
+@pytest.mark.parametrize("text", [f"as in /media/{NAME}", f"/media/{NAME}#x", f"/media/{NAME} and {UPLOAD}"])
+def test_text_with_the_path_of_a_file_becomes_a_digest(text: str) -> None:
+    inputs = redaction.without_file_paths({"prompt": text})
+    assert inputs == {"prompt": redaction.digest(text.encode())}
+    assert redaction.replaced(inputs) == ["prompt"]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_embedded_graph_does_not_name_files(kind: str) -> None:
+    graph: dict[str, Any] = {"1": {"class_type": "LoadImage", "inputs": {"image": f"/media/{NAME}"}}}
+    data = image_metadata.embed(
+        image_files.encode(Image.new("RGB", (8, 8)), kind), graph, {"nodes": [UPLOAD]}
+    )
+    found = image_metadata.extract(data)
+    assert found["prompt"] == {"1": {"class_type": "LoadImage", "inputs": {"image": "/media/withheld"}}}
+    assert found["workflow"] == {"nodes": ["/uploads/withheld"]}
