@@ -27,10 +27,10 @@ class Seal:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return base64.b64encode(nonce + self._cipher.encrypt(nonce, secret.encode(), name.encode())).decode()
 
-    def open(self, name: str, sealed: str) -> str:
+    def open(self, name: str, ciphertext: str) -> str:
         """Decrypt a secret; raises `ValueError` for a different name or key, or a damaged text."""
         try:
-            data = base64.b64decode(sealed, validate=True)
+            data = base64.b64decode(ciphertext, validate=True)
             return self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode()).decode()
         except InvalidTag:
             raise ValueError("it was encrypted with a different server.key, or it is damaged") from None

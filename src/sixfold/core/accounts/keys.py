@@ -198,9 +198,9 @@ class Principal(msgspec.Struct, frozen=True):
         if required_rights & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
 
-    def require_grantable(self, granted: Rights) -> None:
+    def require_grantable(self, key_rights: Rights) -> None:
         """Raise `Forbidden` if this credential lacks one of the rights that it would grant to others."""
-        if lacking := rights.names(granted & ~self.rights):
+        if lacking := rights.names(key_rights & ~self.rights):
             raise errors.Forbidden(f"This key may not grant the rights {', '.join(lacking)}, which it lacks")
 
     def require_all_models(self) -> None:
@@ -309,16 +309,17 @@ def checked_name(name: str) -> str:
     return text
 
 
-def _check(account_id: str, requested: Rights, limits: KeyLimits) -> Transaction[None]:
-    if not requested:
+def _check(account_id: str, requested_rights: Rights, limits: KeyLimits) -> Transaction[None]:
+    if not requested_rights:
         raise errors.BadRequest(f"A key must have at least one of the rights {', '.join(rights.BY_NAME)}")
-    refused = rights.names(requested & ~limits.max_rights)
-    if refused:
-        allowed = ", ".join(rights.names(limits.max_rights))
+    refused_rights = rights.names(requested_rights & ~limits.max_rights)
+    if refused_rights:
+        allowed_rights = ", ".join(rights.names(limits.max_rights))
         raise errors.BadRequest(
-            f"A key with these limits cannot have the rights {', '.join(refused)}: it can have {allowed}"
+            f"A key with these limits cannot have the rights {', '.join(refused_rights)}: "
+            f"it can have {allowed_rights}"
         )
-    if requested & Rights.OPERATE:
+    if requested_rights & Rights.OPERATE:
         row = yield from one("account_by_id", id=account_id)
         if row is None or row["kind"] != "operator":
             raise errors.BadRequest("Only a key of the operator's account can have the right operate")
@@ -352,14 +353,14 @@ def _principal(row: Row) -> Principal:
     scope = scope_of(row)
     role = role_of(row)
     # The rights of an OAuth client or a key end with the rights of the member.
-    stored = rights_of(row) & rights.OF_ROLE[role]
+    key_rights = rights_of(row) & rights.OF_ROLE[role]
     return Principal(
         account_id=row["account_id"],
         kind=row["kind"],
         email=row["email"] or "",
         key_id=row["key_id"],
         scope=scope,
-        rights=stored if row["kind"] == "operator" else stored & ~Rights.OPERATE,
+        rights=key_rights if row["kind"] == "operator" else key_rights & ~Rights.OPERATE,
         authentication="oauth" if row["origin"] == "oauth" or row["program"] else "key",
         role=role,
         below_zero=bool(row["below_zero"]),

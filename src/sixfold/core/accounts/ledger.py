@@ -73,11 +73,11 @@ def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
     rows = yield Query("hold_end", {"id": hold_id, "state": "captured", "captured": amount})
     if not rows:
         raise LedgerError(f"hold {hold_id} is not pending, or is less than the amount to capture ({amount})")
-    account_id, held = str(rows[0]["account_id"]), int(rows[0]["amount"])
-    yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
+    account_id, hold_amount = str(rows[0]["account_id"]), int(rows[0]["amount"])
+    yield Query("ledger_settle", {"account_id": account_id, "amount": hold_amount, "captured": amount})
     yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
     yield transfer(f"capture:{hold_id}", (account_id, REVENUE), amount, entry, hold_id)
-    yield from _restore_budget(rows[0], held - amount)
+    yield from _restore_budget(rows[0], hold_amount - amount)
 
 
 def release(hold_id: str) -> Transaction[None]:
@@ -85,9 +85,9 @@ def release(hold_id: str) -> Transaction[None]:
     rows = yield Query("hold_end", {"id": hold_id, "state": "released", "captured": 0})
     if not rows:
         raise LedgerError(f"hold {hold_id} is not pending")
-    account_id, held = str(rows[0]["account_id"]), int(rows[0]["amount"])
-    yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
-    yield from _restore_budget(rows[0], held)
+    account_id, hold_amount = str(rows[0]["account_id"]), int(rows[0]["amount"])
+    yield Query("ledger_settle", {"account_id": account_id, "amount": hold_amount, "captured": 0})
+    yield from _restore_budget(rows[0], hold_amount)
 
 
 def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:

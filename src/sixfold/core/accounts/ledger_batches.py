@@ -75,10 +75,10 @@ def book(
     with `each` that runs before the others. Raises `InsufficientCredits`, `BudgetExceeded` or `LedgerError`.
     """
     _check(holds, captures, charges)
-    spent = Counter[Payer]()
+    spending = Counter[Payer]()
     for each in (*holds, *charges):
         if each.payer is not None:
-            spent[each.payer] += each.amount
+            spending[each.payer] += each.amount
     ends, purchases = (
         [_capture_row(capture) for capture in captures],
         [_charge_row(charge) for charge in charges],
@@ -91,14 +91,14 @@ def book(
                 Query("hold_end_each", {}, ends, expected=len(ends)),
                 Query("hold_insert_captured", {}, purchases),
                 Query("transfer_of_each", {}, [row for row in (*ends, *purchases) if row["captured"]]),
-                budgets.change_spending(spent, _unspent(captures)),
+                budgets.change_spending(spending, _unspent(captures)),
                 _balances(holds, captures, charges),
             )
         )
     except ChangeRefused as refused:
         error = _ERRORS[str(refused)]
-    if error is errors.BudgetExceeded and len(spent) == 1:
-        for payer, amount in spent.items():
+    if error is errors.BudgetExceeded and len(spending) == 1:
+        for payer, amount in spending.items():
             # Nothing has been counted. The following call raises the error with the name of the exceeded
             # budget.
             yield from budgets.spend(payer, amount)
@@ -141,18 +141,21 @@ def _balances(
     holds: Iterable[HoldRequest], captures: Iterable[Capture], charges: Iterable[DirectCharge]
 ) -> Query:
     """Return one change for each account, ordered by account id, with the revenue last."""
-    held, posted, needed = Counter[str](), Counter[str](), Counter[str]()
+    hold_totals, posting_totals, required_totals = Counter[str](), Counter[str](), Counter[str]()
     for hold in holds:
-        held[hold.account_id] += hold.amount
-        needed[hold.account_id] += hold.amount
+        hold_totals[hold.account_id] += hold.amount
+        required_totals[hold.account_id] += hold.amount
     for capture in captures:
-        held[capture.account_id] -= capture.held
-        posted[capture.account_id] -= capture.amount
+        hold_totals[capture.account_id] -= capture.held
+        posting_totals[capture.account_id] -= capture.amount
     for charge in charges:
-        posted[charge.account_id] -= charge.amount
-        needed[charge.account_id] += charge.amount
-    revenue = -posted.total()
-    rows = [_balance_row(each, held[each], posted[each], needed[each]) for each in sorted({*held, *posted})]
+        posting_totals[charge.account_id] -= charge.amount
+        required_totals[charge.account_id] += charge.amount
+    revenue = -posting_totals.total()
+    rows = [
+        _balance_row(each, hold_totals[each], posting_totals[each], required_totals[each])
+        for each in sorted({*hold_totals, *posting_totals})
+    ]
     if revenue:
         rows.append(_balance_row(ledger.REVENUE, 0, revenue, 0))
     return Query("ledger_change", {}, rows, expected=len(rows), sums=("held", "posted", "needed"))

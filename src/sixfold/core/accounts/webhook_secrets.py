@@ -36,8 +36,8 @@ class WebhookSecrets:
         """
         row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
-            sealed = self._seal.close(account_id, new_secret())
-            await self.database.write(one("webhook_secret_first", id=account_id, sealed=sealed))
+            ciphertext = self._seal.close(account_id, new_secret())
+            await self.database.write(one("webhook_secret_first", id=account_id, sealed=ciphertext))
             row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is None:
             return ""
@@ -57,9 +57,9 @@ class WebhookSecrets:
         count = 0
         while rows := await self.database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
-                sealed = self._seal.close(row["id"], row["webhook_secret"])
+                ciphertext = self._seal.close(row["id"], row["webhook_secret"])
                 await self.database.write(
-                    one("webhook_secret_seal", id=row["id"], opened=row["webhook_secret"], sealed=sealed)
+                    one("webhook_secret_seal", id=row["id"], opened=row["webhook_secret"], sealed=ciphertext)
                 )
             count += len(rows)
         return count
@@ -73,8 +73,8 @@ class WebhookSecrets:
             ) from error
 
 
-def _replace(account_id: str, sealed: str) -> Transaction[None]:
-    yield Query("webhook_secret_replace", {"id": account_id, "sealed": sealed})
+def _replace(account_id: str, ciphertext: str) -> Transaction[None]:
+    yield Query("webhook_secret_replace", {"id": account_id, "sealed": ciphertext})
     yield from audit_log.note(account_id, "webhook_secret.replace")
 
 
@@ -86,5 +86,5 @@ def new_secret() -> str:
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
     """Return the value of the `webhook-signature` header; `secret` is `whsec_` and base64."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
-    signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
-    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    content = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()

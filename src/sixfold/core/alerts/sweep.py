@@ -76,8 +76,8 @@ class CostAlerts:
         # If there are no alerts, a sweep is one read.
         while rows := await self._database.read(many("alerts_page", after=after, limit=_BATCH)):
             for row in rows:
-                counted = await self._database.read(_counted(row, lag_us), in_thread=True)
-                await self._database.write(_store(counted), durable=False)
+                spending = await self._database.read(_counted(row, lag_us), in_thread=True)
+                await self._database.write(_store(spending), durable=False)
             after = str(rows[-1]["id"])
         if not after:
             return
@@ -192,9 +192,9 @@ def _counted(alert: Row, lag_us: int) -> Transaction[Mapping[str, Value]]:
     }
 
 
-def _store(counted: Mapping[str, Value]) -> Transaction[None]:
+def _store(spending: Mapping[str, Value]) -> Transaction[None]:
     # Has no effect if another server has counted the alert meanwhile.
-    yield Query("alert_count", counted)
+    yield Query("alert_count", spending)
 
 
 def _end_of(period: str, start: int) -> int:

@@ -360,7 +360,7 @@ class BatchProcessor:
         return True
 
     async def _refuse(self, batch: Batch, problems: Sequence[LineProblem]) -> None:
-        stored = await self._results.store_problems(problems)
+        problem_file = await self._results.store_problems(problems)
         errors = [
             {
                 "code": problem.code,
@@ -370,7 +370,7 @@ class BatchProcessor:
             }
             for problem in problems[: results.MAX_ERRORS]
         ]
-        await self._database.write(results.end(batch, self._boot, "failed", stored, errors))
+        await self._database.write(results.end(batch, self._boot, "failed", problem_file, errors))
 
     async def _may_end(self, batch: Batch) -> bool:
         """Return whether the lines of a batch have stopped running and this server has leased its end."""
@@ -388,9 +388,9 @@ class BatchProcessor:
             for line, scope in () if is_stopped else page.unfinished:
                 await self._repeat(batch, line, scope)
             page = await self._database.write(interrupted.restore(batch, page.last))
-        stored = await self._results.collect(batch, batch.outcome)
-        errors = stored.errors or batch.error_list
-        end = results.end(batch, self._boot, batch.outcome, stored, errors)
+        result_files = await self._results.collect(batch, batch.outcome)
+        errors = result_files.errors or batch.error_list
+        end = results.end(batch, self._boot, batch.outcome, result_files, errors)
         await self._database.write(end)
         return True
 

@@ -104,8 +104,8 @@ class CustomModels:
 
     def known(self, name: str, account_id: str) -> Model | None:
         """Return the newest version of an account's model that is in memory, or None."""
-        met = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
-        return max(met, key=lambda own: own.version).model if met else None
+        cached = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
+        return max(cached, key=lambda own: own.version).model if cached else None
 
     async def page(
         self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
@@ -206,9 +206,9 @@ class CustomModels:
                 self._built[key] = model
                 engines = self._catalog.engines()
                 self.admit([engine for engine in model.model.engines if engine.name not in engines])
-        built = self._built[key]
+        cached = self._built[key]
         self._note(key, size)
-        return built
+        return cached
 
     def _note(self, key: _Key, size: int) -> None:
         """Mark a document as used, and drop the least recently used documents."""
@@ -217,8 +217,8 @@ class CustomModels:
             self.kept_size += size
         self._sizes.move_to_end(key)
         while self.kept_size > _MAX_KEPT and len(self._sizes) > 1:
-            oldest, freed = self._sizes.popitem(last=False)
-            self.kept_size -= freed
+            oldest, evicted_size = self._sizes.popitem(last=False)
+            self.kept_size -= evicted_size
             del self._built[oldest]
 
     def _read(self, key: _Key, row: Row) -> CustomModel:

@@ -96,15 +96,15 @@ class RunCharge(msgspec.Struct, frozen=True):
     def of_children(cls, rows: Rows) -> RunCharge:
         """Charge the cost of child runs, from rows of `prediction_children_costs`."""
         ran = [row for row in rows if row["runs"]]
-        paid = charges.group_runs((row["model"], row["cost"], row["runs"]) for row in ran)
+        line_items = charges.group_runs((row["model"], row["cost"], row["runs"]) for row in ran)
         free = charges.group_runs((row["model"], row["list_price"] or 0, row["runs"]) for row in ran)
-        lines = (*paid, *charges.waive(free))[: charges.MAX_LINES]
-        charged = cls.of(lines, rows[0]["price"])
+        lines = (*line_items, *charges.waive(free))[: charges.MAX_LINES]
+        charge = cls.of(lines, rows[0]["price"])
         if rows[0]["parent_list_price"] is None:
-            return charged
+            return charge
         costs = [row["cost"] if row["list_price"] is None else row["list_price"] for row in ran]
         list_micros = sum(cost * row["runs"] for cost, row in zip(costs, ran, strict=True))
-        return replace(charged, list_micros=min(list_micros, rows[0]["parent_list_price"]))
+        return replace(charge, list_micros=min(list_micros, rows[0]["parent_list_price"]))
 
 
 class PriceEstimator(Protocol):

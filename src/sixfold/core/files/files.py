@@ -129,12 +129,12 @@ def name_content(account_id: str, source: MediaSource, expires_at: int | None) -
 def check_quota(account_id: str, limits: FileLimits, size: int = 0) -> Transaction[None]:
     """Raise `TooLarge` if an account may not store another file of `size` bytes."""
     usage = yield from one("file_usage", account_id=account_id)
-    count, stored = (int(usage["files"]), int(usage["bytes"])) if usage is not None else (0, 0)
+    count, used_bytes = (int(usage["files"]), int(usage["bytes"])) if usage is not None else (0, 0)
     if count >= limits.files:
         raise errors.TooLarge(f"An account may store at most {limits.files:,} files: delete some")
-    if stored + size > limits.bytes:
+    if used_bytes + size > limits.bytes:
         raise errors.TooLarge(
-            f"The files of this account have {stored} bytes, and {size} more would exceed the limit of "
+            f"The files of this account have {used_bytes} bytes, and {size} more would exceed the limit of "
             f"{limits.bytes}: delete some"
         )
 

@@ -347,8 +347,8 @@ def is_routing_field(name: str) -> bool:
     """Return whether a field may select another model, server or price, or the length of the answer."""
     if name in _REMOVED_FIELDS:
         return True
-    folded = name.casefold()
-    return folded != name and (folded in _READ_FIELDS or folded in _REMOVED_FIELDS)
+    lower_name = name.casefold()
+    return lower_name != name and (lower_name in _READ_FIELDS or lower_name in _REMOVED_FIELDS)
 
 
 def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:

@@ -116,11 +116,11 @@ class GpuState(msgspec.Struct):
 
 def active(state: GpuState) -> dict[ModelKey, int]:
     """Return the models in use, with the bytes that they need."""
-    used: dict[ModelKey, int] = {}
+    sizes: dict[ModelKey, int] = {}
     for ticket in state.tickets:
         if ticket.state != "waiting":
-            used[ticket.key] = max(used.get(ticket.key, 0), ticket.need(state.capacity))
-    return used
+            sizes[ticket.key] = max(sizes.get(ticket.key, 0), ticket.need(state.capacity))
+    return sizes
 
 
 def is_turn_over(state: GpuState, turn_seconds: float, now: float) -> bool:
@@ -132,11 +132,11 @@ def is_turn_over(state: GpuState, turn_seconds: float, now: float) -> bool:
 def advance(state: GpuState, turn_seconds: float, now: float) -> None:
     """Grant the uses that may begin now. Models are unloaded for only one use at a time."""
     is_switching = any(ticket.state == "switching" for ticket in state.tickets)
-    used, head = active(state), None
+    sizes, head = active(state), None
     for ticket in [ticket for ticket in state.tickets if ticket.state == "waiting"]:
-        fits = _fits(state, ticket, used)
-        if fits and (not is_switching or _joins(state, ticket, used)):
-            _grant(state, ticket, used, now)
+        fits = _fits(state, ticket, sizes)
+        if fits and (not is_switching or _joins(state, ticket, sizes)):
+            _grant(state, ticket, sizes, now)
             is_switching = is_switching or ticket.state == "switching"
         elif head is None:
             head = ticket
@@ -147,39 +147,39 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
                 return
 
 
-def _fits(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
-    other_bytes = sum(size for key, size in used.items() if key != ticket.key)
-    own_bytes = max(ticket.need(state.capacity), used.get(ticket.key, 0))
+def _fits(state: GpuState, ticket: Ticket, sizes: dict[ModelKey, int]) -> bool:
+    other_bytes = sum(size for key, size in sizes.items() if key != ticket.key)
+    own_bytes = max(ticket.need(state.capacity), sizes.get(ticket.key, 0))
     # A model larger than the GPU runs alone, because its server can keep a part in main memory.
     return other_bytes == 0 or other_bytes + own_bytes <= state.capacity
 
 
-def _joins(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
+def _joins(state: GpuState, ticket: Ticket, sizes: dict[ModelKey, int]) -> bool:
     """Return whether a use needs no more memory than the running uses of the same model."""
-    return ticket.need(state.capacity) <= used.get(ticket.key, -1) and any(
+    return ticket.need(state.capacity) <= sizes.get(ticket.key, -1) and any(
         each.key == ticket.key and each.state == "running" for each in state.tickets
     )
 
 
-def _grant(state: GpuState, ticket: Ticket, used: dict[ModelKey, int], now: float) -> None:
+def _grant(state: GpuState, ticket: Ticket, sizes: dict[ModelKey, int], now: float) -> None:
     resident = state.resident(ticket.key)
-    ticket.loads = resident is None and ticket.key not in used
-    joins = _joins(state, ticket, used)
-    used[ticket.key] = max(ticket.need(state.capacity), used.get(ticket.key, 0))
-    ticket.victims = [] if joins else _victims(state, ticket, used)
+    ticket.loads = resident is None and ticket.key not in sizes
+    joins = _joins(state, ticket, sizes)
+    sizes[ticket.key] = max(ticket.need(state.capacity), sizes.get(ticket.key, 0))
+    ticket.victims = [] if joins else _victims(state, ticket, sizes)
     ticket.state = "switching" if ticket.victims else "running"
     if resident is not None:
         resident.used_at, resident.unload = now, False
 
 
-def _victims(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> list[ModelKey]:
+def _victims(state: GpuState, ticket: Ticket, sizes: dict[ModelKey, int]) -> list[ModelKey]:
     """Return the idle models to unload, least recently used first, until the models in use fit."""
     idle = [
         resident
         for resident in state.residents
-        if resident.key not in used and not _makes_room(ticket, resident)
+        if resident.key not in sizes and not _makes_room(ticket, resident)
     ]
-    excess = sum(used.values()) + sum(resident.size for resident in idle) - state.capacity
+    excess = sum(sizes.values()) + sum(resident.size for resident in idle) - state.capacity
     victims: list[ModelKey] = []
     for each in sorted(idle, key=lambda resident: resident.used_at):
         if excess <= 0:

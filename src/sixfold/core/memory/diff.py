@@ -243,12 +243,12 @@ def _changed(block: DiffBlock, old: Sequence[str], new: Sequence[str], steps: St
     removed_lines = old[block.old[0] : min(block.old[1], block.old[0] + MAX_LINES + 1)]
     new_lines = new[block.new[0] : min(block.new[1], block.new[0] + MAX_LINES + 1)]
     pairs = zip(removed_lines, new_lines, strict=False)
-    paired = [words(_bare(left), _bare(right), steps) for left, right in pairs]
-    removed = [left for left, _ in paired] + [_whole(text) for text in removed_lines[len(paired) :]]
-    come = [right for _, right in paired] + [_whole(text) for text in new_lines[len(paired) :]]
+    word_pairs = [words(_bare(left), _bare(right), steps) for left, right in pairs]
+    removed = [left for left, _ in word_pairs] + [_whole(text) for text in removed_lines[len(word_pairs) :]]
+    new_pieces = [right for _, right in word_pairs] + [_whole(text) for text in new_lines[len(word_pairs) :]]
     return [
         *(DiffLine("gone", block.old[0] + at + 1, 0, pieces) for at, pieces in enumerate(removed)),
-        *(DiffLine("new", 0, block.new[0] + at + 1, pieces) for at, pieces in enumerate(come)),
+        *(DiffLine("new", 0, block.new[0] + at + 1, pieces) for at, pieces in enumerate(new_pieces)),
     ]
 
 

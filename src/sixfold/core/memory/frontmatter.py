@@ -69,8 +69,8 @@ def block(text: str) -> str:
     opening = _OPEN.match(text)
     if opening is None:
         return ""
-    closed = _CLOSE.search(text, opening.end(), opening.end() + MAX_CHARS)
-    return text[: closed.end()] if closed is not None else ""
+    closing = _CLOSE.search(text, opening.end(), opening.end() + MAX_CHARS)
+    return text[: closing.end()] if closing is not None else ""
 
 
 def inside(head: str) -> str:
@@ -78,8 +78,8 @@ def inside(head: str) -> str:
     opening = _OPEN.match(head)
     if opening is None:
         return ""
-    closed = _CLOSE.search(head, opening.end())
-    return head[opening.end() : closed.start() if closed is not None else len(head)]
+    closing = _CLOSE.search(head, opening.end())
+    return head[opening.end() : closing.start() if closing is not None else len(head)]
 
 
 def read(head: str) -> FrontMatter | None:
@@ -90,12 +90,12 @@ def read(head: str) -> FrontMatter | None:
     if not _is_shallow(text):
         return _parse_lines(text)
     try:
-        loaded: Any = yaml.load(text, Loader=_LOADER)  # noqa: S506 - the base loader makes texts and lists only
+        fields: Any = yaml.load(text, Loader=_LOADER)  # noqa: S506 - the base loader makes texts and lists only
     except (yaml.YAMLError, RecursionError, ValueError):
         return _parse_lines(text)
-    if not isinstance(loaded, dict):
+    if not isinstance(fields, dict):
         return None
-    return _fields({str(key).lower(): value for key, value in cast("dict[object, object]", loaded).items()})
+    return _fields({str(key).lower(): value for key, value in cast("dict[object, object]", fields).items()})
 
 
 def _is_shallow(text: str) -> bool:
@@ -161,7 +161,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
-def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | None:
+def _rows(value: object, required_keys: set[str]) -> tuple[Mapping[str, str], ...] | None:
     """Return a list of mappings that contain the keys `needed`, as exports write them, or None.
 
     An alias can repeat a long row many times in few characters, so rows and their characters are limited.
@@ -177,7 +177,7 @@ def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | No
         fields = cast("dict[object, object]", item) if isinstance(item, dict) else {}
         row = {key: text for key in _ROW_KEYS if isinstance(text := fields.get(key), str)}
         chars += sum(map(len, row.values()))
-        if not needed <= row.keys() or chars > MAX_CHARS:
+        if not required_keys <= row.keys() or chars > MAX_CHARS:
             return None
         rows.append(row)
     return tuple(rows)
@@ -191,10 +191,10 @@ def value(head: str, key: str) -> str:
 
 def _parse_scalar(text: str) -> str:
     try:
-        loaded: Any = yaml.load(text, Loader=_LOADER) if len(text) <= _MAX_LINE else ""  # noqa: S506 - as in `read`
+        parsed: Any = yaml.load(text, Loader=_LOADER) if len(text) <= _MAX_LINE else ""  # noqa: S506 - as in `read`
     except (yaml.YAMLError, RecursionError, ValueError):
         return ""
-    return loaded if isinstance(loaded, str) else ""
+    return parsed if isinstance(parsed, str) else ""
 
 
 def update(head: str, values: Mapping[str, Value]) -> str:

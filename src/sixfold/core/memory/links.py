@@ -50,13 +50,15 @@ def targets(
     current = {slug: row for slug, row in rows_by_target.items() if row["rank"] == 0}
     missing = sorted({text for text, _ in near if "/" not in text and text not in rows_by_target})
     rows = yield Query("link_names", {"account_id": account_id, "names": encode_json(missing)})
-    named = {row["target"]: row for row in rows}
-    named |= yield from _other_names(account_id, [name for name in missing if name not in named])
+    rows_by_name = {row["target"]: row for row in rows}
+    rows_by_name |= yield from _other_names(
+        account_id, [name for name in missing if name not in rows_by_name]
+    )
     resolved: dict[tuple[str, str], LinkTarget] = {}
     for (text, folder), others in near.items():
         exact = rows_by_target.get(text)
         beside = next((current[slug] for slug in others if slug in current), None)
-        best = exact or beside or named.get(text)
+        best = exact or beside or rows_by_name.get(text)
         if best is not None:
             resolved[text, folder] = LinkTarget(best["id"], best["slug"], exact is None)
     return resolved
@@ -159,7 +161,7 @@ def _put(
     moment: int,
 ) -> Transaction[None]:
     """Insert new links of pages; a target that the page already named keeps its resolved page."""
-    settled = {
+    old_rows = {
         (page_id, target): row
         for page_id, rows in old.items()
         for (target, _), row in rows.items()
@@ -168,13 +170,13 @@ def _put(
     open_pairs = {
         (link.target, slugs.parent(page.slug))
         for page, link in fresh
-        if (page.id, link.target) not in settled
+        if (page.id, link.target) not in old_rows
     }
     target_ids = yield from targets(account_id, open_pairs)
     rows: list[dict[str, Any]] = []
     for page, link in fresh:
         row = _new_row(page.id, link.type, link.target, "body", link.context)
-        before = settled.get((page.id, link.target))
+        before = old_rows.get((page.id, link.target))
         target = target_ids.get((link.target, slugs.parent(page.slug)))
         if before is not None:
             row |= {"target_id": before["target_id"], "by_name": before["by_name"]}

@@ -167,13 +167,13 @@ class NamedReference(msgspec.Struct, frozen=True):
 
 def parse_reference(inside: str) -> NamedReference | None:
     """Parse the content of double brackets; return None if it does not contain a name."""
-    typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
-    whole, _, text = (typed[2] if typed is not None else inside).partition("|")
+    type_match = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
+    whole, _, text = (type_match[2] if type_match is not None else inside).partition("|")
     name = whole.partition("#")[0].partition("^")[0].strip()
     target = slugs.loosely(name[:-3] if name.lower().endswith(".md") else name) if name else None
     if target is None:
         return None
-    return NamedReference(name, target, typed[1].lower() if typed is not None else "", text.strip())
+    return NamedReference(name, target, type_match[1].lower() if type_match is not None else "", text.strip())
 
 
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
@@ -336,15 +336,15 @@ def _fences(body: str) -> Iterator[tuple[int, int]]:
 
     In a list or quotation, which ends sooner, an unclosed fence ends at the next fence with less indentation.
     """
-    opened: re.Match[str] | None = None
+    fence: re.Match[str] | None = None
     for line in _FENCE.finditer(body):
-        if opened is None or (_is_inside(opened["lead"]) and len(line["lead"]) < len(opened["lead"])):
-            opened = line
-        elif line["mark"].startswith(opened["mark"]) and not line["info"].strip():
-            yield opened.start(), line.end()
-            opened = None
-    if opened is not None and not _is_inside(opened["lead"]):
-        yield opened.start(), len(body)
+        if fence is None or (_is_inside(fence["lead"]) and len(line["lead"]) < len(fence["lead"])):
+            fence = line
+        elif line["mark"].startswith(fence["mark"]) and not line["info"].strip():
+            yield fence.start(), line.end()
+            fence = None
+    if fence is not None and not _is_inside(fence["lead"]):
+        yield fence.start(), len(body)
 
 
 def _is_inside(lead: str) -> bool:

@@ -40,7 +40,7 @@ class PageWrite(msgspec.Struct, frozen=True):
 
 
 def compose(
-    current: MemoryPage | None, request: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
+    current: MemoryPage | None, request: PageWrite, limits: MemoryLimits, home: tuple[str, ...] = ()
 ) -> PageDraft:
     """Return the draft of `current` with the changes of `request`; raises `BadRequest`, `TooLarge`.
 
@@ -51,7 +51,7 @@ def compose(
     earlier = PageDraft(request.slug, request.slug, "", "", PAGE_TYPE, collections=home)
     if before is not None:
         earlier = of(before)
-    fields, head, body = _content(request, earlier, allowed)
+    fields, head, body = _content(request, earlier, limits)
     stored_fields = fields if request.whole else frontmatter.NOTHING
     draft = PageDraft(
         slug=request.slug,
@@ -84,9 +84,9 @@ def _content(
 
 def _as_stored(draft: PageDraft, page: MemoryPage) -> PageDraft:
     """Return the draft of a file, with the page's own head and path if the page is exported as this file."""
-    exported = replace(of(page), head=draft.head, path=page.path or f"{page.slug}.md")
+    stored_page = replace(of(page), head=draft.head, path=page.path or f"{page.slug}.md")
     is_equal = (draft.head, draft.path) == (page.head, page.path)
-    if is_equal or replace(draft, links=None, entries=(), old_slugs=()) != exported:
+    if is_equal or replace(draft, links=None, entries=(), old_slugs=()) != stored_page:
         return draft
     is_export = draft.head == frontmatter.update(page.head, exported_fields(page))
     return replace(draft, head=page.head, path=page.path) if is_export else draft
@@ -191,17 +191,17 @@ class PageEdit(msgspec.Struct, frozen=True):
     fields: Mapping[str, Any] | None = None
 
 
-def apply(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
+def apply(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraft:
     """Return the draft of an edit; raises `BadRequest` if the edit does not fit the text."""
     match edit.operation:
         case "append":
-            return _with_body(page, _join_lines(page.body, edit.content), allowed)
+            return _with_body(page, _join_lines(page.body, edit.content), limits)
         case "prepend":
-            return _with_body(page, _join_lines(edit.content, page.body), allowed)
+            return _with_body(page, _join_lines(edit.content, page.body), limits)
         case "replace_text":
-            return _with_body(page, _replace_text(page, edit, allowed), allowed)
+            return _with_body(page, _replace_text(page, edit, limits), limits)
         case "replace_section":
-            return _with_body(page, _replace_section(page.body, edit.section, edit.content), allowed)
+            return _with_body(page, _replace_section(page.body, edit.section, edit.content), limits)
         case "set_fields":
             return _with_fields(page, edit.fields or {})
 

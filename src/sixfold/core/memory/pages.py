@@ -117,10 +117,10 @@ def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
 
 def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
     """Return a page that the caller can see, by its current or an old slug; raises `NotFound`."""
-    located = yield from locate(caller.account_id, slug)
-    if located is None or located.deleted or not caller.sees(located.page.collections):
+    location = yield from locate(caller.account_id, slug)
+    if location is None or location.deleted or not caller.sees(location.page.collections):
         raise not_found(slug)
-    return located
+    return location
 
 
 def sees_deleted(caller: Caller) -> bool:
@@ -230,12 +230,12 @@ def save(
     batch = [(plan, _dated(plan, page, moment)) for plan, page in batch]
     yield from _write(caller, operation, batch, moment)
     yield from _write_names(caller.account_id, batch)
-    arrived = [page for plan, page in batch if _arrives(plan, page)]
+    new_pages = [page for plan, page in batch if _arrives(plan, page)]
     freed_slugs = [
         plan.current.slug for plan, page in batch if _leaves(plan, page) and plan.current is not None
     ]
-    yield from count_folders(caller.account_id, [page.slug for page in arrived], freed_slugs)
-    yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in arrived])
+    yield from count_folders(caller.account_id, [page.slug for page in new_pages], freed_slugs)
+    yield from links.arrive(caller.account_id, [(page.id, page.slug) for page in new_pages])
     old = [{"slug": slug, "id": page.id} for plan, page in batch for slug in plan.draft.old_slugs]
     if old:
         yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode_json(old)})
@@ -250,10 +250,10 @@ def save(
             yield from links.replace(page, plan.draft.links, moment)
         if plan.draft.entries:
             yield from timeline.add_new(caller, page, plan.draft.entries, moment)
-    saved = tuple(page for _, page in batch)
-    yield from inference.refresh_many(saved)
-    yield from reindex_many(saved)
-    return saved
+    saved_pages = tuple(page for _, page in batch)
+    yield from inference.refresh_many(saved_pages)
+    yield from reindex_many(saved_pages)
+    return saved_pages
 
 
 def growth(plan: PageWritePlan) -> usage.Growth:
@@ -276,10 +276,10 @@ def retag(page: MemoryPage) -> Transaction[None]:
         yield Query("page_tags_put", {"account_id": page.account_id, "rows": rows})
 
 
-def reindex_many(saved: Sequence[MemoryPage]) -> Transaction[None]:
+def reindex_many(saved_pages: Sequence[MemoryPage]) -> Transaction[None]:
     """Update the search index of some pages of an account."""
-    stored_links = yield from links.of_pages(saved[0].account_id, saved)
-    yield from index.put_many([(page, stored_links[page.id]) for page in saved])
+    stored_links = yield from links.of_pages(saved_pages[0].account_id, saved_pages)
+    yield from index.put_many([(page, stored_links[page.id]) for page in saved_pages])
 
 
 def _next(plan: PageWritePlan, caller: Caller, moment: int) -> MemoryPage:
@@ -316,14 +316,14 @@ def _leaves(plan: PageWritePlan, page: MemoryPage) -> bool:
     return plan.current is not None and not plan.deleted and plan.current.slug != page.slug
 
 
-def count_folders(account_id: str, arrived: Iterable[str], left: Collection[str]) -> Transaction[None]:
+def count_folders(account_id: str, new_slugs: Iterable[str], old_slugs: Collection[str]) -> Transaction[None]:
     """Update the page counts of all folders above slugs that gained or lost a page."""
-    counted = Counter(folder for slug in arrived for folder in slugs.folders(slug))
-    counted.subtract(folder for slug in left for folder in slugs.folders(slug))
-    rows = encode_json([[*folder, more] for folder, more in sorted(counted.items()) if more])
+    changes = Counter(folder for slug in new_slugs for folder in slugs.folders(slug))
+    changes.subtract(folder for slug in old_slugs for folder in slugs.folders(slug))
+    rows = encode_json([[*folder, more] for folder, more in sorted(changes.items()) if more])
     if rows != "[]":
         yield Query("folders_changed", {"account_id": account_id, "rows": rows})
-        if left:
+        if old_slugs:
             yield Query("folders_emptied", {"account_id": account_id, "rows": rows})
 
 

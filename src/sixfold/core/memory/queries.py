@@ -31,8 +31,8 @@ class PageGraphView(msgspec.Struct, frozen=True):
 def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
     """Return a page alone, now or at a time (epoch µs); raises `NotFound`."""
     if as_of is None:
-        located = yield from pages.find(caller, slug)
-        return PageGraphView(located.page, moved=located.moved)
+        location = yield from pages.find(caller, slug)
+        return PageGraphView(location.page, moved=location.moved)
     return PageGraphView((yield from _past(caller, slug, as_of)), at=as_of)
 
 
@@ -111,8 +111,8 @@ def leading_to(
 
 def get_neighborhood(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
     """Return the pages around the page at a slug."""
-    located = yield from pages.find(caller, slug)
-    return (yield from links.walk(caller, located.page, route))
+    location = yield from pages.find(caller, slug)
+    return (yield from links.walk(caller, location.page, route))
 
 
 def get_timeline(
@@ -150,12 +150,12 @@ def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
 
 
 def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
-    located = yield from pages.locate(caller.account_id, slug)
-    if located is None or not caller.sees(located.page.collections):
+    location = yield from pages.locate(caller.account_id, slug)
+    if location is None or not caller.sees(location.page.collections):
         raise pages.not_found(slug)
-    if located.deleted and not pages.sees_deleted(caller):
+    if location.deleted and not pages.sees_deleted(caller):
         raise pages.not_found(slug)
-    return located.page
+    return location.page
 
 
 def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:

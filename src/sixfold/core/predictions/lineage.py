@@ -46,20 +46,20 @@ class Lineage(msgspec.Struct, frozen=True):
 
 def get(prediction: Prediction) -> Transaction[Lineage]:
     sources = yield from input_files(prediction)
-    derived: dict[str, Prediction] = {}
+    children: dict[str, Prediction] = {}
     for blob in _blobs(prediction):
         rows = yield Query(
             "lineage_made",
             {"account_id": prediction.account_id, "after": prediction.id, "blob": blob, "limit": _LIMIT},
         )
-        derived |= {row["id"]: Prediction.from_row(row) for row in rows}
+        children |= {row["id"]: Prediction.from_row(row) for row in rows}
     parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_LIMIT)
     same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_LIMIT)
     same_output = [Prediction.from_row(row) for row in same]
     return Lineage(
         sources,
         tuple(Prediction.from_row(row) for row in parts),
-        tuple(derived[key] for key in sorted(derived)),
+        tuple(children[key] for key in sorted(children)),
         tuple((other, _blobs(other) == _blobs(prediction)) for other in same_output),
     )
 

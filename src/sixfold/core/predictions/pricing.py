@@ -97,12 +97,12 @@ def final_charge(
     `billed` is the number of units that the engine reports; if it is None, the held amount is charged.
     `lines` itemize `billed` if it is an amount in micro-dollars.
     """
-    metered = _metered(prediction, run_us, billed, lines)
-    if metered is None:
+    metered_line = _metered(prediction, run_us, billed, lines)
+    if metered_line is None:
         return None
     if prediction.list_price is None:
-        return RunCharge.of(metered, prediction.price)
-    list_charge = charges.calculate(metered, prediction.list_price)
+        return RunCharge.of(metered_line, prediction.price)
+    list_charge = charges.calculate(metered_line, prediction.list_price)
     return RunCharge(0, 0, charges.calculate(charges.waive(list_charge.lines)), list_charge.amount)
 
 
@@ -127,6 +127,6 @@ def _unit(prediction: Prediction) -> str:
     return quoted[0].unit if quoted else _RUN
 
 
-def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
+def _itemized(metered_line: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
     valid = 0 < len(lines) <= charges.MAX_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
-    return lines if valid and charges.total(lines) == charges.total((metered,)) else (metered,)
+    return lines if valid and charges.total(lines) == charges.total((metered_line,)) else (metered_line,)

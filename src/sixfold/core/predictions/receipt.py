@@ -60,14 +60,14 @@ def steps(prediction: Prediction) -> tuple[ReceiptStep, ...]:
     ran_at = started + durations.cold_start if started is not None else None
     stored_at = ran_at + durations.run if ran_at is not None and succeeded else None
     is_terminal = prediction.is_terminal
-    waited = durations.queued
-    if waited is None and completed is not None:
+    queue_us = durations.queued
+    if queue_us is None and completed is not None:
         # The prediction ended while it was queued.
-        waited = completed - created
+        queue_us = completed - created
     return (
         ReceiptStep("priced", created - durations.priced, durations.priced, prediction.price),
         ReceiptStep("held", created, None, prediction.price if prediction.parent_id is None else 0),
-        ReceiptStep("queued", created, waited, None),
+        ReceiptStep("queued", created, queue_us, None),
         ReceiptStep("run", ran_at, durations.run if is_terminal and ran_at is not None else None, None),
         ReceiptStep("stored", stored_at, durations.stored if stored_at is not None else None, None),
         _captured(prediction, stored_at),

@@ -130,10 +130,10 @@ def accept(
 
 def _check_free_bytes(account_id: str, most: int) -> Transaction[None]:
     row = yield from one("storage_usage", account_id=account_id)
-    used = int(row["free_bytes"]) if row is not None else 0
-    if used >= most:
+    used_bytes = int(row["free_bytes"]) if row is not None else 0
+    if used_bytes >= most:
         raise errors.TooLarge(
-            f"The outputs of this account's free runs use {used:,} bytes, and the limit is {most:,}: "
+            f"The outputs of this account's free runs use {used_bytes:,} bytes, and the limit is {most:,}: "
             "delete some of these runs"
         )
 
@@ -251,5 +251,5 @@ def draft(
 
 def _fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
     """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
-    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
-    return hashlib.blake2b(encoded, digest_size=16).digest()
+    content = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -187,8 +187,8 @@ class PredictionService:
         )
         if model.price in self.admit:
             await self.admit[model.price](request.principal, quote.values)
-        named = await self.named_files(request, model, quote.values)
-        request = msgspec.structs.replace(request, sources={**named, **request.sources})
+        files = await self.named_files(request, model, quote.values)
+        request = msgspec.structs.replace(request, sources={**files, **request.sources})
         sources = await requests.resolve_sources(request, model, quote.values, self._media, self._policy)
         quote = pricing.quote_project(self._catalog, model, quote, sources)
         pricing.check_max_price(request, quote)
@@ -268,10 +268,10 @@ class PredictionService:
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""
         self.failpoints.hit("refund.before")
-        refunded = await self._database.write(refunds.refund(prediction.id, reason))
+        refunded_prediction = await self._database.write(refunds.refund(prediction.id, reason))
         self.failpoints.hit("refund.after")
-        self._bus.publish(refunded.id, StateChanged(refunded))
-        return refunded
+        self._bus.publish(refunded_prediction.id, StateChanged(refunded_prediction))
+        return refunded_prediction
 
     def drain(self) -> None:
         """Start the shutdown: end all waits except those with `patient=True`."""

@@ -44,13 +44,16 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
     User names, passwords and queries, which contain the secrets of signed links, are removed from URLs. If
     the result is too large, shorter and shorter strings are replaced, and finally the whole object.
     """
-    cleaned: dict[str, Any] = {}
+    clean_fields: dict[str, Any] = {}
     for limit in _STRING_LIMITS:
-        cleaned = {_text(str(name)): _clean(value, limit, MAX_DEPTH) for name, value in inputs.items()}
+        clean_fields = {_text(str(name)): _clean(value, limit, MAX_DEPTH) for name, value in inputs.items()}
         # The canonical text is not shorter, and takes much longer to build.
-        if len(_encode(cleaned)) <= MAX_BYTES and len(manifest.plain(cleaned).encode()) <= MAX_BYTES:
-            return cleaned
-    return digest(manifest.plain(cleaned).encode())
+        if (
+            len(_encode(clean_fields)) <= MAX_BYTES
+            and len(manifest.plain(clean_fields).encode()) <= MAX_BYTES
+        ):
+            return clean_fields
+    return digest(manifest.plain(clean_fields).encode())
 
 
 def without_file_paths(value: Any) -> Any:

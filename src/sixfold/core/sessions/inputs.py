@@ -31,11 +31,11 @@ def combine_inputs(held: Iterable[str], inputs: Sequence[SessionInput]) -> Contr
 
     A key that was pressed and released between two steps is pressed in one of them.
     """
-    tapped = (key for message in inputs for key in message.keys or ())
+    pressed_keys = (key for message in inputs for key in message.keys or ())
     prompts = [message.prompt for message in inputs if message.prompt is not None]
     routes = [message.waypoints for message in inputs if message.waypoints is not None]
     return Controls(
-        keys=tuple(dict.fromkeys((*held, *tapped))),
+        keys=tuple(dict.fromkeys((*held, *pressed_keys))),
         prompt=prompts[-1] if prompts else None,
         waypoints=routes[-1] if routes else None,
     )

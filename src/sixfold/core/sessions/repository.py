@@ -263,10 +263,10 @@ def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionReco
     if not (session.is_terminal or session.slice_amount):
         yield from ledger.require_not_below_zero(session.account_id)
     while not session.is_terminal and _is_over(session, now_us):
-        captured = yield from _capture(session, SLICE_US)
+        micros = yield from _capture(session, SLICE_US)
         amount = usage_micros(session.rate, SLICE_US)
         yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
-        session = yield from _write_slice(session, captured, amount)
+        session = yield from _write_slice(session, micros, amount)
     return session
 
 
@@ -282,8 +282,8 @@ def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionR
     """Capture the finished slice and close the session without a new hold."""
     session = yield from get(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
-        captured = yield from _capture(session, SLICE_US)
-        yield from _write_slice(session, captured, 0)
+        micros = yield from _capture(session, SLICE_US)
+        yield from _write_slice(session, micros, 0)
     return (yield from transition(session_id, SessionEvent.CLOSE, lease, "no credit"))
 
 
@@ -324,13 +324,13 @@ def _write_slice(session: SessionRecord, captured: int, amount: int) -> Transact
 
 def _end(session: SessionRecord, *, paid: bool) -> Transaction[SessionRecord]:
     session = SessionRecord.of((yield Query("session_end", {"id": session.id}))[0])
-    captured = 0
+    micros = 0
     if session.slice_amount and paid and session.slice_at is not None and session.closed_at is not None:
-        captured = yield from _capture(session, session.slice_used_us(session.closed_at))
+        micros = yield from _capture(session, session.slice_used_us(session.closed_at))
     elif session.slice_amount:
         yield from ledger.release(hold_of(session.id, session.slice))
     yield Query("session_forget", {"id": session.id})
-    return SessionRecord.of((yield Query("session_settle", {"id": session.id, "captured": captured}))[0])
+    return SessionRecord.of((yield Query("session_settle", {"id": session.id, "captured": micros}))[0])
 
 
 def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:

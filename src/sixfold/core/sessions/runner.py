@@ -355,8 +355,8 @@ class SessionRunner:
         return combine_inputs(() if silent else self._keys, self._inputs[:input_count])
 
     def _acknowledge(self, input_count: int) -> None:
-        acknowledged, self._inputs = self._inputs[:input_count], self._inputs[input_count:]
-        for message in acknowledged:
+        inputs, self._inputs = self._inputs[:input_count], self._inputs[input_count:]
+        for message in inputs:
             self._input_seq = message.seq
             if self._connection is not None:
                 self._connection.put(AckMessage(message.seq, self._seq + 1))

@@ -49,10 +49,10 @@ class ServedTime:
         """Skip the time since the session last ran if `is_stopped`; return the skipped seconds."""
         if not self.is_stopped:
             return 0.0
-        skipped = self.stopped_seconds
-        self._skipped_us += int(skipped * SECOND_US)
+        stopped_before = self.stopped_seconds
+        self._skipped_us += int(stopped_before * SECOND_US)
         self.mark()
-        return skipped
+        return stopped_before
 
     async def settle(self) -> None:
         """Exclude the skipped time from the charges of the session."""

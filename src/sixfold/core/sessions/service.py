@@ -274,11 +274,11 @@ class SessionService:
         return session, self._running.get(session.id)
 
     async def _take_over(self, session: SessionRecord) -> SessionRecord:
-        handed = await self._database.write(handover.take_over(session.id, self._lease))
-        if not handed.session.is_terminal and session.id not in self._running:
+        takeover = await self._database.write(handover.take_over(session.id, self._lease))
+        if not takeover.session.is_terminal and session.id not in self._running:
             engine = self._session_catalog.catalog.engines()[session.engine]
-            self._start_runner(handed.session, engine, handed.checkpoint)
-        return handed.session
+            self._start_runner(takeover.session, engine, takeover.checkpoint)
+        return takeover.session
 
     def _idle_seconds(self, model: str) -> float:
         configured = self._policy.idle_seconds

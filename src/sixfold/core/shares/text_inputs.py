@@ -18,11 +18,13 @@ def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any
     """Return the inputs of a run except files, without secrets in URLs; empty for an unknown model."""
     types = {} if model is None else {each.name: each.type for each in model.inputs}
     plain = {name: value for name, value in inputs.items() if types.get(name, "file") not in MEDIA_TYPES}
-    cleaned = redaction.clean(plain)
+    clean_inputs = redaction.clean(plain)
     return {
-        name: cleaned[name]
+        name: clean_inputs[name]
         for name in plain
-        if name in cleaned and not redaction.replaced({name: cleaned[name]}) and not _has_file(cleaned[name])
+        if name in clean_inputs
+        and not redaction.replaced({name: clean_inputs[name]})
+        and not _has_file(clean_inputs[name])
     }
 
 

@@ -81,15 +81,16 @@ class VectorStoreIngestion:
         return True
 
     async def _chunks(self, file: VectorStoreFile, account_id: str) -> list[str]:
-        stored = await self._files.get(Tenant(account_id), file.file_id)
-        if stored.size > self._reader.limits.file_bytes:
+        account_file = await self._files.get(Tenant(account_id), file.file_id)
+        if account_file.size > self._reader.limits.file_bytes:
             raise errors.TooLarge(
-                f"The file must be at most {self._reader.limits.file_bytes:,} bytes (got {stored.size:,})"
+                f"The file must be at most {self._reader.limits.file_bytes:,} bytes "
+                f"(got {account_file.size:,})"
             )
         async with self._files.temporary_path() as path:
-            await _copy(self._files, stored, path)
-            suffix = Path(stored.filename).suffix.lower()
-            name = f"{stored.filename}.txt" if suffix in _PLAIN else stored.filename
+            await _copy(self._files, account_file, path)
+            suffix = Path(account_file.filename).suffix.lower()
+            name = f"{account_file.filename}.txt" if suffix in _PLAIN else account_file.filename
             document = await self._reader.read(path, name, f"vector stores of {account_id}")
         return await asyncio.to_thread(_split, document.text(), file)
 
@@ -113,9 +114,9 @@ class VectorStoreIngestion:
         await self._database.write(_end(file, "completed", "", "", size))
 
 
-async def _copy(files: AccountFiles, stored: AccountFile, path: Path) -> None:
+async def _copy(files: AccountFiles, account_file: AccountFile, path: Path) -> None:
     await asyncio.to_thread(path.touch, exist_ok=False)
-    async for block in files.read(stored):
+    async for block in files.read(account_file):
         # Opened and closed within the thread, because a canceled call could not close it.
         await asyncio.to_thread(_append, path, block)
 

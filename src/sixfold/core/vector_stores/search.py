@@ -168,7 +168,7 @@ def _found(
     store_id: str, names: Sequence[str]
 ) -> Transaction[list[tuple[VectorStoreFile | None, str | None]]]:
     """Return the file and the text of each chunk, or None if they have been removed."""
-    found: list[tuple[VectorStoreFile | None, str | None]] = []
+    passages: list[tuple[VectorStoreFile | None, str | None]] = []
     for name in names:
         file_id, _, position = name.partition("/")
         file = yield from one("vector_store_file_by_id", id=store_id, file_id=file_id)
@@ -176,13 +176,13 @@ def _found(
             "vector_store_chunk_by_position", id=store_id, file_id=file_id, position=int(position)
         )
         is_completed = file is not None and file["status"] == "completed"
-        found.append(
+        passages.append(
             (
                 stores.file_of(file) if file is not None and is_completed else None,
                 None if chunk is None else chunk["text"],
             )
         )
-    return found
+    return passages
 
 
 def _fill(index: Index, rows: Rows, max_bytes: int) -> None:

@@ -72,25 +72,27 @@ class PeerEventListener:
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
-            notified, self._notified = self._notified, set()
+            notified_ids, self._notified = self._notified, set()
             # The next poll finds the changes that this poll missed.
-            await background.attempt("peer events", functools.partial(self._poll, notified))
+            await background.attempt("peer events", functools.partial(self._poll, notified_ids))
 
-    async def _poll(self, notified: set[str]) -> None:
+    async def _poll(self, notified_ids: set[str]) -> None:
         """Publish the notified changes, and the changes whose notification was lost."""
         ids = {*self._bus.listened_ids(), *self._scheduler.running()}
         if not ids:
             return
-        for prediction in await self._database.read(_changed_predictions(ids - notified, notified)):
+        for prediction in await self._database.read(_changed_predictions(ids - notified_ids, notified_ids)):
             if prediction.state is PredictionState.CANCELING:
                 self._scheduler.cancel_run(prediction.id)
-            if prediction.is_terminal or prediction.id in notified:
+            if prediction.is_terminal or prediction.id in notified_ids:
                 self._bus.publish(prediction.id, StateChanged(prediction))
 
 
-def _changed_predictions(ids: Iterable[str], notified: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
+def _changed_predictions(
+    ids: Iterable[str], notified_ids: Iterable[str]
+) -> Transaction[tuple[Prediction, ...]]:
     rows = yield Query("predictions_ended", {"ids": _json(ids)})
-    current = (yield Query("predictions_by_id", {"ids": _json(notified)})) if notified else ()
+    current = (yield Query("predictions_by_id", {"ids": _json(notified_ids)})) if notified_ids else ()
     return tuple(Prediction.from_row(row) for row in (*rows, *current))
 
 

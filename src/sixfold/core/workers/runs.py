@@ -88,7 +88,7 @@ class WorkerRun:
         if self._worker is not None:
             self._worker.cancel(self.id)
 
-    async def run(self, worker: Worker, done: Callable[[Outcome], None]) -> None:
+    async def run(self, worker: Worker, on_done: Callable[[Outcome], None]) -> None:
         """Run the prediction on `worker` and write its end; raises `WorkerCrashed` if the worker is lost.
 
         `done` is called with the outcome before the result is stored.
@@ -105,7 +105,7 @@ class WorkerRun:
                 return await self._finish(self._stop)
             self._hit_failpoint("dispatch.before")
             outcome = await self._outcome(worker)
-            done(outcome)
+            on_done(outcome)
             self._hit_failpoint("dispatch.after")
             await self._settle(outcome)
         except StaleAttempt:
@@ -224,14 +224,14 @@ class WorkerRun:
 
     # -- storing and capturing -------------------------------------------------------------------
 
-    async def _complete(self, done: RunCompleted) -> None:
+    async def _complete(self, completion: RunCompleted) -> None:
         started_at = time.perf_counter_ns()
         self._hit_failpoint("store.before")
         try:
-            stored = await self._store(done.files, done)
+            stored = await self._store(completion.files, completion)
         except (OSError, errors.StoreFailed) as error:
             _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
-            media_files.discard(done.files)
+            media_files.discard(completion.files)
             reason = error.message if isinstance(error, errors.StoreFailed) else error.strerror
             await self._fail(
                 FailureRecord(f"The result could not be stored: {reason}", "storage", self._trace())
@@ -239,19 +239,19 @@ class WorkerRun:
             return
         self._hit_failpoint("store.after")
         trace = msgspec.structs.replace(
-            self._trace(done.run_us),
+            self._trace(completion.run_us),
             stored_us=(time.perf_counter_ns() - started_at) // 1000,
             stored_bytes=stored.total_bytes,
         )
-        output = Output(stored.files, dict(done.data), dict(done.others), done.words)
+        output = Output(stored.files, dict(completion.data), dict(completion.others), completion.words)
         success = SuccessRecord(
             output=output,
-            quality=done.quality or self.prediction.quality,
-            engine_version=done.engine_version,
+            quality=completion.quality or self.prediction.quality,
+            engine_version=completion.engine_version,
             trace=trace,
             media=stored.records,
-            upstream_cost_micros=done.upstream_cost_micros,
-            charge=pricing.final_charge(self.prediction, trace.run_us, done.billed, done.lines),
+            upstream_cost_micros=completion.upstream_cost_micros,
+            charge=pricing.final_charge(self.prediction, trace.run_us, completion.billed, completion.lines),
             document=await PARSER.run(output.encode) if output.is_large else None,
         )
         self._hit_failpoint("capture.before")
@@ -260,9 +260,9 @@ class WorkerRun:
         await self._finish(lambda: succeed(self.id, self._attempt, success))
         self._hit_failpoint("capture.after")
 
-    async def _store(self, staged: tuple[StagedFile, ...], done: RunCompleted) -> StoredMedia:
+    async def _store(self, staged: tuple[StagedFile, ...], completion: RunCompleted) -> StoredMedia:
         prediction, signer = self.prediction, self._finisher.signer
-        run_details = done.engine_version, done.quality or prediction.quality
+        run_details = completion.engine_version, completion.quality or prediction.quality
         sign_all = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *run_details)
         manifests = sign_all() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign_all)
         return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, manifests)

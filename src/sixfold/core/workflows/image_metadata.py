@@ -114,9 +114,9 @@ def _text(kind: bytes, payload: bytes, inflater: _Inflater) -> bytes:
         return payload
     if kind == b"zTXt":
         return inflater.inflate(payload[1:])
-    packed, payload = payload[:1] == b"\1", payload[2:]
+    is_compressed, payload = payload[:1] == b"\1", payload[2:]
     text = payload.split(b"\0", 2)[-1]
-    return inflater.inflate(text) if packed else text
+    return inflater.inflate(text) if is_compressed else text
 
 
 class _Inflater:

@@ -407,9 +407,9 @@ class GraphService:
         graph = model.fixed["graph"]
         inputs = workflows.api_inputs(model.fixed.get("api_inputs", ()))
         yield
-        applied = input_inference.apply(graph, inputs, values)
+        filled_graph = input_inference.apply(graph, inputs, values)
         yield
-        validation = yield from self._validate_steps(applied)
+        validation = yield from self._validate_steps(filled_graph)
         if not validation.valid:
             self.raise_errors(validation, inputs)
         self.require_runnable(validation)

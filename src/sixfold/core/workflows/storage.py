@@ -155,13 +155,13 @@ class GraphFiles:
         label = label or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
             name = StoredName.parse(text)
-            stored = await self.find(tenant, name) if name is not None else None
-            if stored is None:
+            workflow = await self.find(tenant, name) if name is not None else None
+            if workflow is None:
                 message = f"{label}: {kind} {text[:100]!r} not found: upload it first, or send a URL"
                 if text.startswith(SENT_FILE):
                     message = f"{label}: this workflow does not contain its {kind}: send one"
                 raise errors.InvalidInput.of(label, message, "file_missing")
-            return MediaSource(stored.blob, stored.content_type, stored.size)
+            return MediaSource(workflow.blob, workflow.content_type, workflow.size)
         descriptor = Descriptor(label, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
         return await self._media.resolve(tenant, descriptor, text)
 
@@ -183,8 +183,8 @@ _EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
 
 
 def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
-    stored = f"{_KEYLESS}{subfolder}" if tenant.keyless else subfolder
-    return {**tenant.row, "kind": kind, "subfolder": stored}
+    folder = f"{_KEYLESS}{subfolder}" if tenant.keyless else subfolder
+    return {**tenant.row, "kind": kind, "subfolder": folder}
 
 
 def _put(run: Run, name: StoredName, source: MediaSource) -> Transaction[None]:
@@ -222,13 +222,13 @@ def _put_sources(rows: Sequence[Row]) -> Transaction[None]:
     yield Query("graph_source_put", {}, rows)
 
 
-def _encode_ui(stored: CachedOutput, *, in_row: bool) -> str:
+def _encode_ui(output: CachedOutput, *, in_row: bool) -> str:
     """Encode the `shown` column as JSON, with the output's values if they are stored `in_row`."""
-    data: dict[str, Any] = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
-    if stored.words != NO_WORDS:
-        data[_WORDS] = stored.words
-    if in_row and stored.packed is not None:
-        data[_PACKED] = base64.b64encode(stored.packed).decode()
+    data: dict[str, Any] = {**output.ui, **({_PREVIEW: True} if output.preview else {})}
+    if output.words != NO_WORDS:
+        data[_WORDS] = output.words
+    if in_row and output.packed is not None:
+        data[_PACKED] = base64.b64encode(output.packed).decode()
     return encode_json(data)
 
 
@@ -273,16 +273,16 @@ class NodeOutputCache:
             await self._database.write(_put_sources(rows), durable=False)
 
     async def _read(self, key: str, row: Row) -> CachedOutput:
-        packed = None
+        packed_data = None
         data: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
         if row["media"] is not None:
             if row["blob"] is None:
                 return _MISSING
-            packed = await self._media.blobs.get(row["blob"])
+            packed_data = await self._media.blobs.get(row["blob"])
         elif _PACKED in data:
-            packed = base64.b64decode(data.pop(_PACKED))
+            packed_data = base64.b64decode(data.pop(_PACKED))
         words = msgspec.convert(data.pop(_WORDS, {}), PromptWords)
-        stored = CachedOutput(packed, data, bool(data.pop(_PREVIEW, False)), words)
+        stored = CachedOutput(packed_data, data, bool(data.pop(_PREVIEW, False)), words)
         if row["prediction_id"] == _FREE:
             self._remember(key, stored)
         return stored
@@ -316,11 +316,11 @@ class NodeOutputCache:
         size = sum(len(stored.packed or b"") for stored in batch)
         return int(row["cached_bytes"]) + size <= self._media.quota_bytes
 
-    async def _store_packed(self, stored: CachedOutput, gate: asyncio.Semaphore) -> MediaSource | None:
-        if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
+    async def _store_packed(self, output: CachedOutput, gate: asyncio.Semaphore) -> MediaSource | None:
+        if output.packed is None or len(output.packed) <= _ROW_BYTES:
             return None
         async with gate:
-            return await self._media.store_unnamed(stored.packed, "application/octet-stream")
+            return await self._media.store_unnamed(output.packed, "application/octet-stream")
 
     def _put(
         self,
@@ -359,13 +359,13 @@ class NodeOutputCache:
             many("graph_outcomes_clear", account_id=self._account_id, keyless=int(self._prefix != ""))
         )
 
-    def _remember(self, key: str, stored: CachedOutput) -> None:
+    def _remember(self, key: str, output: CachedOutput) -> None:
         previous = self._in_memory.pop(key, None)
-        self._bytes += len(stored.packed or b"") - len((previous.packed if previous else None) or b"")
-        self._in_memory[key] = stored
+        self._bytes += len(output.packed or b"") - len((previous.packed if previous else None) or b"")
+        self._in_memory[key] = output
         while self._bytes > _MAX_MEMORY_BYTES or len(self._in_memory) > 10_000:
-            _, dropped = self._in_memory.popitem(last=False)
-            self._bytes -= len(dropped.packed or b"")
+            _, evicted = self._in_memory.popitem(last=False)
+            self._bytes -= len(evicted.packed or b"")
 
 
 class RunOutputCache(msgspec.Struct, frozen=True):

@@ -58,19 +58,19 @@ class ArchiveReader:
 
         The closing balances must be the sums of the archived charges and equal the balances in the database.
         """
-        check, closed = ArchiveCheck(), dict[str, tuple[int, int]]()
+        check, balances = ArchiveCheck(), dict[str, tuple[int, int]]()
         batch: list[Row] = []
         async for row in self.rows():
             batch.append(row)
             if len(batch) == _AT_ONCE:
-                await self._check(batch, kind, check, closed)
+                await self._check(batch, kind, check, balances)
                 batch = []
-        await self._check(batch, kind, check, closed)
-        await self._check_closings(check, closed)
+        await self._check(batch, kind, check, balances)
+        await self._check_closings(check, balances)
         return check
 
     async def _check(
-        self, rows: list[Row], kind: str, check: ArchiveCheck, closed: dict[str, tuple[int, int]]
+        self, rows: list[Row], kind: str, check: ArchiveCheck, balances: dict[str, tuple[int, int]]
     ) -> None:
         files = await asyncio.gather(*(self._header(row, kind) for row in rows))
         for row, file in zip(rows, files, strict=True):
@@ -83,7 +83,7 @@ class ArchiveReader:
                 if file.header.previous != check.head:
                     check.faults.append(f"{name}: it does not continue the previous segment")
                 if row["kind"] == ledger.KIND:
-                    check.charges += _add(file, closed, name, check.faults)
+                    check.charges += _add(file, balances, name, check.faults)
             check.head = str(row["hash"])
 
     async def _header(self, row: Row, kind: str) -> Segment | SegmentDamaged | None:
@@ -94,13 +94,13 @@ class ArchiveReader:
         except SegmentDamaged as damage:
             return damage
 
-    async def _check_closings(self, check: ArchiveCheck, closed: Balances) -> None:
+    async def _check_closings(self, check: ArchiveCheck, balances: Balances) -> None:
         after, stored = "", dict[str, tuple[int, int]]()
         while page := await self._database.read(many("closing_balances_page", after=after, limit=_PAGE)):
             stored |= {row["account_id"]: (int(row["balance"]), int(row["entries"])) for row in page}
             after = str(page[-1]["account_id"])
-        for account in sorted(stored.keys() | closed.keys()):
-            if stored.get(account) != closed.get(account):
+        for account in sorted(stored.keys() | balances.keys()):
+            if stored.get(account) != balances.get(account):
                 check.faults.append(f"{account}: the closing balance differs from the archived charges")
         if total := sum(balance for balance, _ in stored.values()):
             check.faults.append(f"the sum of all closing balances is {total} micro-dollars instead of 0")
@@ -145,15 +145,15 @@ def _checked(data: bytes, row: Row) -> Segment:
     return segment
 
 
-def _add(segment: Segment, closed: dict[str, tuple[int, int]], name: str, faults: list[str]) -> int:
+def _add(segment: Segment, balances: dict[str, tuple[int, int]], name: str, faults: list[str]) -> int:
     """Add the charges of a segment to the balances, and compare them with the closing lines.
 
     Return the number of charges, and append a sentence to `faults` for each difference.
     """
     charges = [line.row for line in segment.lines if line.table == "transfer"]
-    closed |= ledger.closed_by(charges, closed)
+    balances |= ledger.closed_by(charges, balances)
     for line in segment.lines:
         closing = (line.row.get("balance"), line.row.get("entries"))
-        if line.table == "closing" and closed.get(line.account) != closing:
+        if line.table == "closing" and balances.get(line.account) != closing:
             faults.append(f"{name}: the closing balance of {line.account} differs from its charges")
     return len(charges)

@@ -14,7 +14,9 @@ from sixfold.core.database import Query, Transaction
 _RATES = ("rpm", "tpm")
 
 
-def create_with(parent: Principal, scope: KeyLimits, granted: Rights, holder: Holder) -> Transaction[NewKey]:
+def create_with(
+    parent: Principal, scope: KeyLimits, key_rights: Rights, holder: Holder
+) -> Transaction[NewKey]:
     """Create a key with the key `parent`; it ends with that key, and both count against its rates.
 
     Raises `BadRequest` for other rates than those of a limited `parent`, and for what `keys.create` refuses.
@@ -34,7 +36,7 @@ def create_with(parent: Principal, scope: KeyLimits, granted: Rights, holder: Ho
         rates_id=parent.rate_id if is_limited else None,
         creator_member_id=parent.member_id,
     )
-    key = yield from keys.create(parent.account_id, scope, granted=granted, holder=origin)
+    key = yield from keys.create(parent.account_id, scope, granted=key_rights, holder=origin)
     yield from keys.end_derived()
     return key
 

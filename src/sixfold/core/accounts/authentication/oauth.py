@@ -240,9 +240,9 @@ def _rotate(row: Row) -> Transaction[Tokens]:
     if not updated:
         raise errors.Conflict("Another request is using this grant: try again")
     # An older version stored one used token in the row of the grant.
-    for spent in (row["refresh_hash"], row["spent_hash"]):
-        if spent is not None:
-            yield Query("oauth_spent_insert", {"hash": spent, "grant_id": row["id"]})
+    for used_hash in (row["refresh_hash"], row["spent_hash"]):
+        if used_hash is not None:
+            yield Query("oauth_spent_insert", {"hash": used_hash, "grant_id": row["id"]})
     return Tokens(key.api_key, token, scopes)
 
 

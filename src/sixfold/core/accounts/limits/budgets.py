@@ -107,8 +107,8 @@ def _owner_of(budget: Budget) -> str:
     return _OWNERS.get(budget.id.partition("_")[0], "This key's")
 
 
-def change_spending(spent: Mapping[Payer, int], unspent: Mapping[tuple[str, int], int]) -> Query:
-    """Return a query that counts `spent` against budgets and subtracts `unspent`, by budget and time.
+def change_spending(spending: Mapping[Payer, int], unspent: Mapping[tuple[str, int], int]) -> Query:
+    """Return a query that counts `spending` against budgets and subtracts `unspent`, by budget and time.
 
     The query does not change the row of a period whose budget would be exceeded.
     """
@@ -117,7 +117,7 @@ def change_spending(spent: Mapping[Payer, int], unspent: Mapping[tuple[str, int]
         if amount:
             rows.append({"key_id": budget_id, "at": held_at, "amount": -amount, "day": 0, "month": 0})
     amounts = Counter[Budget]()
-    for payer, amount in spent.items():
+    for payer, amount in spending.items():
         for budget in payer.budgets:
             amounts[budget] += amount
     for budget, amount in amounts.items():
@@ -142,10 +142,10 @@ def unspent(payer: Payer) -> Transaction[int]:
 
 def unspent_of(budget: Budget, rows: Rows) -> int:
     """Return a budget's remaining micro-dollars; `rows` contain each `period` and the spent `amount`."""
-    spent = {_unit_of(row["period"]): int(row["amount"]) for row in rows if row["period"] is not None}
+    spending = {_unit_of(row["period"]): int(row["amount"]) for row in rows if row["period"] is not None}
     budgets: dict[PeriodUnit, int | None] = {"day": budget.day, "month": budget.month}
     return min(
-        (limit - spent.get(unit, 0) for unit, limit in budgets.items() if limit is not None),
+        (limit - spending.get(unit, 0) for unit, limit in budgets.items() if limit is not None),
         default=_NO_LIMIT,
     )
 
@@ -154,12 +154,12 @@ def spent_now(budget_ids: Sequence[str]) -> Transaction[dict[str, tuple[int, int
     """Return the spending of the current day and month in micro-dollars, by budget id."""
     day, month = _periods((yield from now()))
     rows = yield from many("budgets_spent", ids=encode_json(budget_ids), day=day, month=month)
-    spent: dict[str, tuple[int, int]] = dict.fromkeys(budget_ids, (0, 0))
+    spending: dict[str, tuple[int, int]] = dict.fromkeys(budget_ids, (0, 0))
     for row in rows:
-        in_day, in_month = spent[row["key_id"]]
+        in_day, in_month = spending[row["key_id"]]
         is_day = row["period"] == day
-        spent[row["key_id"]] = (row["amount"], in_month) if is_day else (in_day, row["amount"])
-    return spent
+        spending[row["key_id"]] = (row["amount"], in_month) if is_day else (in_day, row["amount"])
+    return spending
 
 
 def _spent(budget_id: str, unit: PeriodUnit, epoch_us: int) -> Transaction[int]:

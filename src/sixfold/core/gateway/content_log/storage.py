@@ -90,9 +90,9 @@ class ContentLog:
         data = self._cipher.encrypt(nonce, text.encode("utf-8", "replace"), _bound(call.account_id, call.id))
         return base64.b64encode(nonce + data).decode("ascii")
 
-    def _open(self, account_id: str, call_id: str, sealed: str) -> str:
+    def _open(self, account_id: str, call_id: str, ciphertext: str) -> str:
         try:
-            data = base64.b64decode(sealed, validate=True)
+            data = base64.b64decode(ciphertext, validate=True)
             nonce, body = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
             return self._cipher.decrypt(nonce, body, _bound(account_id, call_id)).decode()
         except (InvalidTag, ValueError) as error:

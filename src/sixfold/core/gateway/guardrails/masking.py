@@ -357,14 +357,14 @@ def budget() -> InputBudget:
     return InputBudget(cpu_ms=_CPU_TIME)
 
 
-def mask(text: str, kinds: Collection[str], spent: InputBudget | None = None) -> str:
+def mask(text: str, kinds: Collection[str], budget: InputBudget | None = None) -> str:
     """Return a text with all data of these kinds masked; raises `InputTooLarge` above the budget."""
     masker = TextMasker(kinds)
     spans: list[Span] = []
     last = max(0, len(text) - SLICE)
     for at in range(0, last, SLICE):
-        if spent is not None:
-            spent.check_time()
+        if budget is not None:
+            budget.check_time()
         spans += masker.feed(text[at : min(last, at + SLICE)])
     spans += masker.end(text[last:])
     return apply(text, spans) if spans else text

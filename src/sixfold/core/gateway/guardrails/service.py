@@ -235,7 +235,7 @@ class GuardedCall:
     async def _answer(
         self, request: GatewayRequest, answer: ChatResponse, kinds: Collection[str], hook: HookSettings | None
     ) -> ChatResponse:
-        change = functools.partial(masking.mask, kinds=kinds, spent=masking.budget())
+        change = functools.partial(masking.mask, kinds=kinds, budget=masking.budget())
         answer = await PARSER.run(texts.change_response, answer, change)
         if hook is not None:
             collected: list[str] = []
@@ -331,7 +331,7 @@ class ReplayFilter:
 def _parse_masked(parse: Callable[[], ChatRequest], kinds: Collection[str]) -> ChatRequest:
     if not kinds:
         return parse()
-    return texts.change_request(parse(), functools.partial(masking.mask, kinds=kinds, spent=masking.budget()))
+    return texts.change_request(parse(), functools.partial(masking.mask, kinds=kinds, budget=masking.budget()))
 
 
 def _collector(collected: list[str]) -> texts.Change:
@@ -366,7 +366,7 @@ def _read(
     spent = masking.budget()
     for slot in slots if kinds else ():
         text = slot.text
-        masked = masking.mask(text, kinds, spent)
-        if masked != text:
-            slot.text, is_changed = masked, True
+        masked_text = masking.mask(text, kinds, spent)
+        if masked_text != text:
+            slot.text, is_changed = masked_text, True
     return document, slots, is_changed

@@ -154,9 +154,9 @@ class StreamMasker(Generic[T]):
     def _end(self, group: Hashable, but: Collection[Channel] = ()) -> None:
         """End the open channels of a group, except those in `but`."""
         channels = self._open.pop(group, {})
-        kept = {channel: channels.pop(channel) for channel in but if channel in channels}
-        if kept:
-            self._open[group] = kept
+        open_channels = {channel: channels.pop(channel) for channel in but if channel in channels}
+        if open_channels:
+            self._open[group] = open_channels
         for state in channels.values():
             state.add(state.masker.end())
             state.ended = True

@@ -42,9 +42,9 @@ class ClientSecretSeal:
     def close(self, key_id: str, expires_at: int, session: Mapping[str, Any]) -> str:
         """Return a new secret; raises `TooLarge` if the session is too large for a header."""
         document = _encode(ClientSecret(key_id, expires_at, dict(session)))
-        packed = base64.b64encode(zlib.compress(document, 9)).decode()
-        sealed = base64.b64decode(self._seal.close(_NAME, packed))
-        value = PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+        text = base64.b64encode(zlib.compress(document, 9)).decode()
+        ciphertext = base64.b64decode(self._seal.close(_NAME, text))
+        value = PREFIX + base64.urlsafe_b64encode(ciphertext).rstrip(b"=").decode()
         if len(value) > MAX_CHARS:
             raise errors.TooLarge(
                 f"The session of a client secret must be at most {MAX_CHARS:,} characters, the limit of a "
@@ -57,10 +57,10 @@ class ClientSecretSeal:
         """Decrypt a secret; raises `Unauthenticated` if it is invalid or expired."""
         data = value.removeprefix(PREFIX)[:MAX_CHARS]
         try:
-            sealed = base64.urlsafe_b64decode(data + "=" * (-len(data) % 4))
-            packed = self._seal.open(_NAME, base64.b64encode(sealed).decode())
+            ciphertext = base64.urlsafe_b64decode(data + "=" * (-len(data) % 4))
+            text = self._seal.open(_NAME, base64.b64encode(ciphertext).decode())
             unpacker = zlib.decompressobj()
-            secret = _decode(unpacker.decompress(base64.b64decode(packed), _MAX_DOCUMENT))
+            secret = _decode(unpacker.decompress(base64.b64decode(text), _MAX_DOCUMENT))
         except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError) as error:
             raise errors.Unauthenticated("Invalid client secret") from error
         if secret.expires_at <= now_us:

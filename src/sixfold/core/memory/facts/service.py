@@ -195,10 +195,10 @@ class FactService:
     async def answer(self, principal: Principal, request: ContextRequest) -> MemoryAnswer:
         """Answer a question from pages, with citations that were part of the context."""
         model, caller = self._chosen(), Caller.of(principal)
-        packed = await context.build(self._memory, caller, request)
-        if not packed.sources:
-            return MemoryAnswer((), packed)
-        prompt = prompts.answer(request.query, packed.text)
+        context_pack = await context.build(self._memory, caller, request)
+        if not context_pack.sources:
+            return MemoryAnswer((), context_pack)
+        prompt = prompts.answer(request.query, context_pack.text)
         start = await self._begin(caller, principal, "answer", ("", ""), model.max_cost(prompt))
         run = _Run(model, principal, start.budget)
         try:
@@ -207,13 +207,13 @@ class FactService:
             await self._finish(start, run.cost)
         excerpts = [
             f"{hit.title} {hit.slug} {text}"
-            for hit, text in zip(packed.sources, packed.excerpts, strict=True)
+            for hit, text in zip(context_pack.sources, context_pack.excerpts, strict=True)
         ]
         try:
             sentences, dropped = model_replies.read_sentences(reply, excerpts)
         except UnreadableReply:
             sentences, dropped = (), (DroppedFact(reply[:200], "the reply is not JSON"),)
-        return MemoryAnswer(sentences, packed, dropped, run.cost, run.model)
+        return MemoryAnswer(sentences, context_pack, dropped, run.cost, run.model)
 
     def _chosen(self) -> ChatModel:
         if self._model is None:

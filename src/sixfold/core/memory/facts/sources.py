@@ -36,8 +36,8 @@ def of(text: str | None, messages: Sequence[Mapping[str, Any]] | None, name: str
     if not content.strip():
         raise errors.InvalidInput.of("text", "text must not be empty")
     # A dash with spaces would end the name on the page.
-    cleaned = model_replies.line(name.replace("—", "-").replace("–", "-").replace("|", " "), NAME_CHARS)
-    return FactSource(content, cleaned or "remember", limits.date(date))
+    clean_name = model_replies.line(name.replace("—", "-").replace("–", "-").replace("|", " "), NAME_CHARS)
+    return FactSource(content, clean_name or "remember", limits.date(date))
 
 
 def _lines(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -81,9 +81,9 @@ def known_facts(
     by_page: dict[str, tuple[PageFact, ...]] = {}
     for subject in dict.fromkeys(subjects):
         slug = target.slug(subject)
-        located = None if slug is None else (yield from pages.locate(writer.caller.account_id, slug))
-        if located is not None and not located.deleted and _is_in(target, located.page, writer):
-            facts = sorted(fact_pages.facts_of(located.page.body), key=lambda fact: fact.date)[-MAX_KNOWN:]
+        location = None if slug is None else (yield from pages.locate(writer.caller.account_id, slug))
+        if location is not None and not location.deleted and _is_in(target, location.page, writer):
+            facts = sorted(fact_pages.facts_of(location.page.body), key=lambda fact: fact.date)[-MAX_KNOWN:]
             by_page |= {subject: tuple(facts)} if facts else {}
     return by_page
 
@@ -127,13 +127,13 @@ def _write_page(
 
     Errors are raised before any change.
     """
-    located = yield from pages.locate(writer.caller.account_id, slug)
-    if located is not None and not located.page.slug.startswith(f"{target.folder}/"):
-        raise errors.Forbidden(f"{slug} was renamed to {located.page.slug}, which is outside the folder")
-    is_new = located is None or located.deleted
-    slug = slug if located is None else located.page.slug
+    location = yield from pages.locate(writer.caller.account_id, slug)
+    if location is not None and not location.page.slug.startswith(f"{target.folder}/"):
+        raise errors.Forbidden(f"{slug} was renamed to {location.page.slug}, which is outside the folder")
+    is_new = location is None or location.deleted
+    slug = slug if location is None else location.page.slug
     title = group[0].subject
-    body = f"# {title}\n" if located is None or located.deleted else located.page.body
+    body = f"# {title}\n" if location is None or location.deleted else location.page.body
     extended = fact_pages.extend(body, [(new.fact, new.contradicts) for new in group])
     if not extended.added:
         return None
@@ -142,8 +142,8 @@ def _write_page(
         raise _FullPage(f"The page {slug} has reached the limit of {writer.limits.page_bytes:,} bytes")
     collections = target.collections if is_new else None
     request = PageWrite(slug, extended.body, title if is_new else None, collections=collections)
-    saved = yield from commands.write(writer, request, FREELY, "remember")
-    return WrittenFacts(saved.page, saved.created, extended.added, extended.superseded)
+    saved_page = yield from commands.write(writer, request, FREELY, "remember")
+    return WrittenFacts(saved_page.page, saved_page.created, extended.added, extended.superseded)
 
 
 def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:

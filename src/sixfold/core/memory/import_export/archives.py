@@ -235,8 +235,8 @@ def _opened(archive: Path, limits: MemoryLimits) -> Generator[zipfile.ZipFile]:
             yield opened
 
 
-def _listed(opened: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.ZipInfo]:
-    for info in opened.infolist():
+def _listed(archive: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.ZipInfo]:
+    for info in archive.infolist():
         _count(budget, folder=info.is_dir())
         if not info.is_dir():
             yield info
@@ -270,18 +270,18 @@ class _BoundedDirectory:
         return data
 
 
-def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes | None:
+def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes | None:
     """Return the first bytes of a member; None if it is damaged, which does not affect other members."""
-    with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
+    with contextlib.suppress(*_DAMAGE), archive.open(info) as member:
         return member.read(limit)
     return None
 
 
 def _unzipped_document(
-    opened: zipfile.ZipFile, info: zipfile.ZipInfo, folder: DocumentFolder, budget: InputBudget
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, folder: DocumentFolder, budget: InputBudget
 ) -> ArchiveMember:
     path = _zip_name(info)
-    with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
+    with contextlib.suppress(*_DAMAGE), archive.open(info) as member:
         return folder.save(path, member, budget)
     return ArchiveMember(path, error="is damaged")
 
@@ -360,18 +360,18 @@ class _Members:
     """The members of a tar except folders, each counted before its data is read."""
 
     def __init__(
-        self, opened: tarfile.TarFile, stream: _BoundedStream, budget: InputBudget, limit: int
+        self, archive: tarfile.TarFile, stream: _BoundedStream, budget: InputBudget, limit: int
     ) -> None:
-        self._opened = opened
+        self._archive = archive
         self._stream = stream
         self._budget = budget
         self._most = limit
 
     def __iter__(self) -> Iterator[tarfile.TarInfo]:
-        for member in self._opened:
+        for member in self._archive:
             # Otherwise the library would keep all members and global headers in memory.
-            self._opened.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
-            self._opened.pax_headers = {}
+            self._archive.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
+            self._archive.pax_headers = {}
             _count(self._budget, folder=member.isdir())
             self._budget.spend(bytes=member.size if member.isreg() else 0)
             if not member.isdir():
@@ -381,12 +381,12 @@ class _Members:
     def data(self, member: tarfile.TarInfo) -> bytes:
         """Return the first bytes of a member, up to one more than the limit of a page."""
         self._stream.allow(self._most + 1)
-        reader = self._opened.extractfile(member)
+        reader = self._archive.extractfile(member)
         return reader.read(self._most + 1) if reader is not None else b""
 
     def copied(self, member: tarfile.TarInfo, folder: DocumentFolder) -> ArchiveMember:
         self._stream.allow(folder.max_bytes + _CHUNK)
-        reader = self._opened.extractfile(member)
+        reader = self._archive.extractfile(member)
         return folder.save(member.name, reader if reader is not None else io.BytesIO())
 
 
@@ -426,17 +426,17 @@ class _XzReader(io.RawIOBase):
         view = memoryview(buffer)
         data = b""
         while not data:
-            packed = b""
+            compressed = b""
             if self._unpacker.eof:
-                packed = (self._unpacker.unused_data or self._raw.read(_CHUNK)).lstrip(b"\0")
-                if not packed:
+                compressed = (self._unpacker.unused_data or self._raw.read(_CHUNK)).lstrip(b"\0")
+                if not compressed:
                     return 0
                 self._unpacker = _xz()
             elif self._unpacker.needs_input:
-                packed = self._raw.read(_CHUNK)
-                if not packed:
+                compressed = self._raw.read(_CHUNK)
+                if not compressed:
                     raise EOFError("the file is truncated")
-            data = self._unpacker.decompress(packed, len(view))
+            data = self._unpacker.decompress(compressed, len(view))
         view[: len(data)] = data
         return len(data)
 

@@ -114,12 +114,12 @@ def of_pages(account_id: str, ids: Sequence[str]) -> Transaction[dict[str, tuple
 
 def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
     """Set the file of a page, and delete its previous file."""
-    located = yield from pages.find(caller, slug)
-    old = yield from of_pages(caller.account_id, [located.page.id])
+    location = yield from pages.find(caller, slug)
+    old = yield from of_pages(caller.account_id, [location.page.id])
     yield Query(
         "page_file_put",
         {
-            "page_id": located.page.id,
+            "page_id": location.page.id,
             "account_id": caller.account_id,
             "file_id": file.id,
             "media_type": file.content_type,
@@ -133,11 +133,11 @@ def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
 
 def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
     """Return the file of a page that the caller can see; raises `NotFound`."""
-    located = yield from pages.find(caller, slug)
-    file_rows = yield from of_pages(caller.account_id, [located.page.id])
+    location = yield from pages.find(caller, slug)
+    file_rows = yield from of_pages(caller.account_id, [location.page.id])
     if not file_rows:
         raise errors.NotFound(f"The page {slug} does not have a file")
-    return (yield from files.find(tenant(caller), file_rows[located.page.id][0], with_memory=True))
+    return (yield from files.find(tenant(caller), file_rows[location.page.id][0], with_memory=True))
 
 
 def tenant(caller: Caller) -> Tenant:

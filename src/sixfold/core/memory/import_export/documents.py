@@ -79,14 +79,14 @@ class DocumentImports:
         reader: DocumentReader,
         scratch: Path,
         fetch: FetchDocument,
-        stored: AccountFiles | None = None,
+        account_files: AccountFiles | None = None,
     ) -> None:
         self._database = database
         self._limits = page_limits
         self._reader = reader
         self._scratch = scratch
         self._fetch = fetch
-        self._stored = stored
+        self._account_files = account_files
         self.memory = archive_memory.limit()
 
     @property
@@ -193,7 +193,7 @@ class DocumentImports:
         slug, digest = _slug(member), await asyncio.to_thread(_digest, path)
         head = await asyncio.to_thread(_read, path, media_types.HEAD_BYTES)
         media_type = media_types.sniff(head)
-        if self._stored is None or not attachments.is_stored(media_type):
+        if self._account_files is None or not attachments.is_stored(media_type):
             report.leave_out(member.path)
             return
         existing = await self._database.read(_known(writer.caller, slug))
@@ -215,12 +215,12 @@ class DocumentImports:
             await self._store(writer.caller, slug, member, media_type)
 
     async def _store(self, caller: Caller, slug: str, member: ArchiveMember, media_type: str) -> None:
-        if self._stored is None or member.file is None:
+        if self._account_files is None or member.file is None:
             return
         details = FileDetails(PurePosixPath(member.path).name, attachments.PURPOSE, media_type)
         path = await asyncio.to_thread(_copied, member.file, self._scratch)
         try:
-            file = await self._stored.create(attachments.tenant(caller), details, path)
+            file = await self._account_files.create(attachments.tenant(caller), details, path)
             await self._database.write(attachments.put(caller, slug, file))
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)

@@ -100,11 +100,11 @@ def words(text: str) -> list[str]:
     """
     if "-" in text:
         text = _ISO_DATE.sub(_expand_date, text)
-    folded = fold(text)
-    if folded.isascii():
-        return [stem(word) for word in _ASCII_WORD.findall(folded)]
+    folded_text = fold(text)
+    if folded_text.isascii():
+        return [stem(word) for word in _ASCII_WORD.findall(folded_text)]
     result: list[str] = []
-    for match in _WORD.finditer(folded):
+    for match in _WORD.finditer(folded_text):
         if match["unspaced"]:
             result += _pairs(match["unspaced"])
         else:
@@ -114,9 +114,9 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> Counter[str]:
     """Return the counts of the words of a text without stop words."""
-    counted = Counter(words(text))
-    counted.pop("", None)
-    return counted
+    counts = Counter(words(text))
+    counts.pop("", None)
+    return counts
 
 
 def written(text: str) -> Mapping[str, str]:

@@ -144,8 +144,8 @@ def aliases(page: MemoryPage) -> tuple[str, ...]:
 def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
     """Yield the statements of tables, in which each row is about its first cell."""
     for cell in tables.cells(reader.page.body):
-        titled = reader.table.fields.get(cell.title)
-        if titled is None:
+        predicate = reader.table.fields.get(cell.title)
+        if predicate is None:
             continue
         first = next(_values(reader, cell.first, entities.mask(cell.first, reader.table.words)), None)
         if first is None or not first.key:
@@ -153,16 +153,16 @@ def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
         sentence = Sentence(cell.line, cell.start, "", opens=True, block=-1)
         row = replace(reader, own=first, kind="")
         value = Sentence(cell.text, cell.start, cell.title, opens=True, block=-1)
-        yield from ((sentence, slots) for slots in _titled(row, value, *titled))
+        yield from ((sentence, slots) for slots in _titled(row, value, *predicate))
 
 
 def _of_sentence(reader: _SentenceReader, sentence: Sentence) -> Iterator[Slots]:
     table = reader.table
     if sentence.block != reader.block:
         reader.block, reader.last = sentence.block, None
-    titled = table.fields.get(sentence.field.lower()) if sentence.field else None
-    if titled is not None and sentence.opens:
-        yield from _titled(reader, sentence, *titled)
+    predicate = table.fields.get(sentence.field.lower()) if sentence.field else None
+    if predicate is not None and sentence.opens:
+        yield from _titled(reader, sentence, *predicate)
     if sentence.field.lower() in table.unsure:
         return
     if not reader.known and entities.is_plain(sentence.text, table.words):
@@ -321,9 +321,9 @@ def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[
         lower = bare.lower()
         if not bare or bare[0].isdigit() or lower in _EMPTY | words.common | words.not_names:
             continue
-        named = entities.mask(bare, words)
-        if named.text and entities.is_mention(named.text[0]):
-            yield named.mention(named.text[0])
+        masked_value = entities.mask(bare, words)
+        if masked_value.text and entities.is_mention(masked_value.text[0]):
+            yield masked_value.mention(masked_value.text[0])
         elif len(bare.split()) <= _MAX_VALUE_WORDS:
             yield EntityMention(bare, entities.key(bare))
 

@@ -118,9 +118,9 @@ def _answering(table: PatternTable) -> Mapping[str, frozenset[str]]:
 def _bare(text: str, base: str) -> tuple[str, str]:
     """Return the question in lower case without courtesies and dates, and its date."""
     lower = " ".join(text.lower().replace("’", "'").split())
-    titled = _MONTHS.sub(lambda month: month[0].capitalize(), lower)
+    capitalized = _MONTHS.sub(lambda month: month[0].capitalize(), lower)
     moment = ""
-    for date in reversed(dates.find(titled, base)):
+    for date in reversed(dates.find(capitalized, base)):
         moment = date.moment or moment
         lower = lower[: date.start] + lower[date.end :]
         lower = re.sub(r" (?:in|on|during|since|at|of)?\s*(?=[?.!]*$)", "", lower)

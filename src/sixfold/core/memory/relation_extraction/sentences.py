@@ -146,9 +146,9 @@ def _of_block(body: str, block: _TextBlock, number: int) -> Iterator[Sentence]:
         # A typed link is already explicit.
         return
     field, begin = block.heading, 0
-    titled = _FIELD.match(text)
-    if titled is not None and titled[1].lower() not in _NO_FIELD:
-        field, begin = titled[1], titled.end()
+    field_match = _FIELD.match(text)
+    if field_match is not None and field_match[1].lower() not in _NO_FIELD:
+        field, begin = field_match[1], field_match.end()
     opens = True
     for first, last in _split(text, begin):
         if 1 < last - first <= _MAX_SENTENCE:
@@ -172,5 +172,5 @@ def _split(text: str, begin: int) -> Iterator[tuple[int, int]]:
 
 def _goes_on(text: str, first: int, stop: int) -> bool:
     """Return whether the period before `stop` only ends an abbreviation or an initial."""
-    shortened = _ABBREVIATED.search(text, max(first, stop - 12), stop)
-    return shortened is not None and not (shortened[0] in _CLOSING and _AFRESH.match(text, stop))
+    abbreviation = _ABBREVIATED.search(text, max(first, stop - 12), stop)
+    return abbreviation is not None and not (abbreviation[0] in _CLOSING and _AFRESH.match(text, stop))

@@ -85,7 +85,7 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
     ]
     function_words = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
     weights: dict[str, float] = {}
-    related = (
+    variants = (
         each
         for word in sorted({*words} - function_words, key=lambda word: (-len(word), word))[:_MAX_WORDS]
         for each in _related(view, word, compounding=compounding)
@@ -96,7 +96,7 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
         for word in _WORD.findall(text.lower())[:_MAX_WORDS]
         for each in _same_stem(view, word, language)
     )
-    for other, weight in itertools.chain(related, inflected):
+    for other, weight in itertools.chain(variants, inflected):
         weights[other] = max(weight, weights.get(other, 0))
     best = sorted(weights.keys() - words, key=lambda word: (-weights[word], word))[:_MAX_OF_ALL]
     known = (word for word in function_words if view.rarity(word))

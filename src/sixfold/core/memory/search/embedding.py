@@ -85,10 +85,10 @@ class Embedder:
                 if not started:
                     await self.begin()
                     started = True
-                worked = await self.step()
+                done_count = await self.step()
             except errors.StoreFailed:
-                worked = 0
-            if not worked:
+                done_count = 0
+            if not done_count:
                 await asyncio.sleep(_IDLE_SECONDS)
 
     async def begin(self) -> None:
@@ -120,8 +120,8 @@ class Embedder:
         vectors = iter(self._model.embed(texts))
         batches: list[_EmbeddedBatch] = []
         for row, count in zip(rows, counts, strict=True):
-            packed = b"".join(halved(next(vectors)) for _ in range(count))
-            batches.append(_EmbeddedBatch(row["page_id"], row["account_id"], row["change"], packed))
+            vector_bytes = b"".join(halved(next(vectors)) for _ in range(count))
+            batches.append(_EmbeddedBatch(row["page_id"], row["account_id"], row["change"], vector_bytes))
         return batches
 
 

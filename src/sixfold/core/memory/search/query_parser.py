@@ -37,16 +37,16 @@ def parse_query(
 
     The words of a time expression count as words if the query has no other words.
     """
-    counted: Mapping[str, int] = tokens.terms(text)
-    other_words = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
+    counts: Mapping[str, int] = tokens.terms(text)
+    other_words = counts if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
     if span is not None and other_words and not span.spelled:
-        counted = other_words
+        counts = other_words
     # In a query such as "The Who", stop words may be a title.
-    if not counted:
-        counted = Counter(tokens.fold(text).split()[:_MAX_WORDS])
-    known = {word: view.rarity(word) * times for word, times in counted.items()}
+    if not counts:
+        counts = Counter(tokens.fold(text).split()[:_MAX_WORDS])
+    known = {word: view.rarity(word) * times for word, times in counts.items()}
     rarest = sorted((word for word in known if known[word] > 0), key=lambda word: (-known[word], word))
-    words = {word: float(counted[word]) for word in rarest[:_MAX_WORDS]}
+    words = {word: float(counts[word]) for word in rarest[:_MAX_WORDS]}
     spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MAX_WORDS) else {}
     if not rarest and not spelling:
         spelling = _beginning(view, text)
@@ -69,8 +69,10 @@ def completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery:
     last = "".join(tokens.fold(text).split()[-1:]) if not text[-1:].isspace() else ""
     if len(last) < _MIN_TYPED:
         return question
-    begun = [word for word in view.containing(last, _MAX_SEEN) if word.startswith(last)][:_MAX_COMPLETED]
-    return replace(question, words={**dict.fromkeys(begun, 1.0), **question.words})
+    completions = [word for word in view.containing(last, _MAX_SEEN) if word.startswith(last)][
+        :_MAX_COMPLETED
+    ]
+    return replace(question, words={**dict.fromkeys(completions, 1.0), **question.words})
 
 
 def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
@@ -81,16 +83,16 @@ def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[st
         if not rarity and len(word) >= _LETTERS and word.isalpha() and tokens.stem(word)
     ]
     capital = set(_names(text)) if long else set[str]()
-    written: Mapping[str, str] = tokens.written(text) if long else {}
+    spellings: Mapping[str, str] = tokens.written(text) if long else {}
     corrections: dict[str, Sequence[str]] = {}
     for word in long[:_MAX_GUESSED]:
         limit = 2 if len(word) >= _MANY_LETTERS and word not in capital else 1
-        near = _near(view, word, written.get(word, word), limit)
+        near = _near(view, word, spellings.get(word, word), limit)
         corrections[word] = [other for other in near if other not in known]
     return {word: near for word, near in corrections.items() if near}
 
 
-def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]:
+def _near(view: IndexView, word: str, spelling: str, limit: int) -> Sequence[str]:
     """Return replacements for a word.
 
     Words one edit away come first, then words with a different ending, then words `limit` edits away.
@@ -98,7 +100,7 @@ def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]
     if near := view.near(word, 1, _CANDIDATES):
         return near
     for stems in (suffix_typos.stems, suffix_typos.all_stems):
-        rarity = {stem: view.rarity(stem) for stem in stems(written)}
+        rarity = {stem: view.rarity(stem) for stem in stems(spelling)}
         if near := sorted((stem for stem in rarity if rarity[stem]), key=lambda stem: (rarity[stem], stem)):
             return near[:_CANDIDATES]
     return view.near(word, limit, _CANDIDATES) if limit > 1 else ()

@@ -277,15 +277,15 @@ def _best_pages(index: Index, caller: Caller, request: SearchRequest, inputs: _R
     if mode == "auto":
         mode = "hybrid" if inputs.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
-    worded = query_parser.parse_query(view, request.query, span=inputs.span)
+    parsed_query = query_parser.parse_query(view, request.query, span=inputs.span)
     if request.partial:
-        worded = query_parser.completed(view, request.query, worded)
+        parsed_query = query_parser.completed(view, request.query, parsed_query)
     if mode == "semantic":
-        question = RankedQuery({}, vector=inputs.vector, span=worded.span, timed=worded.timed)
+        question = RankedQuery({}, vector=inputs.vector, span=parsed_query.span, timed=parsed_query.timed)
     else:
         vector = inputs.vector if mode == "hybrid" else None
         question = replace(
-            worded,
+            parsed_query,
             vector=vector,
             relation_scores=inputs.relation_scores,
             stop_word_scores=inputs.stop_word_scores,
@@ -296,14 +296,14 @@ def _best_pages(index: Index, caller: Caller, request: SearchRequest, inputs: _R
     best = view.best(ranked.score, ranked.candidates, keep, max(end, phrases.MAX_PAGES))
     scores = {position: view.score_at(ranked.score, position) for position in best[: phrases.MAX_PAGES]}
     complete = [position for position in scores if view.score_at(ranked.complete, position) > 0]
-    return _BestPages(view, worded, ranked, best, scores, complete, mode)
+    return _BestPages(view, parsed_query, ranked, best, scores, complete, mode)
 
 
 def _ranked_hits(
     best: _BestPages, request: SearchRequest, with_phrase: Collection[int]
 ) -> Sequence[_RankedHit]:
     """Return the requested results, after raising the scores of pages that contain the query's phrase."""
-    view, worded = best.view, best.query
+    view, parsed_query = best.view, best.query
     scores = {
         position: score + WEIGHTS.phrase if position in with_phrase else score
         for position, score in best.scores.items()
@@ -314,9 +314,11 @@ def _ranked_hits(
         _RankedHit(
             page_id=view.page_id(position),
             score=scores[position] if position in scores else view.score_at(best.ranked.score, position),
-            passage=view.best_passage(position, worded.words),
-            words=worded.words,
-            explain=_explained(view, position, worded, best.ranked, with_phrase) if request.explain else None,
+            passage=view.best_passage(position, parsed_query.words),
+            words=parsed_query.words,
+            explain=_explained(view, position, parsed_query, best.ranked, with_phrase)
+            if request.explain
+            else None,
         )
         for position in ordered[request.offset : request.offset + request.limit]
     ]
@@ -378,9 +380,9 @@ def _hit(row: Row, ranked_hit: _RankedHit, request: SearchRequest) -> Hit:
 
 
 def _explained(
-    view: IndexView, position: int, question: RankedQuery, ranked: PageScores, with_phrase: Collection[int]
+    view: IndexView, position: int, question: RankedQuery, scores: PageScores, with_phrase: Collection[int]
 ) -> Mapping[str, Any]:
-    parts: dict[str, Any] = {**ranked.score_parts(view, position)}
+    parts: dict[str, Any] = {**scores.score_parts(view, position)}
     parts["phrase"] = WEIGHTS.phrase if position in with_phrase else 0.0
     parts["words"] = {word: view.rarity(word) for word in question.words}
     if view.on_disk(position):

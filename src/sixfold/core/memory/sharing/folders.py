@@ -141,14 +141,14 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
         raise errors.Conflict(
             "The folder is already shared with this grantee: this key cannot change the access"
         )
-    shared = yield from _of_tenant(principal.tenant.whole)
-    if len(shared) > MAX_SHARED:
+    shared_folders = yield from _of_tenant(principal.tenant.whole)
+    if len(shared_folders) > MAX_SHARED:
         raise errors.Conflict(
             f"An account can share at most {MAX_SHARED} folders: end one of the shares first"
         )
     grantee = draft.grantee.name or draft.grantee.team_id
     yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {grantee} {draft.access}"[:300])
-    return next(folder for folder in shared if folder.id == rows[0]["id"])
+    return next(folder for folder in shared_folders if folder.id == rows[0]["id"])
 
 
 def _require_sharing(principal: Principal) -> None:
@@ -188,16 +188,16 @@ def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
     shares = yield from received(principal, share_id)
     if not share_id or not shares:
         raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found, or is no longer shared")
-    shared = shares[0]
-    other_folders = yield from membership.folders_of(shared.account_id)
+    share = shares[0]
+    other_folders = yield from membership.folders_of(share.account_id)
     return MemoryAccess(
-        shared.id,
-        shared.account_id,
-        shared.folder,
-        membership.collection_of(shared.folder),
-        tuple(membership.collection_of(folder) for folder in other_folders if folder != shared.folder),
-        shared.may_write,
-        shared.created_at,
+        share.id,
+        share.account_id,
+        share.folder,
+        membership.collection_of(share.folder),
+        tuple(membership.collection_of(folder) for folder in other_folders if folder != share.folder),
+        share.may_write,
+        share.created_at,
     )
 
 

@@ -140,8 +140,10 @@ def _read(tag: _Id3Tag, version: _Version, frame: _Frame) -> str | None:
 
 def _frame(version: _Version, text: str) -> bytes:
     encoding = _ENCODINGS[version.encoding]
-    marked = "" if encoding == "utf-8" else "\ufeff"
-    parts = f"{marked}{_DESCRIPTION}\0{marked}{text}".encode(encoding.replace("16", "16-le"))
+    byte_order_mark = "" if encoding == "utf-8" else "\ufeff"
+    parts = f"{byte_order_mark}{_DESCRIPTION}\0{byte_order_mark}{text}".encode(
+        encoding.replace("16", "16-le")
+    )
     body = bytes([version.encoding]) + parts
     size = _integer(len(body), version.size_bytes, version.size_bits)
     return version.name + size + bytes(version.flag_bytes) + body

@@ -137,5 +137,5 @@ def _renumbered(page: bytes, number: int) -> bytes:
 
 def _checksum(data: bytes) -> int:
     """Return Ogg's CRC: zlib's with reversed bits, initialized with 0 and not inverted."""
-    mirrored = zlib.crc32(data.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-    return int(f"{mirrored:032b}"[::-1], 2)
+    checksum = zlib.crc32(data.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{checksum:032b}"[::-1], 2)

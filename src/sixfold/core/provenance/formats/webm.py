@@ -72,9 +72,9 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     for element in _last_tags(elements):
         result += _removal(data, element, segment.end)
     tags = _tags(text)
-    grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in result)
+    growth = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in result)
     if not segment.is_open:
-        size = segment.end - segment.body + grown
+        size = segment.end - segment.body + growth
         result.append(_resized(segment, size))
     return [*result, FileEdit(segment.end, segment.end, tags)]
 

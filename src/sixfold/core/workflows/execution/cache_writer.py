@@ -33,12 +33,12 @@ class CacheWriter:
         self._due = asyncio.Event()
         self._flushing = asyncio.Event()
 
-    def add(self, key: str, stored: CachedOutput) -> None:
+    def add(self, key: str, output: CachedOutput) -> None:
         """Queue an output; must be called on the event loop."""
         if self._cache is None:
             return
-        self._waiting[key] = stored
-        self._bytes += len(stored.packed or b"")
+        self._waiting[key] = output
+        self._bytes += len(output.packed or b"")
         if len(self._waiting) >= _BATCH:
             self._due.set()
         if self._task is None:

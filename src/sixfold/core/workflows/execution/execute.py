@@ -372,12 +372,12 @@ class _GraphRun:
 
     def _collect(self, task: asyncio.Task[_FinishedNode]) -> list[str]:
         node_id, _ = self._tasks.pop(task)
-        result, stored = task.result()
+        result, output = task.result()
         if self._plan.reads.get(node_id):
             self._values.keep(node_id, result)
         elif IN_SESSION in result.outputs and self._session is not None:
             self._session.release(node_id)
-        return self._record_done(node_id, stored)
+        return self._record_done(node_id, output)
 
     def _is_preview(self, node: GraphNode) -> bool:
         """Return whether one of the node's inputs comes from a preview engine."""

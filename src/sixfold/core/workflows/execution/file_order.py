@@ -41,8 +41,8 @@ class FileOrder:
         """Record that a node will produce no more files."""
         self._finished.add(node_id)
         while self._at < len(self._order) and self._order[self._at] in self._finished:
-            passed = self._order[self._at]
+            passed_node = self._order[self._at]
             for temporary in (False, True):
-                self._before[temporary] += self._files[passed, temporary]
-            self._passed[self._classes[passed]] += 1
+                self._before[temporary] += self._files[passed_node, temporary]
+            self._passed[self._classes[passed_node]] += 1
             self._at += 1

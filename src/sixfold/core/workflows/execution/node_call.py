@@ -56,11 +56,11 @@ def finish(node: GraphNode, returned: Any) -> NodeResult:
         missing = len(outputs) - len(result.outputs)
         result = NodeResult((*result.outputs, *(None,) * missing), result.artifacts, result.ui)
     if node.spec.gives_lists:
-        marked = tuple(
+        values = tuple(
             ListValue(value) if outputs[at].is_list and not isinstance(value, ListValue) else value
             for at, value in enumerate(result.outputs)
         )
-        result = NodeResult(marked, result.artifacts, result.ui)
+        result = NodeResult(values, result.artifacts, result.ui)
     return result
 
 

@@ -46,8 +46,8 @@ class PaidNodes:
     async def among(self, node_ids: Collection[str]) -> frozenset[str]:
         """Return those of the nodes that the account has paid for."""
         keys = {node_id: self._keys[node_id] for node_id in node_ids if node_id in self._keys}
-        paid = await self._cache.find(tuple(keys.values()))
-        return frozenset(node_id for node_id, key in keys.items() if key in paid)
+        cached_outputs = await self._cache.find(tuple(keys.values()))
+        return frozenset(node_id for node_id, key in keys.items() if key in cached_outputs)
 
     async def record(self, node_ids: Collection[str]) -> None:
         """Record that the current run pays for the nodes, if it succeeds."""

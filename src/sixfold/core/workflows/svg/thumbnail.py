@@ -26,14 +26,17 @@ _MAX_NODES = 120
 def sketch(graph: Graph, registry: Registry) -> str:
     """Return the graph as SVG of 320 by 180 pixels."""
     try:
-        laid = layout.lay_out(graph, registry, _MAX_NODES)
+        graph_layout = layout.lay_out(graph, registry, _MAX_NODES)
     except layout.TooManyParts:
         parts = [f'<text class="many" x="{_WIDE / 2}" y="{_TALL / 2}">{len(graph):,} nodes</text>']
     else:
-        across = min(_ACROSS, (_WIDE - 2 * _RIM) / max(1, len(laid.columns)))
-        _place(laid.columns, across)
-        parts = [_link(route, edge.hue) for route, edge in zip(laid.routes, laid.edges, strict=True)]
-        parts += [_block(box, across) for box in laid.boxes.values()]
+        across = min(_ACROSS, (_WIDE - 2 * _RIM) / max(1, len(graph_layout.columns)))
+        _place(graph_layout.columns, across)
+        parts = [
+            _link(route, edge.hue)
+            for route, edge in zip(graph_layout.routes, graph_layout.edges, strict=True)
+        ]
+        parts += [_block(box, across) for box in graph_layout.boxes.values()]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_TALL}" class="sample graph sketch" '
         f'aria-hidden="true">{"".join(parts)}</svg>'
