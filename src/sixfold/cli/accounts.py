@@ -109,8 +109,8 @@ def password(arguments: argparse.Namespace) -> None:
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _prompt_password(account.email)
     if not _MIN_PASSWORD <= len(secret) <= _MAX_PASSWORD:
         raise CommandError(f"The password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} characters")
-    hashed = PasswordHash.recommended().hash(secret)
-    database_access.write(server_settings, credentials.change_password(account.id, hashed))
+    password_hash = PasswordHash.recommended().hash(secret)
+    database_access.write(server_settings, credentials.change_password(account.id, password_hash))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
@@ -197,11 +197,11 @@ def create_key(arguments: argparse.Namespace) -> None:
     expires_at = None if arguments.expires is None else _moment(arguments.expires)
     if expires_at is not None and expires_at <= datetime.now(UTC).timestamp() * clock.SECOND_US:
         raise CommandError(f"--expires must be in the future (got {arguments.expires})")
-    requested = _names(arguments.rights, "--rights")
-    granted = rights.of_names(requested) if requested else None
+    right_names = _names(arguments.rights, "--rights")
+    key_rights = rights.of_names(right_names) if right_names else None
     server_settings = database_access.settings_of(arguments)
     key = database_access.write(
-        server_settings, _create_key(arguments.email, scope, expires_at, granted, arguments.name or "")
+        server_settings, _create_key(arguments.email, scope, expires_at, key_rights, arguments.name or "")
     )
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
@@ -211,10 +211,12 @@ def create_key(arguments: argparse.Namespace) -> None:
 
 
 def _create_key(
-    email: str, scope: KeyLimits, expires_at: int | None, granted: Rights | None, name: str
+    email: str, scope: KeyLimits, expires_at: int | None, key_rights: Rights | None, name: str
 ) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
-    return (yield from keys.create(account.id, scope, expires_at, granted=granted, holder=Holder(name=name)))
+    return (
+        yield from keys.create(account.id, scope, expires_at, granted=key_rights, holder=Holder(name=name))
+    )
 
 
 def list_keys(arguments: argparse.Namespace) -> None:

@@ -11,10 +11,10 @@ from sixfold.client.requests import ApiCall, FileInput
 from sixfold.client.types.memory import (
     Backlinks,
     BacklinksQuery,
-    Deleted,
+    DeletedPage,
+    DocumentImportResult,
     Found,
-    Imported,
-    ImportedDocuments,
+    ImportResult,
     LinkBody,
     Links,
     NewPageBody,
@@ -62,7 +62,7 @@ class AsyncMemory:
         """Change a part of a page: `edit("people/ann", operation="append", content="Moved to Oslo.")`."""
         return await self._transport.request(ApiCall("PATCH", _one("pages", slug), document={**changes}))
 
-    async def delete(self, slug: str) -> Deleted:
+    async def delete(self, slug: str) -> DeletedPage:
         """Delete a page; its versions remain, so `restore` can undo this."""
         return await self._transport.request(ApiCall("DELETE", _one("pages", slug)))
 
@@ -117,11 +117,11 @@ class AsyncMemory:
         """Add tags to a page."""
         return await self._transport.request(ApiCall("POST", _one("tags", slug), document={"tags": tags}))
 
-    async def import_archive(self, file: FileInput) -> Imported:
+    async def import_archive(self, file: FileInput) -> ImportResult:
         """Import a ZIP or tar archive of Markdown pages, such as an Obsidian vault."""
         return await self._send_file("/api/import", file)
 
-    async def import_document(self, file: FileInput, folder: str | None = None) -> ImportedDocuments:
+    async def import_document(self, file: FileInput, folder: str | None = None) -> DocumentImportResult:
         """Import a PDF, DOCX, HTML or EPUB file as pages."""
         return await self._send_file("/api/documents", file, {"folder": folder})
 

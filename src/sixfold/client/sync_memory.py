@@ -14,10 +14,10 @@ from sixfold.client.sync_transport import SyncTransport
 from sixfold.client.types.memory import (
     Backlinks,
     BacklinksQuery,
-    Deleted,
+    DeletedPage,
+    DocumentImportResult,
     Found,
-    Imported,
-    ImportedDocuments,
+    ImportResult,
     LinkBody,
     Links,
     NewPageBody,
@@ -63,7 +63,7 @@ class SyncMemory:
         """Change a part of a page: `edit("people/ann", operation="append", content="Moved to Oslo.")`."""
         return self._transport.request(ApiCall("PATCH", _one("pages", slug), document={**changes}))
 
-    def delete(self, slug: str) -> Deleted:
+    def delete(self, slug: str) -> DeletedPage:
         """Delete a page; its versions remain, so `restore` can undo this."""
         return self._transport.request(ApiCall("DELETE", _one("pages", slug)))
 
@@ -118,11 +118,11 @@ class SyncMemory:
         """Add tags to a page."""
         return self._transport.request(ApiCall("POST", _one("tags", slug), document={"tags": tags}))
 
-    def import_archive(self, file: FileInput) -> Imported:
+    def import_archive(self, file: FileInput) -> ImportResult:
         """Import a ZIP or tar archive of Markdown pages, such as an Obsidian vault."""
         return self._send_file("/api/import", file)
 
-    def import_document(self, file: FileInput, folder: str | None = None) -> ImportedDocuments:
+    def import_document(self, file: FileInput, folder: str | None = None) -> DocumentImportResult:
         """Import a PDF, DOCX, HTML or EPUB file as pages."""
         return self._send_file("/api/documents", file, {"folder": folder})
 

@@ -90,13 +90,13 @@ class ForkServer:
 
     async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
         """Fork a worker and return a future for the reason of its exit; raises `ForkServerGone`."""
-        exited = self._exits[order.worker] = self._loop.create_future()
+        exit_future = self._exits[order.worker] = self._loop.create_future()
         try:
             await self._send(order, (link, output))
         except ForkServerGone:
             self._exits.pop(order.worker, None)
             raise
-        return exited
+        return exit_future
 
     def kill(self, worker: str) -> None:
         """Kill the worker and its child processes; its exit is reported in the usual way."""

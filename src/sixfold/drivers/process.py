@@ -196,12 +196,12 @@ class ProcessWorker(asyncio.Protocol):
 
     # -- start and end -----------------------------------------------------------------------------
 
-    async def begin(self, exited: asyncio.Future[str]) -> None:
+    async def begin(self, exit_future: asyncio.Future[str]) -> None:
         """Wait until the engine is loaded; `exited` resolves to the reason of the process's exit.
 
         Raises `StartFailed`, and `ForkServerGone` if the zygote ended meanwhile.
         """
-        exited.add_done_callback(lambda future: self._exited(future.result()))
+        exit_future.add_done_callback(lambda future: self._exited(future.result()))
         try:
             async with asyncio.timeout(self._start_seconds):
                 await self._ready
@@ -468,7 +468,7 @@ class ProcessDriver:
             try:
                 ours.setblocking(False)
                 await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
-                exited = await server.spawn(self._order(worker.id, spec, name), theirs.fileno(), writing)
+                exit_future = await server.spawn(self._order(worker.id, spec, name), theirs.fileno(), writing)
             except BaseException:
                 # Without a process, the end of the worker would not be reported.
                 worker.clean_up()
@@ -477,7 +477,7 @@ class ProcessDriver:
             finally:
                 theirs.close()
                 os.close(writing)
-            await worker.begin(exited)
+            await worker.begin(exit_future)
         except BaseException:
             worker.kill_now("was not started")
             raise

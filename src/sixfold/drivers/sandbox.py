@@ -66,11 +66,11 @@ class SandboxPool:
             start_new_session=True,
         )
         self._processes[order.worker] = process
-        exited: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        watch = asyncio.create_task(self._watch(order.worker, process, exited))
+        exit_future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        watch = asyncio.create_task(self._watch(order.worker, process, exit_future))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
-        return exited
+        return exit_future
 
     def kill(self, worker: str) -> None:
         """Kill the worker and its child processes, which end with the first process of the sandbox."""
@@ -85,12 +85,12 @@ class SandboxPool:
         return None if process is None else process.pid
 
     async def _watch(
-        self, worker: str, process: asyncio.subprocess.Process, exited: asyncio.Future[str]
+        self, worker: str, process: asyncio.subprocess.Process, exit_future: asyncio.Future[str]
     ) -> None:
         status = await process.wait()
         self.kill(worker)
         del self._processes[worker]
-        exited.set_result(_reason(status))
+        exit_future.set_result(_reason(status))
 
 
 def _reason(status: int) -> str:

@@ -21,9 +21,9 @@ import msgspec
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.payment_records import (
-    Disputed,
+    DisputeEvent,
     InvoicePaid,
-    Refunded,
+    RefundEvent,
     RefundFailed,
     State,
     Subscription,
@@ -197,8 +197,8 @@ class StripeClient:
         times = [value for name, value in pairs if name.strip() == "t"]
         if len(times) != 1 or not (times[0].isascii() and times[0].isdigit() and len(times[0]) < 13):
             raise errors.BadRequest("The Stripe-Signature header must contain exactly one t=<seconds>")
-        signed = times[0].encode() + b"." + body
-        expected = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
+        content = times[0].encode() + b"." + body
+        expected = hmac.new(self._secret.encode(), content, hashlib.sha256).hexdigest().encode()
         signatures = [value.encode() for name, value in pairs if name.strip() == "v1"]
         if not any(hmac.compare_digest(expected, signature) for signature in signatures):
             raise errors.BadRequest(
@@ -259,11 +259,11 @@ def _purchase(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent |
     return None
 
 
-def _refund(event: _StripeEvent, charge: Mapping[str, Any]) -> Refunded | None:
+def _refund(event: _StripeEvent, charge: Mapping[str, Any]) -> RefundEvent | None:
     payment, total = _text(charge, "payment_intent"), _micros(charge, "amount_refunded")
     if payment is None or total is None:
         return None
-    return Refunded(payment, total, event.created)
+    return RefundEvent(payment, total, event.created)
 
 
 def _failed_refund(event: _StripeEvent, refund: Mapping[str, Any]) -> RefundFailed | None:
@@ -276,7 +276,7 @@ def _failed_refund(event: _StripeEvent, refund: Mapping[str, Any]) -> RefundFail
     return RefundFailed(payment, name, micros, event.created)
 
 
-def _dispute(event: _StripeEvent, dispute: Mapping[str, Any]) -> Disputed | None:
+def _dispute(event: _StripeEvent, dispute: Mapping[str, Any]) -> DisputeEvent | None:
     """Parse an event of a dispute, and whether it withdrew or reinstated the amount; None if incomplete."""
     step = event.type.removeprefix(_DISPUTE)
     payment, name, micros = _text(dispute, "payment_intent"), _text(dispute, "id"), _micros(dispute, "amount")
@@ -287,7 +287,7 @@ def _dispute(event: _StripeEvent, dispute: Mapping[str, Any]) -> Disputed | None
     withdrawn = step == "funds_withdrawn" or (closed and status == "lost")
     withdrawn = withdrawn or (step == "created" and not status.startswith(_WARNING))
     reinstated = step == "funds_reinstated" or (closed and status == "won")
-    return Disputed(payment, name, micros, withdrawn, reinstated, event.created)
+    return DisputeEvent(payment, name, micros, withdrawn, reinstated, event.created)
 
 
 def _subscription(event: _StripeEvent, data: Mapping[str, Any]) -> Subscription | None:

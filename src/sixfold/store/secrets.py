@@ -62,8 +62,8 @@ class Secrets:
     def put(self, name: str, key: str) -> str:
         """Store a key durably; return it encrypted, for other servers."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
-        document = {"sealed": _text(sealed), "set_at": _now()}
+        ciphertext = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
+        document = {"sealed": _text(ciphertext), "set_at": _now()}
         self._write(self._path(name), document)
         return json.dumps(document)
 
@@ -89,8 +89,10 @@ class Secrets:
         if document is None:
             return None
         try:
-            sealed = base64.b64decode(document["sealed"], validate=True)
-            return self._seal.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()).decode()
+            ciphertext = base64.b64decode(document["sealed"], validate=True)
+            return self._seal.decrypt(
+                ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], name.encode()
+            ).decode()
         except (InvalidTag, ValueError, KeyError, TypeError) as error:
             raise SecretUnreadable(
                 f"The stored {name} cannot be decrypted: it is damaged, or {MASTER} was different"

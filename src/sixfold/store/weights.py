@@ -93,16 +93,16 @@ class WeightStore:
 
     def finish(self, family: str, name: str, record: Mapping[str, Any]) -> InstalledWeights:
         """Install the collected files atomically, replacing an earlier set of the same name."""
-        gathered = self.begin(family, name)
-        for stray in gathered.rglob("*.part"):
+        folder = self.begin(family, name)
+        for stray in folder.rglob("*.part"):
             stray.unlink()
-        _write(gathered / RECORD, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        _write(folder / RECORD, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
         target = self._root / family / name
         old = self._root / family / f"{_UNFINISHED}old-{name}"
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
             target.rename(old)
-        gathered.rename(target)
+        folder.rename(target)
         durable.sync_folder(target.parent)
         shutil.rmtree(old, ignore_errors=True)
         return InstalledWeights(family, name, target, record)

@@ -225,9 +225,9 @@ class Attempts:
             row[cell] = min(_MAX_COUNT, row[cell] + 1)
         return CountedAttempt(self._window, cells)
 
-    def release(self, spent: CountedAttempt) -> None:
-        if spent.window == self._window:
-            for row, cell in zip(self._rows, spent.cells, strict=True):
+    def release(self, attempt: CountedAttempt) -> None:
+        if attempt.window == self._window:
+            for row, cell in zip(self._rows, attempt.cells, strict=True):
                 row[cell] = max(0, row[cell] - 1)
 
     def _cells(self, key: str) -> tuple[int, ...]:

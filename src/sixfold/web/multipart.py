@@ -192,8 +192,8 @@ class _Collector(PartHandler):
         if head.filename is None:
             self._field = head.name, bytearray()
             return
-        spooled = cast("Any", SpooledTemporaryFile(max_size=_SPOOL_BYTES))  # noqa: SIM115  # `form` closes it
-        self._file = UploadFile(spooled, size=0, filename=head.filename, headers=Headers(raw=head.headers))
+        spool_file = cast("Any", SpooledTemporaryFile(max_size=_SPOOL_BYTES))  # noqa: SIM115  # `form` closes it
+        self._file = UploadFile(spool_file, size=0, filename=head.filename, headers=Headers(raw=head.headers))
         self.items.append((head.name, self._file))
 
     def take(self, data: memoryview) -> None:

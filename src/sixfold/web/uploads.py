@@ -97,9 +97,9 @@ async def receive_once(
     The file is removed afterwards. Raises `BadRequest`, `TooLarge`, `TooManyRequests` and `StoreFailed`.
     """
     async with temporary_path(services.settings.data_dir / "tmp") as path:
-        received = await receive(request, path, part)
-        repeatable = IdempotentRequest(principal.replays, received.digest, error_format)
-        return await services.idempotency.run(request, repeatable, lambda _: work(received))
+        upload = await receive(request, path, part)
+        repeatable = IdempotentRequest(principal.replays, upload.digest, error_format)
+        return await services.idempotency.run(request, repeatable, lambda _: work(upload))
 
 
 async def _receive(request: Request, path: Path, part: bytes, max_fields: int | None) -> ReceivedUpload:

@@ -60,13 +60,13 @@ def _engine_step(message: protocol.StepMessage) -> EngineStep:
     )
 
 
-def _encode_result(stepped: StepResult) -> protocol.StepDone:
-    state = protocol.encode(dict(stepped.state))
-    poses = [protocol.encode_json(dict(pose)) for pose in stepped.poses]
-    frame = stepped.frame
+def _encode_result(result: StepResult) -> protocol.StepDone:
+    state = protocol.encode(dict(result.state))
+    poses = [protocol.encode_json(dict(pose)) for pose in result.poses]
+    frame = result.frame
     if frame is None:
-        return protocol.StepDone(state, poses, words=stepped.words)
-    return protocol.StepDone(state, poses, frame.data, frame.format, frame.width, frame.height, stepped.words)
+        return protocol.StepDone(state, poses, words=result.words)
+    return protocol.StepDone(state, poses, frame.data, frame.format, frame.width, frame.height, result.words)
 
 
 def _apply(failpoint: protocol.Failpoint | None) -> None:

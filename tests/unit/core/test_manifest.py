@@ -38,7 +38,7 @@ json_values = st.recursive(
 
 def test_signed_manifest_is_read_as_trusted_and_equal() -> None:
     signed = SIGNER.read(SIGNER.sign(MANIFEST))
-    assert signed == signing.Signed(MANIFEST, SIGNER.key, intact=True, trusted=True)
+    assert signed == signing.SignedManifest(MANIFEST, SIGNER.key, intact=True, trusted=True)
     assert signed.valid
     assert signed.manifest.software == f"sixfold {__version__}"
 

@@ -68,7 +68,7 @@ def _templates() -> dict[str, OperationSpec]:
 def _runs() -> dict[str, OperationSpec]:
     result = openapi.response("The prediction", PredictionSchema)
     queued = openapi.response("Not finished yet", PredictionSchema)
-    joined = openapi.response("In the queue", schemas.JoinedSchema)
+    joined = openapi.response("In the queue", schemas.QueueEntrySchema)
     quoted = openapi.response("The price", schemas.QuoteSchema)
     charged = (400, 402, 404, 409, 429, 503)
     return {

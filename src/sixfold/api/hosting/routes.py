@@ -77,12 +77,12 @@ class PredictionRoutes:
         if run_request.model not in self._services.catalog:
             principal.permit(run_request.model)
         terms = await run_requests.terms(self._services, principal, run_request)
-        quoted = await run_requests.quote(self._services, terms, run_request)
-        queued = await self._services.predictions.count_waiting(quoted.engine.name)
-        durations = self._services.durations.average(run_request.model, quoted.engine.name)
-        seconds = self._serializer.until_end(run_request.model, quoted.engine.name, queued)
-        cold = self._serializer.is_cold(quoted.engine.name)
-        return responses.json(schemas.quote(quoted, durations.run, seconds, cold=cold))
+        price_quote = await run_requests.quote(self._services, terms, run_request)
+        waiting_count = await self._services.predictions.count_waiting(price_quote.engine.name)
+        durations = self._services.durations.average(run_request.model, price_quote.engine.name)
+        seconds = self._serializer.until_end(run_request.model, price_quote.engine.name, waiting_count)
+        cold = self._serializer.is_cold(price_quote.engine.name)
+        return responses.json(schemas.quote(price_quote, durations.run, seconds, cold=cold))
 
     async def page(self, request: Request) -> Response:
         """Return the account's predictions, newest first."""

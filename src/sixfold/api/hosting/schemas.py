@@ -43,7 +43,7 @@ class RunSchema(RunOptionsSchema, total=False):
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)]
 
 
-class JoinedSchema(TypedDict):
+class QueueEntrySchema(TypedDict):
     """A run that waits in a queue."""
 
     prediction_id: str
@@ -128,7 +128,7 @@ def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed"))
         ) from error
 
 
-def queue_entry(record: Prediction, position: int) -> JoinedSchema:
+def queue_entry(record: Prediction, position: int) -> QueueEntrySchema:
     path = f"{predictions.PATH}/{record.id}"
     return {
         "prediction_id": record.id,

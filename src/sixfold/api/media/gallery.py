@@ -271,12 +271,12 @@ def _tags(value: Any) -> tuple[str, ...]:
         raise _refused("tags", "tags must be a list of strings or a comma-separated string")
     if len(texts) > gallery.MAX_TAGS:
         raise _refused("tags", f"tags must have at most {gallery.MAX_TAGS} entries (got {len(texts)})")
-    folded = [gallery.normalize_tag(cast("str", text)) for text in texts]
-    if any(len(tag) > gallery.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
+    tags = [gallery.normalize_tag(cast("str", text)) for text in texts]
+    if any(len(tag) > gallery.MAX_TAG_CHARS or _is_broken(tag) for tag in tags):
         raise _unusable(
             "tags", f"tags: each tag must be valid text of at most {gallery.MAX_TAG_CHARS} characters"
         )
-    return tuple(dict.fromkeys(tag for tag in folded if tag))
+    return tuple(dict.fromkeys(tag for tag in tags if tag))
 
 
 def _is_broken(text: str) -> bool:

@@ -34,8 +34,8 @@ class MemoryFileRoutes:
         """Import a zip or tar, sent as the raw body or as the part `file` of a form."""
         caller = await caller_of(self._services, request)
 
-        async def work(received: ReceivedUpload) -> Response:
-            report = await self._services.memory.import_archive(caller, received.path)
+        async def work(upload: ReceivedUpload) -> Response:
+            report = await self._services.memory.import_archive(caller, upload.path)
             return responses.json(memory_serializers.import_result(report))
 
         return await self._received(request, caller, b"", work)
@@ -49,11 +49,11 @@ class MemoryFileRoutes:
         arguments = schemas.from_query(schemas.DOCUMENT, request)
         options = document_fields.parse(arguments)
 
-        async def work(received: ReceivedUpload) -> Response:
-            name = arguments["name"] or received.filename or "document"
+        async def work(upload: ReceivedUpload) -> Response:
+            name = arguments["name"] or upload.filename or "document"
             if not PurePosixPath(name).suffix:
-                name += documents.MEDIA_TYPES.get(received.claimed_type, "")
-            report = await self._services.memory.import_document(caller, received.path, name, options)
+                name += documents.MEDIA_TYPES.get(upload.claimed_type, "")
+            report = await self._services.memory.import_document(caller, upload.path, name, options)
             return responses.json(memory_serializers.imported_documents(report))
 
         return await self._received(request, caller, request.scope["query_string"], work)
@@ -67,11 +67,11 @@ class MemoryFileRoutes:
     ) -> Response:
         """Return the response of `work` to the request's file, once per Idempotency-Key."""
         async with temporary_path(self._folder) as path:
-            received = await uploads.receive(request, path)
+            upload = await uploads.receive(request, path)
             idempotent_request = IdempotentRequest(
-                caller.replays, received.digest + query, responses.error_response
+                caller.replays, upload.digest + query, responses.error_response
             )
-            return await self._services.idempotency.run(request, idempotent_request, lambda _: work(received))
+            return await self._services.idempotency.run(request, idempotent_request, lambda _: work(upload))
 
     async def export_archive(self, request: Request) -> Response:
         """Export all pages as a zip of markdown files."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from sixfold.api.memory import facts, folders, schemas
 from sixfold.core import documents
 from sixfold.core.memory import serializers as memory_serializers
-from sixfold.core.memory.facts.requests import AnsweredSchema, MemoryBatches, RememberedSchema, UndoneSchema
+from sixfold.core.memory.facts.requests import (
+    MemoryAnswerSchema,
+    MemoryBatches,
+    RememberResultSchema,
+    UndoResultSchema,
+)
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.core.memory.search.context import ContextSchema
 from sixfold.web import openapi
@@ -32,7 +37,7 @@ _VERSIONS: Node = {
         memory_serializers.ChangeSchema,
     ]
 }
-_DELETED = openapi.shape("Deleted", slug=str, deleted=bool, version=int)
+_DELETED = openapi.shape("DeletedPage", slug=str, deleted=bool, version=int)
 
 
 def _page(text: str) -> Node:
@@ -105,7 +110,7 @@ def _facts() -> dict[str, OperationSpec]:
     return {
         "POST /api/remember": OperationSpec(
             "Write the facts of a conversation or document on pages",
-            {200: openapi.response("What was written, and what was not", RememberedSchema)},
+            {200: openapi.response("What was written, and what was not", RememberResultSchema)},
             (400, 402, 403, 409, 429, 502, 503),
             facts.REMEMBER.schema(),
             (openapi.IDEMPOTENCY,),
@@ -113,13 +118,13 @@ def _facts() -> dict[str, OperationSpec]:
         "GET /api/remember": _get("List the batches of remember", MemoryBatches, facts.BATCHES),
         "POST /api/remember/undo": OperationSpec(
             "Undo a batch of remember",
-            {200: openapi.response("The pages", UndoneSchema)},
+            {200: openapi.response("The pages", UndoResultSchema)},
             (400, 402, 403, 404, 409),
             facts.UNDO.schema(),
         ),
         "POST /api/answer": OperationSpec(
             "Answer a question from pages",
-            {200: openapi.response("Sentences with the pages that they cite", AnsweredSchema)},
+            {200: openapi.response("Sentences with the pages that they cite", MemoryAnswerSchema)},
             (400, 402, 403, 429, 502, 503),
             facts.ANSWER.schema(),
             (openapi.IDEMPOTENCY,),
@@ -163,14 +168,18 @@ def _lists() -> dict[str, OperationSpec]:
         **counts,
         "POST /api/import": OperationSpec(
             "Import an archive of markdown files",
-            {200: openapi.response("The result of the import", memory_serializers.ImportedSchema)},
+            {200: openapi.response("The result of the import", memory_serializers.ImportResultSchema)},
             (400, 402, 409, 503),
             parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": form, **dict.fromkeys(_ARCHIVES, openapi.CONTENT)},
         ),
         "POST /api/documents": OperationSpec(
             "Import a document, or an archive of documents and markdown files",
-            {200: openapi.response("The result of the import", memory_serializers.ImportedDocumentsSchema)},
+            {
+                200: openapi.response(
+                    "The result of the import", memory_serializers.DocumentImportResultSchema
+                )
+            },
             (400, 402, 409, 503),
             parameters=(openapi.IDEMPOTENCY, *_query(schemas.DOCUMENT)),
             bodies={

@@ -67,8 +67,8 @@ class PageRoutes:
     async def context(self, request: Request, caller: Caller) -> Response:
         """Return the passages relevant to a query, packed into a token budget."""
         arguments = await schemas.from_body(schemas.CONTEXT, request)
-        packed = await context.build(self._memory, caller, context.parse(arguments))
-        return responses.json(packed.to_json(self._base), headers=_NO_STORE)
+        context_pack = await context.build(self._memory, caller, context.parse(arguments))
+        return responses.json(context_pack.to_json(self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         arguments = schemas.from_query(schemas.LIST, request)
@@ -81,10 +81,10 @@ class PageRoutes:
     async def create(self, request: Request, caller: Caller) -> Response:
         """Create a page, or replace it if `overwrite` is set; the status of both is 201."""
         arguments = await schemas.page_from_body(schemas.NEW_PAGE, request)
-        saved = await self._memory.write(
+        saved_page = await self._memory.write(
             caller, operations.parse_page(arguments), schemas.terms(request, arguments)
         )
-        return await self._written(caller, replace(saved, created=True))
+        return await self._written(caller, replace(saved_page, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
         """Return a page, now or at an earlier time; for an old slug, return the location of the new one."""
@@ -116,21 +116,21 @@ class PageRoutes:
             if arguments["slug"] is None:
                 raise errors.InvalidInput([errors.Problem("slug", "rename requires slug", "missing")])
             origin = _origin(request, arguments["slug"])
-            saved = await self._memory.rename(caller, slug, arguments["slug"], terms, origin)
+            saved_page = await self._memory.rename(caller, slug, arguments["slug"], terms, origin)
         else:
-            saved = await self._memory.edit(caller, slug, operations.parse_edit(arguments), terms)
-        return await self._written(caller, replace(saved, created=False))
+            saved_page = await self._memory.edit(caller, slug, operations.parse_edit(arguments), terms)
+        return await self._written(caller, replace(saved_page, created=False))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
         page = await self._memory.delete(caller, _slug(request), schemas.terms(request))
         return responses.json({"slug": page.slug, "deleted": True, "version": page.version})
 
-    async def _written(self, caller: Caller, saved: SavedPage) -> Response:
-        view = await self._memory.with_relations(caller, saved.page)
-        headers = _NO_STORE | {"ETag": f'"{saved.page.version}"'}
-        status = 201 if saved.created else 200
-        if saved.created:
-            headers["Location"] = f"/api/pages/{quote(saved.page.slug)}"
+    async def _written(self, caller: Caller, saved_page: SavedPage) -> Response:
+        view = await self._memory.with_relations(caller, saved_page.page)
+        headers = _NO_STORE | {"ETag": f'"{saved_page.page.version}"'}
+        status = 201 if saved_page.created else 200
+        if saved_page.created:
+            headers["Location"] = f"/api/pages/{quote(saved_page.page.slug)}"
         return responses.json(memory_serializers.page(view, self._base), status, headers)
 
     def _page(self, request: Request, view: PageGraphView) -> Response:
@@ -164,8 +164,8 @@ class PageRoutes:
         """Restore an older version as the newest one."""
         arguments = await schemas.from_body(schemas.RESTORE, request)
         terms = schemas.terms(request, arguments)
-        saved = await self._memory.restore(caller, _slug(request), arguments["version"], terms)
-        return await self._written(caller, replace(saved, created=False))
+        saved_page = await self._memory.restore(caller, _slug(request), arguments["version"], terms)
+        return await self._written(caller, replace(saved_page, created=False))
 
     async def links(self, request: Request, caller: Caller) -> Response:
         arguments = schemas.from_query(schemas.LINKS, request)
@@ -245,9 +245,9 @@ class PageRoutes:
         self, request: Request, caller: Caller, arguments: dict[str, Any], change: TagChange
     ) -> Response:
         terms = schemas.terms(request, arguments)
-        saved = await self._memory.tag(caller, _slug(request), change, terms)
-        headers = {"ETag": f'"{saved.page.version}"'}
-        return _part("tags", list(saved.page.tags), headers=headers)
+        saved_page = await self._memory.tag(caller, _slug(request), change, terms)
+        headers = {"ETag": f'"{saved_page.page.version}"'}
+        return _part("tags", list(saved_page.page.tags), headers=headers)
 
     def counted(self, noun: str) -> Work:
         """Return the handler that counts `tags`, `collections` or `types`."""

@@ -52,8 +52,8 @@ class AccountDataRoutes:
         days = self._services.settings.deletion_days
         moment = await self._services.database.write(deletion.close(account, days))
         await self._services.account_deletion.sweep()
-        closed: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
-        return responses.json(closed, 202)
+        document: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
+        return responses.json(document, 202)
 
 
 def archive(services: WebServices, account_id: str) -> Response:

@@ -27,7 +27,7 @@ from sixfold.web.responses import ErrorSchema
 _STATUS = openapi.shape("Status", status=Literal["ok"])
 _CHECKOUT = openapi.shape("Checkout", checkout_url=str)
 _WIDTH = openapi.query("w", {"type": "integer", "enum": list(WIDTHS)})
-_RECEIVED = openapi.shape("Received", received=bool)
+_RECEIVED = openapi.shape("WebhookReceipt", received=bool)
 
 
 def document() -> OpenApiDocument:

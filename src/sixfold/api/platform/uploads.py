@@ -36,8 +36,8 @@ class UploadRoutes:
         """Store a file, whose URL can be an input of any model."""
         principal = await self._services.authenticator.bearer(request)
 
-        async def work(received: ReceivedUpload) -> Response:
-            return await self._keep(principal, received)
+        async def work(upload: ReceivedUpload) -> Response:
+            return await self._keep(principal, upload)
 
         return await uploads.receive_once(self._services, request, principal, work)
 

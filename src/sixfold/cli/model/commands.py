@@ -209,8 +209,8 @@ def print_model(record: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _describe(row: Mapping[str, Any]) -> str:
-    noted = f" ({row['note']})" if row.get("note") else ""
-    return row["fault"] or f"{row['name']}: {row['description']}{noted}"
+    note = f" ({row['note']})" if row.get("note") else ""
+    return row["fault"] or f"{row['name']}: {row['description']}{note}"
 
 
 def _write(folder: Path, known: Mapping[str, Any]) -> None:

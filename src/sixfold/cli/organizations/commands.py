@@ -57,11 +57,11 @@ def list_members(arguments: argparse.Namespace) -> None:
 
 
 def budget(arguments: argparse.Namespace) -> None:
-    changed = _budgets(arguments)
+    changes = _budgets(arguments)
 
     def work() -> Transaction[None]:
         account = yield from accounts.by_email(arguments.organization)
-        day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
+        day, month = (changes.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
         yield from organizations.set_budgets(account.id, day, month)
 
     _write(arguments, work())
@@ -135,23 +135,23 @@ def remove(arguments: argparse.Namespace) -> None:
 
 
 def create_team(arguments: argparse.Namespace) -> None:
-    changed = _budgets(arguments)
+    changes = _budgets(arguments)
 
     def work() -> Transaction[Team]:
         account = yield from accounts.by_email(arguments.organization)
-        day, month = changed.get("budget_day"), changed.get("budget_month")
+        day, month = changes.get("budget_day"), changes.get("budget_month")
         return (yield from teams.create(account.id, arguments.team, day, month))
 
     _say(arguments, {"team_id": _write(arguments, work()).id}, f"The team {arguments.team} is created")
 
 
 def budget_team(arguments: argparse.Namespace) -> None:
-    changed = _budgets(arguments)
+    changes = _budgets(arguments)
 
     def work() -> Transaction[None]:
         account = yield from accounts.by_email(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
-        yield from teams.change(account.id, str(team_id), **changed)
+        yield from teams.change(account.id, str(team_id), **changes)
 
     _write(arguments, work())
     _say(arguments, {"team": arguments.team}, f"The budget of {arguments.team} is set")
@@ -168,14 +168,14 @@ def remove_team(arguments: argparse.Namespace) -> None:
 
 
 def key_team(arguments: argparse.Namespace) -> None:
-    changed = _budgets(arguments)
+    changes = _budgets(arguments)
 
     def work() -> Transaction[NewKey]:
         account = yield from accounts.by_email(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
-        scope = KeyLimits(budget_day=changed.get("budget_day"), budget_month=changed.get("budget_month"))
-        granted = scope.default_rights & rights.OF_ROLE["member"]
-        return (yield from keys.create(account.id, scope, granted=granted, holder=Holder(None, team_id)))
+        scope = KeyLimits(budget_day=changes.get("budget_day"), budget_month=changes.get("budget_month"))
+        key_rights = scope.default_rights & rights.OF_ROLE["member"]
+        return (yield from keys.create(account.id, scope, granted=key_rights, holder=Holder(None, team_id)))
 
     key = _write(arguments, work())
     _say(arguments, {"id": key.id, "api_key": key.api_key}, f"{key.api_key}  (shown this once)")
@@ -239,13 +239,13 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
         *(member_row.id for member_row in member_rows),
         *(own_team.id for own_team in own_teams),
     ]
-    spent = yield from budgets.spent_now(ids)
+    spending = yield from budgets.spent_now(ids)
     owner = [{"id": account.id, "email": account.email, "role": "owner", "team": None}]
     return {
         "organization_id": account.id,
         "name": account.email,
         "balance_usd": money.format_usd(account.posted),
-        **_budget_record(account, spent[account.id]),
+        **_budget_record(account, spending[account.id]),
         "members": (owner if account.has_sign_in else [])
         + [
             {
@@ -253,7 +253,7 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
                 "email": member_row.email,
                 "role": member_row.role,
                 "team": member_row.team,
-                **_budget_record(member_row, spent[member_row.id]),
+                **_budget_record(member_row, spending[member_row.id]),
             }
             for member_row in member_rows
         ],
@@ -262,19 +262,19 @@ def _record(organization: str) -> Transaction[dict[str, Any]]:
                 "id": own_team.id,
                 "name": own_team.name,
                 "members": own_team.members,
-                **_budget_record(own_team, spent[own_team.id]),
+                **_budget_record(own_team, spending[own_team.id]),
             }
             for own_team in own_teams
         ],
     }
 
 
-def _budget_record(each: Any, spent: tuple[int, int]) -> dict[str, Any]:
+def _budget_record(each: Any, spending: tuple[int, int]) -> dict[str, Any]:
     return {
         "budget_day_usd": None if each.budget_day is None else money.format_usd(each.budget_day),
         "budget_month_usd": None if each.budget_month is None else money.format_usd(each.budget_month),
-        "spent_day_usd": money.format_usd(spent[0]),
-        "spent_month_usd": money.format_usd(spent[1]),
+        "spent_day_usd": money.format_usd(spending[0]),
+        "spent_month_usd": money.format_usd(spending[1]),
     }
 
 

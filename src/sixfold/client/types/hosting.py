@@ -53,17 +53,6 @@ class Input(TypedDict):
     type: Literal["audio", "boolean", "file", "image", "integer", "number", "string", "video"]
 
 
-class Joined(TypedDict):
-    """A run that waits in a queue."""
-
-    cancel_url: str
-    events_url: str
-    prediction_id: str
-    queue_position: int
-    status: Literal["canceled", "expired", "failed", "queued", "running", "starting", "succeeded"]
-    status_url: str
-
-
 class Metrics(TypedDict):
     """The waiting and running times of a prediction, in milliseconds."""
 
@@ -129,6 +118,17 @@ class PredictionUrls(TypedDict):
 class Predictions(TypedDict):
     predictions: list[Prediction]
     next_cursor: str | None
+
+
+class QueueEntry(TypedDict):
+    """A run that waits in a queue."""
+
+    cancel_url: str
+    events_url: str
+    prediction_id: str
+    queue_position: int
+    status: Literal["canceled", "expired", "failed", "queued", "running", "starting", "succeeded"]
+    status_url: str
 
 
 class Quote(TypedDict):

@@ -5,18 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
-class Answered(TypedDict):
-    """An answer; if `known` is false, the memory does not contain one, and `text` states this."""
-
-    cost_usd: str
-    dropped: list[DroppedFact]
-    known: bool
-    model: str
-    sentences: list[CitedSentence]
-    sources: list[ContextSource]
-    text: str
-
-
 class Backlink(TypedDict):
     context: str
     evidence: str | None
@@ -81,10 +69,21 @@ class Count(TypedDict):
     name: str
 
 
-class Deleted(TypedDict):
+class DeletedPage(TypedDict):
     slug: str
     deleted: bool
     version: int
+
+
+class DocumentImportResult(TypedDict):
+    """The result of an import of documents."""
+
+    created: int
+    documents: list[DocumentResult]
+    errors: list[ImportProblem]
+    left_out: list[str]
+    skipped: int
+    updated: int
 
 
 class DocumentResult(TypedDict):
@@ -149,21 +148,10 @@ class ImportProblem(TypedDict):
     path: str
 
 
-class Imported(TypedDict):
+class ImportResult(TypedDict):
     """The result of an import; `left_out` are the first 100 skipped files that are not pages."""
 
     created: int
-    errors: list[ImportProblem]
-    left_out: list[str]
-    skipped: int
-    updated: int
-
-
-class ImportedDocuments(TypedDict):
-    """The result of an import of documents."""
-
-    created: int
-    documents: list[DocumentResult]
     errors: list[ImportProblem]
     left_out: list[str]
     skipped: int
@@ -185,6 +173,18 @@ class Link(TypedDict):
 class Links(TypedDict):
     links: list[Link]
     next_cursor: str | None
+
+
+class MemoryAnswer(TypedDict):
+    """An answer; if `known` is false, the memory does not contain one, and `text` states this."""
+
+    cost_usd: str
+    dropped: list[DroppedFact]
+    known: bool
+    model: str
+    sentences: list[CitedSentence]
+    sources: list[ContextSource]
+    text: str
 
 
 class MemoryBatch(TypedDict):
@@ -292,10 +292,10 @@ class ReceivedFolder(TypedDict):
     team: str | None
 
 
-class Remembered(TypedDict):
+class RememberResult(TypedDict):
     """The result of `remember`; `stopped` is null if the whole source was read."""
 
-    added: list[RememberedFact]
+    added: list[StoredFact]
     batch: str
     chars: int
     cost_usd: str
@@ -311,20 +311,20 @@ class Remembered(TypedDict):
     unreadable_replies: int
 
 
-class RememberedFact(TypedDict):
+class SharedFolders(TypedDict):
+    """The folders that the account shares, and those that are shared with it."""
+
+    folders: list[FolderShare]
+    received: list[ReceivedFolder]
+
+
+class StoredFact(TypedDict):
     """A fact that was written: its page, its date, and the sentence of the source."""
 
     date: str
     quote: str
     slug: str
     statement: str
-
-
-class SharedFolders(TypedDict):
-    """The folders that the account shares, and those that are shared with it."""
-
-    folders: list[FolderShare]
-    received: list[ReceivedFolder]
 
 
 class SupersededFact(TypedDict):
@@ -360,7 +360,7 @@ class Types(TypedDict):
     next_cursor: str | None
 
 
-class Undone(TypedDict):
+class UndoResult(TypedDict):
     """The result of an undo: the slugs of restored pages, and of new pages that were deleted."""
 
     batch: str

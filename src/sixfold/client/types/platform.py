@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
-class Acceptance(TypedDict):
-    token: str
-
-
 class Account(TypedDict):
     """An account; `webhook_secret` is null for a key without the right `account.manage`."""
 
@@ -332,7 +328,11 @@ class InvitationRequest(TypedDict):
     days: NotRequired[int]
 
 
-class Invited(TypedDict):
+class InvitationToken(TypedDict):
+    token: str
+
+
+class InvitedCustomer(TypedDict):
     """A new account; `url` signs in to it once within 7 days."""
 
     account_id: str
@@ -617,10 +617,6 @@ class Providers(TypedDict):
     providers: list[Provider]
 
 
-class Received(TypedDict):
-    received: bool
-
-
 class ReceivedShare(TypedDict):
     """A share that only the account or its team may open, with its owner."""
 
@@ -779,3 +775,7 @@ class UsageRow(TypedDict):
     requests: int
     tag: NotRequired[str]
     team: NotRequired[str]
+
+
+class WebhookReceipt(TypedDict):
+    received: bool

@@ -19,7 +19,7 @@ State = Literal["unknown", "live", "paused", "over"]
 RANKS: dict[State, int] = {"unknown": 0, "live": 1, "paused": 2, "over": 3}
 
 
-class Refunded(msgspec.Struct, frozen=True):
+class RefundEvent(msgspec.Struct, frozen=True):
     """The total amount of a payment, in micro-dollars, refunded by `reported_at` (epoch seconds)."""
 
     payment: str
@@ -44,7 +44,7 @@ class InvoicePaid(msgspec.Struct, frozen=True):
     micros: int
 
 
-class Disputed(msgspec.Struct, frozen=True):
+class DisputeEvent(msgspec.Struct, frozen=True):
     """A step of a dispute, which withdrew or reinstated the amount of the payment."""
 
     payment: str
@@ -89,7 +89,7 @@ def record_invoice(paid: InvoicePaid) -> Transaction[None]:
     yield from _apply_totals(paid.payment)
 
 
-def record_refund(refund: Refunded) -> Transaction[None]:
+def record_refund(refund: RefundEvent) -> Transaction[None]:
     """Withdraw the refunded amount from the account."""
     row = {"id": refund.payment, "total": refund.total, "reported_at": refund.reported_at}
     yield Query("payment_refunded", row)
@@ -104,7 +104,7 @@ def record_failed_refund(refund: RefundFailed) -> Transaction[None]:
     yield from _apply_totals(refund.payment)
 
 
-def record_dispute(dispute: Disputed) -> Transaction[None]:
+def record_dispute(dispute: DisputeEvent) -> Transaction[None]:
     """Withdraw the disputed amount from the account, or credit it again."""
     yield Query("payment_seen", {"id": dispute.payment})
     yield Query(

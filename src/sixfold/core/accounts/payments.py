@@ -10,7 +10,13 @@ import msgspec
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, audit_log, ledger, payment_records
-from sixfold.core.accounts.payment_records import Disputed, InvoicePaid, Refunded, RefundFailed, Subscription
+from sixfold.core.accounts.payment_records import (
+    DisputeEvent,
+    InvoicePaid,
+    RefundEvent,
+    RefundFailed,
+    Subscription,
+)
 from sixfold.core.database import Database, Query, Transaction
 
 _LOG = logging.getLogger("sixfold.payments")
@@ -60,7 +66,7 @@ class PaymentReceived(msgspec.Struct, frozen=True):
     intent: str | None = None
 
 
-PaymentEvent = PaymentReceived | InvoicePaid | Refunded | RefundFailed | Disputed | Subscription
+PaymentEvent = PaymentReceived | InvoicePaid | RefundEvent | RefundFailed | DisputeEvent | Subscription
 
 
 def parse_amount(value: object) -> int:
@@ -96,7 +102,7 @@ async def receive(event: PaymentEvent, checkout: Checkout, database: Database) -
     `EngineFailed` if the processor cannot be reached; the processor then repeats the event.
     """
     origin: tuple[PaymentEvent, ...] = ()
-    if isinstance(event, Refunded | RefundFailed | Disputed) and not await database.read(
+    if isinstance(event, RefundEvent | RefundFailed | DisputeEvent) and not await database.read(
         payment_records.is_known(event.payment), snapshot=False
     ):
         origin = await checkout.origin(event.payment)
@@ -115,11 +121,11 @@ def apply_event(event: PaymentEvent) -> Transaction[bool]:
             return (yield from _credit(event))
         case InvoicePaid():
             yield from payment_records.record_invoice(event)
-        case Refunded():
+        case RefundEvent():
             yield from payment_records.record_refund(event)
         case RefundFailed():
             yield from payment_records.record_failed_refund(event)
-        case Disputed():
+        case DisputeEvent():
             yield from payment_records.record_dispute(event)
         case Subscription():
             if event.account_id is not None and not (yield from _exists(event.account_id)):

@@ -74,11 +74,11 @@ def decode(text: str) -> Rights:
 
 def of_names(names: Iterable[str]) -> Rights:
     """Return the set of the named rights; raises `BadRequest` for an unknown name."""
-    requested = tuple(names)
-    unknown = [name for name in requested if name not in BY_NAME]
+    right_names = tuple(names)
+    unknown = [name for name in right_names if name not in BY_NAME]
     if unknown:
         raise errors.BadRequest(f"Unknown right {unknown[0][:40]!r}: the rights are {', '.join(BY_NAME)}")
-    return _union(BY_NAME[name] for name in requested)
+    return _union(BY_NAME[name] for name in right_names)
 
 
 def missing_text(missing: Rights, authentication: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from sixfold.core.database import Value
 
 
-class Owned(Protocol):
+class TenantRecord(Protocol):
     """A principal, or an object that a principal has created."""
 
     @property
@@ -54,9 +54,9 @@ class Tenant(msgspec.Struct, frozen=True):
     credential_id: str = ""
 
     @classmethod
-    def of(cls, owned: Owned) -> Self:
+    def of(cls, record: TenantRecord) -> Self:
         """Return the tenant of a principal or a prediction."""
-        return cls(owned.account_id, owned.keyless, owned.credential_id)
+        return cls(record.account_id, record.keyless, record.credential_id)
 
     @property
     def id(self) -> str:

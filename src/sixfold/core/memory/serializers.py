@@ -164,7 +164,7 @@ class ImportProblemSchema(TypedDict):
     error: str
 
 
-class ImportedSchema(TypedDict):
+class ImportResultSchema(TypedDict):
     """The result of an import; `left_out` are the first 100 skipped files that are not pages."""
 
     created: int
@@ -184,7 +184,7 @@ class DocumentResultSchema(TypedDict):
     changed: bool
 
 
-class ImportedDocumentsSchema(ImportedSchema):
+class DocumentImportResultSchema(ImportResultSchema):
     """The result of an import of documents."""
 
     documents: list[DocumentResultSchema]
@@ -364,7 +364,7 @@ def _hit(result: Hit, base_url: str) -> HitSchema:
     return row
 
 
-def import_result(report: ImportReport) -> ImportedSchema:
+def import_result(report: ImportReport) -> ImportResultSchema:
     return {
         "created": report.created,
         "updated": report.updated,
@@ -374,7 +374,7 @@ def import_result(report: ImportReport) -> ImportedSchema:
     }
 
 
-def imported_documents(report: ImportReport) -> ImportedDocumentsSchema:
+def imported_documents(report: ImportReport) -> DocumentImportResultSchema:
     rows: list[DocumentResultSchema] = [
         {
             "path": document.path,

@@ -22,7 +22,7 @@ from sixfold.core.provenance import manifest as provenance_manifest
 _KEY = "ed25519:"
 
 
-class Signed(msgspec.Struct, frozen=True):
+class SignedManifest(msgspec.Struct, frozen=True):
     """A parsed manifest and the result of its verification.
 
     `intact` means that the manifest is unchanged since the holder of `signed_by` signed it, and `trusted`
@@ -56,19 +56,19 @@ class Signer:
         signature = self._private.sign(provenance_manifest.canonical(document).encode())
         return provenance_manifest.canonical({**document, "signature": _encoded(signature)})
 
-    def read(self, text: str) -> Signed:
+    def read(self, text: str) -> SignedManifest:
         """Parse a text and verify it with this server's keys; raises `NotAManifest`."""
         return verify(text, self._trusted)
 
 
-def verify(text: str, keys: Collection[str]) -> Signed:
+def verify(text: str, keys: Collection[str]) -> SignedManifest:
     """Parse a text and verify it with the public `keys`."""
     manifest, document = provenance_manifest.parse(text)
     key, signature = document.get("key"), document.pop("signature", None)
     if not isinstance(key, str):
-        return Signed(manifest, "", intact=False, trusted=False)
+        return SignedManifest(manifest, "", intact=False, trusted=False)
     intact = isinstance(signature, str) and _intact(text, document, key, signature)
-    return Signed(manifest, key, intact=intact, trusted=key in keys)
+    return SignedManifest(manifest, key, intact=intact, trusted=key in keys)
 
 
 def _intact(text: str, document: dict[str, Any], key: str, signature: str) -> bool:

@@ -69,9 +69,9 @@ class KeysPage:
         """Create a key and show it once; for invalid limits, show the form with the problems."""
         session, form = await self._read_form(request)
         try:
-            limited = _limits(form)
-            await self._check_services(limited.services, session.account.id)
-            granted = _selected_rights(form, limited)
+            limits = _limits(form)
+            await self._check_services(limits.services, session.account.id)
+            key_rights = _selected_rights(form, limits)
             expires_at = _expiry(form, await self._services.database.read(now()))
         except errors.InvalidInput as error:
             problems = {problem.input: problem.message for problem in error.problems}
@@ -79,9 +79,9 @@ class KeysPage:
         new_key = await self._services.database.write(
             keys.create(
                 session.account.id,
-                limited,
+                limits,
                 expires_at,
-                granted=granted,
+                granted=key_rights,
                 holder=Holder(
                     session.principal.member_id, session.principal.team_id, name=form.get("name", "")
                 ),
@@ -165,22 +165,22 @@ def key_rows(session: SessionCookie) -> Transaction[tuple[dict[str, Any], ...]]:
     moment = yield from now()
     rows = yield from keys.live(session.account.id)
     live = [row for row in rows if row["expires_at"] is None or row["expires_at"] > moment]
-    spent = yield from budgets.spent_now([row["budget_id"] for row in live])
+    spending = yield from budgets.spent_now([row["budget_id"] for row in live])
     return tuple(
         {
             **row,
             "limits": describe_limits(keys.scope_of(row)),
             "rights": ", ".join(rights.names(keys.rights_of(row))),
-            "budgets": _budgets(keys.scope_of(row), spent[row["budget_id"]]),
+            "budgets": _budgets(keys.scope_of(row), spending[row["budget_id"]]),
             "rolls": row["member_id"] == session.principal.member_id,
         }
         for row in live
     )
 
 
-def _budgets(scope: KeyLimits, spent: tuple[int, int]) -> list[tuple[str, int, int]]:
+def _budgets(scope: KeyLimits, spending: tuple[int, int]) -> list[tuple[str, int, int]]:
     """Return the period, the amount spent and the limit of each budget of a key."""
-    pairs = (("today", spent[0], scope.budget_day), ("this month", spent[1], scope.budget_month))
+    pairs = (("today", spending[0], scope.budget_day), ("this month", spending[1], scope.budget_month))
     return [(period, amount, limit) for period, amount, limit in pairs if limit is not None]
 
 
@@ -219,7 +219,7 @@ def _limits(form: dict[str, str]) -> KeyLimits:
     )
 
 
-def _selected_rights(form: dict[str, str], limited: KeyLimits) -> Rights | None:
+def _selected_rights(form: dict[str, str], limits: KeyLimits) -> Rights | None:
     """Return the rights that are selected and allowed by the limits.
 
     Return None for the default rights if the form has no selection; raises `InvalidInput` for an empty one.
@@ -228,7 +228,7 @@ def _selected_rights(form: dict[str, str], limited: KeyLimits) -> Rights | None:
     if not names and _SELECTION in form:
         message = "Select at least one right"
         raise errors.InvalidInput([errors.Problem("rights", message, "missing")])
-    return rights.of_names(names) & limited.max_rights if names else None
+    return rights.of_names(names) & limits.max_rights if names else None
 
 
 def _budget(form: dict[str, str], name: str) -> int | None:

@@ -23,7 +23,7 @@ _FORM_BYTES = 32_768
 _MAX_NAME = 200
 
 
-class Parsed(NamedTuple):
+class ParsedEntry(NamedTuple):
     """The configuration entry in a form: section, name and value."""
 
     section: str
@@ -104,7 +104,7 @@ class EntryForms:
         user: PageUser,
         form: Mapping[str, str],
         kind: str,
-        parse: Callable[[Mapping[str, str]], Parsed],
+        parse: Callable[[Mapping[str, str]], ParsedEntry],
         default: str,
     ) -> Response:
         """Set the entry of a form; `default` is the field at which a problem of the value is shown."""

@@ -15,7 +15,7 @@ from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.core.gateway.policy import CHAT_KINDS
 from sixfold.providers import PROVIDERS
-from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, Parsed
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -61,7 +61,7 @@ class ModelsPage(EntryPage):
         }
 
 
-def server(form: Mapping[str, str]) -> Parsed:
+def server(form: Mapping[str, str]) -> ParsedEntry:
     """Return the section, name and value of the form of a model server; raises `InvalidInput`."""
     name, kind = form.get("name", "").strip(), form.get("kind", "")
     if not name or "/" in name:
@@ -80,10 +80,10 @@ def server(form: Mapping[str, str]) -> Parsed:
         value["api_key"] = form["api_key"].strip()
     if models := form.get("models", "").replace(",", " ").split():
         value["models"] = models
-    return Parsed(SERVERS, name, value)
+    return ParsedEntry(SERVERS, name, value)
 
 
-def alias(form: Mapping[str, str]) -> Parsed:
+def alias(form: Mapping[str, str]) -> ParsedEntry:
     """Return the section, name and value of the form of an alias; raises `InvalidInput`."""
     name = form.get("name", "").strip()
     if not name:
@@ -91,7 +91,7 @@ def alias(form: Mapping[str, str]) -> Parsed:
     targets = [text for at in range(_TARGETS) if (text := form.get(f"target{at}", "").strip())]
     if not targets:
         raise errors.InvalidInput.of("target0", "Choose at least one model")
-    return Parsed(ALIASES, name, targets)
+    return ParsedEntry(ALIASES, name, targets)
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

@@ -151,10 +151,10 @@ class PeopleForms:
         email = form.get("email", "")[:_MAX_TEXT]
         try:
             credit = amount(form.get("credit", "")) or 0
-            invited = await self.write(customers.invite(user.principal, email, credit))
+            invitation = await self.write(customers.invite(user.principal, email, credit))
         except (errors.BadRequest, errors.Conflict) as error:
             return await self.pages.render(user, problem=error.message, email=email)
-        return await self.pages.render_one(user, invited.account.id, token=invited.token)
+        return await self.pages.render_one(user, invitation.account.id, token=invitation.token)
 
     async def link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """Create another sign-in link and show it once."""

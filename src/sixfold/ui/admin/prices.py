@@ -14,7 +14,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import PRICES, TOKEN_PRICES
 from sixfold.core.configuration.ports import ConfigurationView
-from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, Parsed
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, ParsedEntry
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -62,7 +62,7 @@ def _credits(usd: str) -> str:
     return f"{credits} credit" if credits == 1 else f"{credits} credits"
 
 
-def token_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
+def token_price(form: Mapping[str, str], view: ConfigurationView) -> ParsedEntry:
     """Return the section, name and value of the form of a model's price; raises `InvalidInput`."""
     name = form.get("name", "").strip()
     if not name:
@@ -72,10 +72,10 @@ def token_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
     value |= {field: text for field in TOKEN_FIELDS if (text := form.get(field, "").strip())}
     if not value:
         raise errors.InvalidInput.of(next(iter(TOKEN_FIELDS)), "Enter at least one price in USD")
-    return Parsed(TOKEN_PRICES, name, value)
+    return ParsedEntry(TOKEN_PRICES, name, value)
 
 
-def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
+def model_price(form: Mapping[str, str], view: ConfigurationView) -> ParsedEntry:
     """Return the section, name and value of the form of a media model's price; raises `InvalidInput`."""
     name = form.get("name", "")
     row = next((row for row in view.prices if row.name == name), None)
@@ -87,7 +87,7 @@ def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
             raise errors.InvalidInput.of(f"usd.{variant}", "Enter a price in USD, such as 0.05")
     request = amounts.pop(_REQUEST, None)
     value: dict[str, Any] = {"usd": amounts.get("", amounts)}
-    return Parsed(PRICES, name, value if request is None else {**value, "request_usd": request})
+    return ParsedEntry(PRICES, name, value if request is None else {**value, "request_usd": request})
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

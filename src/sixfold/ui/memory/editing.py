@@ -90,7 +90,7 @@ class WritePages:
         name = content.slug or slugs.loosely(content.title.replace("/", "-")) or ""
         try:
             content = replace(content, slug=slugs.normalize(name))
-            saved = await self._memory.write(
+            saved_page = await self._memory.write(
                 user.caller, editor_content.page_write(content, None), WriteTerms()
             )
         except errors.Conflict as error:
@@ -98,7 +98,7 @@ class WritePages:
             return await self._editor(user, EditorState(content, problem=problem, status=error.status))
         except _FORM_ERRORS as error:
             return await self._editor(user, _with_error(content, error))
-        return _redirect(user, saved.page.slug)
+        return _redirect(user, saved_page.page.slug)
 
     async def edit(self, request: Request, user: PageUser) -> Response:
         _check(user)
@@ -126,12 +126,12 @@ class WritePages:
         base = await self._memory.version(caller, content.slug, content.version) if content.version else None
         terms = WriteTerms(if_version=base.version) if base is not None else WriteTerms()
         try:
-            saved = await self._memory.write(caller, editor_content.page_write(content, base), terms)
+            saved_page = await self._memory.write(caller, editor_content.page_write(content, base), terms)
         except errors.PreconditionFailed:
             return await self._merged(user, content)
         except _FORM_ERRORS as error:
             return await self._editor(user, _with_error(content, error))
-        return _redirect(user, saved.page.slug)
+        return _redirect(user, saved_page.page.slug)
 
     async def _merged(self, user: PageUser, content: EditorContent) -> Response:
         base = await self._memory.version(user.caller, content.slug, content.version)
@@ -213,8 +213,8 @@ class WritePages:
         """Restore an older version of a page, which may be deleted."""
         form = await self._auth.read_form(request, user)
         number = editor_content.of_form(form).version
-        saved = await self._memory.restore(user.caller, slug_of(request), number, FREELY)
-        return _redirect(user, saved.page.slug)
+        saved_page = await self._memory.restore(user.caller, slug_of(request), number, FREELY)
+        return _redirect(user, saved_page.page.slug)
 
     async def show_move(self, request: Request, user: PageUser) -> Response:
         _check(user)
@@ -226,13 +226,13 @@ class WritePages:
         form = await self._auth.read_form(request, user)
         slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
         try:
-            saved = await self._memory.rename(user.caller, slug, to, FREELY)
+            saved_page = await self._memory.rename(user.caller, slug, to, FREELY)
         except (errors.BadRequest, errors.Conflict, errors.InsufficientCredits, errors.TooLarge) as error:
             view = await self._memory.read(user.caller, slug)
             return self._render_move(
                 user, {"page": view.page, "to": to, "problem": error.message}, error.status
             )
-        return _redirect(user, saved.page.slug)
+        return _redirect(user, saved_page.page.slug)
 
     def _render_move(self, user: PageUser, values: dict[str, Any], status: int = 200) -> Response:
         return self._pages.render("memory/move.html", user.session, status=status, user=user, **values)

@@ -85,8 +85,8 @@ class MemoryFilePages:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise errors.BadRequest("The file is not UTF-8 text") from error
-        saved = await self._memory.write(user.caller, PageWrite(slug, text, whole=True), WriteTerms())
-        return RedirectResponse(page_path(saved.page.slug), 303)
+        saved_page = await self._memory.write(user.caller, PageWrite(slug, text, whole=True), WriteTerms())
+        return RedirectResponse(page_path(saved_page.page.slug), 303)
 
     async def _import_file(self, user: PageUser, file: UploadFile) -> ImportReport:
         """Import an archive of pages, or one document."""

@@ -271,22 +271,22 @@ class ReadPages:
 
 def _by_source(backlinks: Sequence[Backlink]) -> dict[str, tuple[str, str]]:
     """Return the title of each linking page by slug, once, with the types of its typed links."""
-    grouped: dict[str, tuple[str, str]] = {}
+    groups: dict[str, tuple[str, str]] = {}
     for link in backlinks:
         types = [] if link.type == LINK_TYPE else [link.type.replace("_", " ")]
-        title = grouped.get(link.source, ("", ""))[1]
-        grouped[link.source] = (link.title, ", ".join([*([title] if title else []), *types]))
-    return grouped
+        title = groups.get(link.source, ("", ""))[1]
+        groups[link.source] = (link.title, ", ".join([*([title] if title else []), *types]))
+    return groups
 
 
 def _by_type(links: list[Link]) -> dict[str, list[Link]]:
     """Group links by type; plain links come last, and only to pages without a typed link."""
-    grouped: dict[str, list[Link]] = {}
+    groups: dict[str, list[Link]] = {}
     typed = {link.target for link in links if link.type != LINK_TYPE}
     links = [link for link in links if link.type != LINK_TYPE or link.target not in typed]
     for link in sorted(links, key=lambda link: (link.type == LINK_TYPE, link.type)):
-        grouped.setdefault(link.type, []).append(link)
-    return grouped
+        groups.setdefault(link.type, []).append(link)
+    return groups
 
 
 def _number(text: str) -> int:

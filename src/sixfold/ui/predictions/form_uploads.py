@@ -43,8 +43,8 @@ class FormUploads:
             await asyncio.to_thread(_write, path, file)
             head = await file.read(media_types.HEAD_BYTES)
             claimed_type = (file.content_type or "").partition(";")[0].strip()
-            received = ReceivedUpload(path, file.size or 0, head, claimed_type)
-            return self._url(await self._store(user, received, kind))
+            upload = ReceivedUpload(path, file.size or 0, head, claimed_type)
+            return self._url(await self._store(user, upload, kind))
 
     async def _store(self, user: PageUser, received: ReceivedUpload, kind: str) -> Upload:
         heads = media_types.heads_of(kind)

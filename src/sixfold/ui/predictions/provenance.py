@@ -19,7 +19,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.provenance import c2pa_removal, embed, redaction
 from sixfold.core.provenance.formats import edits
 from sixfold.core.provenance.manifest import NotAManifest
-from sixfold.core.provenance.signing import Signed
+from sixfold.core.provenance.signing import SignedManifest
 from sixfold.core.temporary_files import temporary_path
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
@@ -59,7 +59,7 @@ class ProvenancePages:
             return responses.json({"kind": "graph"})
         raise errors.BadRequest(_NO_MANIFEST)
 
-    async def _describe(self, signed: Signed, user: PageUser) -> dict[str, Any]:
+    async def _describe(self, signed: SignedManifest, user: PageUser) -> dict[str, Any]:
         manifest = signed.manifest
         model = await self._services.predictions.find(manifest.model, user.account_id)
         inputs = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
@@ -157,23 +157,23 @@ def _has_graph(data: bytes) -> bool:
         return False
 
 
-async def has_same_output(services: WebServices, original: Prediction, repeated: Prediction) -> bool:
+async def has_same_output(services: WebServices, original: Prediction, other: Prediction) -> bool:
     """Return whether two predictions have the same output, ignoring the manifests in the files."""
     if (
         original.output is None
-        or repeated.output is None
-        or len(original.output.files) != len(repeated.output.files)
+        or other.output is None
+        or len(original.output.files) != len(other.output.files)
     ):
         return False
-    for first, second in zip(original.output.files, repeated.output.files, strict=True):
+    for first, second in zip(original.output.files, other.output.files, strict=True):
         if max(first.size, second.size) > _MAX_BYTES:
             return False
         kind = first.content_type
         data = [await services.blobs.get(file.blob) for file in (first, second)]
-        stripped = [await asyncio.to_thread(_without_manifests, each, kind) for each in data]
-        if stripped[0] != stripped[1]:
+        contents = [await asyncio.to_thread(_without_manifests, each, kind) for each in data]
+        if contents[0] != contents[1]:
             return False
-    return bool(original.output.files) or original.output.data == repeated.output.data
+    return bool(original.output.files) or original.output.data == other.output.data
 
 
 def _without_manifests(data: bytes, content_type: str) -> bytes:

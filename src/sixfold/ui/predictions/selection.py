@@ -55,9 +55,9 @@ class SelectionPages:
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show the selected runs: two of them side by side with their inputs."""
-        selected = _unique(request.query_params.getlist("id"))
-        entries = await self._history.by_ids(user.tenant, selected)
-        if selected and not entries:
+        ids = _unique(request.query_params.getlist("id"))
+        entries = await self._history.by_ids(user.tenant, ids)
+        if ids and not entries:
             raise errors.NotFound("The selected runs were not found")
         compared: list[dict[str, Any]] = []
         inputs: list[ComparedInput] = []
@@ -80,9 +80,9 @@ class SelectionPages:
         """Delete the runs in the field `ids`, all or none of them."""
         form = await forms.read(request)
         self._services.sessions.check_csrf(request, user.session, form.get("csrf"))
-        selected = _unique(form.get("ids", "").split(","))
-        await self._services.database.write(_delete_all(selected, user.tenant))
-        return RedirectResponse(f"/predictions?deleted={len(selected)}", 303)
+        ids = _unique(form.get("ids", "").split(","))
+        await self._services.database.write(_delete_all(ids, user.tenant))
+        return RedirectResponse(f"/predictions?deleted={len(ids)}", 303)
 
 
 def _unique(values: Sequence[str]) -> list[str]:

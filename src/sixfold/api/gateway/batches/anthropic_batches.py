@@ -160,8 +160,8 @@ class AnthropicBatchRoutes:
         """Delete a batch that has ended, with its results."""
         principal, batch = await self._find(request)
         await self._services.batches.delete(principal.tenant, "anthropic", batch.id)
-        deleted: DeletedMessageBatchSchema = {"id": batch.id, "type": "message_batch_deleted"}
-        return responses.json(deleted)
+        deletion: DeletedMessageBatchSchema = {"id": batch.id, "type": "message_batch_deleted"}
+        return responses.json(deletion)
 
     async def results(self, request: Request) -> Response:
         """Return the results, one JSON object per line."""

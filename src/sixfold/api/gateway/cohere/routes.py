@@ -36,9 +36,9 @@ class CohereChatRoutes:
         self, request: RawRequest, parse: Callable[[bytes], CohereCall], handler: ChatHandler
     ) -> Response | RawResponse:
         principal = await self._auth.admit(request.headers)
-        sent = await request.body()
-        parsed = await bodies.parse(parse, sent)
-        return await handler.answer(request, principal, parsed.call, parsed.body, sent=sent)
+        raw = await request.body()
+        parsed = await bodies.parse(parse, raw)
+        return await handler.answer(request, principal, parsed.call, parsed.body, sent=raw)
 
 
 def routes(services: WebServices, auth: CachedKeyAuth) -> tuple[RouteEntry, ...]:

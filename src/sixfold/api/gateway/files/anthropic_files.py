@@ -65,11 +65,11 @@ class AnthropicFileRoutes(FileRoutes):
     async def create(self, request: Request) -> Response:
         return await self._intake.receive(request, b"file", anthropic_errors.dialect, self._create)
 
-    async def _create(self, principal: Principal, received: ReceivedUpload) -> Response:
-        name = received.filename.replace("\\", "/").rpartition("/")[2] or "unnamed"
-        seconds = _seconds(received.fields.get("expires_in_seconds"))
-        details = FileDetails(name, _PURPOSE, received.claimed_type, seconds)
-        file = await self._services.files.create(principal.tenant, details, received.path)
+    async def _create(self, principal: Principal, upload: ReceivedUpload) -> Response:
+        name = upload.filename.replace("\\", "/").rpartition("/")[2] or "unnamed"
+        seconds = _seconds(upload.fields.get("expires_in_seconds"))
+        details = FileDetails(name, _PURPOSE, upload.claimed_type, seconds)
+        file = await self._services.files.create(principal.tenant, details, upload.path)
         return responses.json(document(file))
 
     async def page(self, request: Request) -> Response:

@@ -34,12 +34,12 @@ class FileIntake:
         """Return the response of `work` for the form's file; raises `BadRequest` and `TooLarge`."""
         principal = await self._auth.enter(request)
         async with self._services.files.temporary_path() as path:
-            received = await uploads.receive(request, path, part, max_fields=_MAX_FIELDS)
+            upload = await uploads.receive(request, path, part, max_fields=_MAX_FIELDS)
 
             async def answer(_idempotency_id: str | None) -> Response:
-                return await work(principal, received)
+                return await work(principal, upload)
 
-            idempotent_request = IdempotentRequest(principal.replays, received.digest, error_format)
+            idempotent_request = IdempotentRequest(principal.replays, upload.digest, error_format)
             return await self._services.idempotency.run(request, idempotent_request, answer)
 
 

@@ -67,15 +67,15 @@ class OpenAIFileRoutes(FileRoutes):
         """Store the file of a form."""
         return await self._intake.receive(request, b"file", openai_errors.dialect, self._create)
 
-    async def _create(self, principal: Principal, received: ReceivedUpload) -> Response:
-        fields = received.fields
+    async def _create(self, principal: Principal, upload: ReceivedUpload) -> Response:
+        fields = upload.fields
         details = FileDetails(
-            received.filename,
+            upload.filename,
             purpose(fields.get("purpose")),
-            received.claimed_type,
+            upload.claimed_type,
             expiry_seconds(fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")),
         )
-        file = await self._services.files.create(principal.tenant, details, received.path)
+        file = await self._services.files.create(principal.tenant, details, upload.path)
         return responses.json(document(file))
 
     async def page(self, request: Request) -> Response:

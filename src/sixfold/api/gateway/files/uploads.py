@@ -79,12 +79,12 @@ class UploadInPartsRoutes:
     async def add(self, request: Request) -> Response:
         upload_id = requests.path_value(request, "upload_id")
 
-        async def work(principal: Principal, received: ReceivedUpload) -> Response:
-            if received.size > MAX_PART_BYTES:
+        async def work(principal: Principal, upload: ReceivedUpload) -> Response:
+            if upload.size > MAX_PART_BYTES:
                 raise errors.TooLarge(
-                    f"A part must be at most {MAX_PART_BYTES:,} bytes (got {received.size:,})"
+                    f"A part must be at most {MAX_PART_BYTES:,} bytes (got {upload.size:,})"
                 )
-            part, created_at = await self._uploads.add(principal.tenant, upload_id, received.path)
+            part, created_at = await self._uploads.add(principal.tenant, upload_id, upload.path)
             document: UploadPartSchema = {
                 "id": part.id,
                 "object": "upload.part",

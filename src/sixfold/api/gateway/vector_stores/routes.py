@@ -76,12 +76,12 @@ class VectorStoreRoutes:
     async def delete(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
         await self._stores.delete(principal.tenant, _store(request))
-        deleted: DeletedVectorStoreSchema = {
+        deletion: DeletedVectorStoreSchema = {
             "id": _store(request),
             "object": "vector_store.deleted",
             "deleted": True,
         }
-        return responses.json(deleted)
+        return responses.json(deletion)
 
     async def search(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
@@ -118,12 +118,12 @@ class VectorStoreRoutes:
     async def remove(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
         await self._stores.remove(principal.tenant, _store(request), _file(request))
-        deleted: DeletedVectorStoreSchema = {
+        deletion: DeletedVectorStoreSchema = {
             "id": _file(request),
             "object": "vector_store.file.deleted",
             "deleted": True,
         }
-        return responses.json(deleted)
+        return responses.json(deletion)
 
     async def content(self, request: Request) -> Response:
         """Return the chunks of a file, a page at a time."""

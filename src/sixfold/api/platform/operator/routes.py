@@ -52,9 +52,9 @@ class OperatorRoutes:
         """Create an account, and return the link that signs in to it once."""
         principal, body = await self._fields(request, "email", "credit_usd")
         credit = _amount(body, "credit_usd", "0")
-        invited = await self._write(customers.invite(principal, fields.text(body, "email"), credit))
-        url = f"{self._services.settings.base_url}/signin?token={invited.token}"
-        return responses.json({**schemas.of_account(invited.account), "url": url}, 201, _NO_STORE)
+        invitation = await self._write(customers.invite(principal, fields.text(body, "email"), credit))
+        url = f"{self._services.settings.base_url}/signin?token={invitation.token}"
+        return responses.json({**schemas.of_account(invitation.account), "url": url}, 201, _NO_STORE)
 
     async def credit(self, request: Request, principal: Principal) -> Response:
         """Add credit to an account, or withdraw a negative amount."""

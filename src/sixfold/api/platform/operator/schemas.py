@@ -34,7 +34,7 @@ class CustomerSchema(TypedDict):
     used_at: NotRequired[str | None]
 
 
-class InvitedSchema(CustomerSchema):
+class InvitedCustomerSchema(CustomerSchema):
     """A new account; `url` signs in to it once within 7 days."""
 
     url: str
@@ -117,7 +117,7 @@ def operations() -> dict[str, OperationSpec]:
         ),
         f"POST {root}/accounts": OperationSpec(
             "Create an account and a link that signs in once",
-            {201: openapi.response("The account", InvitedSchema)},
+            {201: openapi.response("The account", InvitedCustomerSchema)},
             (400, 409),
             _request("AccountInvitation", {"email": str}, {"credit_usd": _Amount}),
         ),

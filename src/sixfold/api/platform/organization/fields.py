@@ -102,12 +102,12 @@ def granted(fields: Mapping[str, Any], limits: KeyLimits, grantable: Rights) -> 
     names = _names(fields, "rights")
     if not names:
         return limits.default_rights & grantable
-    requested = rights.of_names(names)
-    if refused := rights.names(requested & ~grantable):
+    requested_rights = rights.of_names(names)
+    if refused_rights := rights.names(requested_rights & ~grantable):
         raise errors.Forbidden(
-            f"The key cannot have the rights {', '.join(refused)}: its creator may not grant them"
+            f"The key cannot have the rights {', '.join(refused_rights)}: its creator may not grant them"
         )
-    return requested
+    return requested_rights
 
 
 def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def operations() -> dict[str, OperationSpec]:
             "Accept an invitation",
             {201: choice},
             (400, 404, 409),
-            openapi.shape("Acceptance", token=str),
+            openapi.shape("InvitationToken", token=str),
             (openapi.IDEMPOTENCY,),
         ),
         "POST /api/organization/transfer": OperationSpec(

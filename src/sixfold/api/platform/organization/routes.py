@@ -93,8 +93,8 @@ class OrganizationRoutes:
             principal.require_grantable(rights.OF_ROLE[fields.role(body)])
         member_id = requests.path_value(request, "member_id")
         member = await self._write(members.change(principal.account_id, member_id, **changed))
-        spent = await self._read(budgets.spent_now([member.id]))
-        return responses.json(schemas.member(member, spent[member.id]))
+        spending = await self._read(budgets.spent_now([member.id]))
+        return responses.json(schemas.member(member, spending[member.id]))
 
     async def remove_member(self, request: Request) -> Response:
         """End a membership with its sessions, OAuth grants and keys."""
@@ -190,9 +190,9 @@ class OrganizationRoutes:
         if team_id is not None:
             await self._read(teams.find(principal.account_id, team_id))
             holder, grantable = Holder(None, team_id), grantable & rights.OF_ROLE["member"]
-        granted = fields.granted(body, scope, grantable & ~rights.Rights.OPERATE)
+        key_rights = fields.granted(body, scope, grantable & ~rights.Rights.OPERATE)
         holder = holder._replace(name=fields.text(body, "name", ""))
-        key = await self._write(key_changes.create_with(principal, scope, granted, holder))
+        key = await self._write(key_changes.create_with(principal, scope, key_rights, holder))
         result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
         return responses.json(result, 201, _NO_STORE)
 
@@ -231,8 +231,8 @@ def _is_admin(principal: Principal) -> bool:
 def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchema]:
     account = yield from accounts.by_id(principal.account_id)
     member_rows = yield from members.of_account(account.id)
-    spent = (yield from budgets.spent_now([account.id]))[account.id]
-    own_budget = schemas.budget(account.budget_day, account.budget_month, spent)
+    spending = (yield from budgets.spent_now([account.id]))[account.id]
+    own_budget = schemas.budget(account.budget_day, account.budget_month, spending)
     return {
         "organization_id": account.id,
         "name": account.email,
@@ -246,13 +246,13 @@ def _organization(principal: Principal) -> Transaction[schemas.OrganizationSchem
 def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
     account = yield from accounts.by_id(principal.account_id)
     member_rows = yield from members.of_account(account.id)
-    spent = yield from budgets.spent_now([member_row.id for member_row in member_rows])
+    spending = yield from budgets.spent_now([member_row.id for member_row in member_rows])
     return [
         *([schemas.owner(account)] if account.has_sign_in else []),
         *(
             schemas.member(
                 member_row,
-                spent[member_row.id]
+                spending[member_row.id]
                 if _is_admin(principal) or member_row.id == principal.member_id
                 else None,
             )
@@ -263,8 +263,8 @@ def _members(principal: Principal) -> Transaction[list[schemas.MemberSchema]]:
 
 def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
     team_rows = yield from teams.of_account(account_id)
-    spent = yield from budgets.spent_now([team_row.id for team_row in team_rows])
-    return [schemas.team(team_row, spent[team_row.id]) for team_row in team_rows]
+    spending = yield from budgets.spent_now([team_row.id for team_row in team_rows])
+    return [schemas.team(team_row, spending[team_row.id]) for team_row in team_rows]
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:

@@ -112,13 +112,13 @@ class NewOrganizationKeySchema(TypedDict):
     api_key: str
 
 
-def budget(day: int | None, month: int | None, spent: Spent) -> BudgetSchema:
+def budget(day: int | None, month: int | None, spending: Spent) -> BudgetSchema:
     """Return budgets, with the amounts spent."""
     return {
         "budget_day_usd": _usd(day),
         "budget_month_usd": _usd(month),
-        "spent_day_usd": money.format_usd(spent[0]),
-        "spent_month_usd": money.format_usd(spent[1]),
+        "spent_day_usd": money.format_usd(spending[0]),
+        "spent_month_usd": money.format_usd(spending[1]),
     }
 
 
@@ -136,7 +136,7 @@ def owner(account: Account) -> MemberSchema:
     }
 
 
-def member(each: Member, spent: Spent | None) -> MemberSchema:
+def member(each: Member, spending: Spent | None) -> MemberSchema:
     """Return a member, without its budget if `spent` is None."""
     return {
         "id": each.id,
@@ -146,7 +146,7 @@ def member(each: Member, spent: Spent | None) -> MemberSchema:
         "team": each.team,
         "source": each.source,
         "created_at": rfc3339(each.created_at),
-        "budget": None if spent is None else budget(each.budget_day, each.budget_month, spent),
+        "budget": None if spending is None else budget(each.budget_day, each.budget_month, spending),
     }
 
 
@@ -155,13 +155,13 @@ def role_name(role: rights.Role) -> RoleName:
     return "owner" if role == "person" else role
 
 
-def team(each: Team, spent: Spent) -> TeamSchema:
+def team(each: Team, spending: Spent) -> TeamSchema:
     return {
         "id": each.id,
         "name": each.name,
         "members": each.members,
         "created_at": rfc3339(each.created_at),
-        "budget": budget(each.budget_day, each.budget_month, spent),
+        "budget": budget(each.budget_day, each.budget_month, spending),
     }
 
 

@@ -151,12 +151,12 @@ async def _form(request: Request, path: Path) -> _ComfyUploadForm:
     """Parse a form whose file is written to `path`; raises `BadRequest`."""
     if bodies.media_type(request) != multipart.TYPE:
         raise errors.BadRequest(_NO_IMAGE)
-    received = await uploads.receive(request, path, _PART, max_fields=_MAX_FIELDS)
-    if not received.filename:
+    upload = await uploads.receive(request, path, _PART, max_fields=_MAX_FIELDS)
+    if not upload.filename:
         raise errors.BadRequest(_NO_IMAGE)
-    fields = received.fields
-    name = _named(fields.get("subfolder", ""), received.filename, fields.get("type", "input"))
-    return _ComfyUploadForm(name, path, received.content_type, fields)
+    fields = upload.fields
+    name = _named(fields.get("subfolder", ""), upload.filename, fields.get("type", "input"))
+    return _ComfyUploadForm(name, path, upload.content_type, fields)
 
 
 def _original(text: str) -> StoredName:

@@ -331,7 +331,9 @@ class ReplayFilter:
 def _parse_masked(parse: Callable[[], ChatRequest], kinds: Collection[str]) -> ChatRequest:
     if not kinds:
         return parse()
-    return texts.change_request(parse(), functools.partial(masking.mask, kinds=kinds, budget=masking.budget()))
+    return texts.change_request(
+        parse(), functools.partial(masking.mask, kinds=kinds, budget=masking.budget())
+    )
 
 
 def _collector(collected: list[str]) -> texts.Change:

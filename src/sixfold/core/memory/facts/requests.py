@@ -13,7 +13,7 @@ from sixfold.core.memory.facts import batches, sources
 from sixfold.core.memory.facts.batches import MemoryBatchSchema
 from sixfold.core.memory.facts.model_replies import DroppedFact
 from sixfold.core.memory.facts.service import FactReport, FactService, MemoryAnswer, RememberRequest
-from sixfold.core.memory.facts.writing import FactTarget, UndoneBatch
+from sixfold.core.memory.facts.writing import FactTarget, UndoResult
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Arguments, OperationField
 from sixfold.core.memory.search import context
@@ -58,7 +58,7 @@ ANSWER_TEXT = (
 )
 
 
-class RememberedFactSchema(TypedDict):
+class StoredFactSchema(TypedDict):
     """A fact that was written: its page, its date, and the sentence of the source."""
 
     slug: str
@@ -82,7 +82,7 @@ class DroppedFactSchema(TypedDict):
     reason: str
 
 
-class RememberedSchema(TypedDict):
+class RememberResultSchema(TypedDict):
     """The result of `remember`; `stopped` is null if the whole source was read."""
 
     batch: str
@@ -90,7 +90,7 @@ class RememberedSchema(TypedDict):
     model: str
     cost_usd: money.Usd
     pages: list[str]
-    added: list[RememberedFactSchema]
+    added: list[StoredFactSchema]
     superseded: list[SupersededFactSchema]
     known: int
     dropped: list[DroppedFactSchema]
@@ -101,7 +101,7 @@ class RememberedSchema(TypedDict):
     stopped: str | None
 
 
-class UndoneSchema(TypedDict):
+class UndoResultSchema(TypedDict):
     """The result of an undo: the slugs of restored pages, and of new pages that were deleted."""
 
     batch: str
@@ -116,7 +116,7 @@ class CitedSentenceSchema(TypedDict):
     sources: list[int]
 
 
-class AnsweredSchema(TypedDict):
+class MemoryAnswerSchema(TypedDict):
     """An answer; if `known` is false, the memory does not contain one, and `text` states this."""
 
     known: bool
@@ -133,7 +133,7 @@ class MemoryBatches(TypedDict):
     next_cursor: str | None
 
 
-async def remember(service: FactService, principal: Principal, arguments: Arguments) -> RememberedSchema:
+async def remember(service: FactService, principal: Principal, arguments: Arguments) -> RememberResultSchema:
     """Run `remember` with validated arguments."""
     folder = slugs.normalize(arguments["folder"].strip("/"))
     if len(folder) > _FOLDER_CHARS:
@@ -146,9 +146,9 @@ async def remember(service: FactService, principal: Principal, arguments: Argume
     return _remembered(report, folder, len(source.text))
 
 
-async def undo(service: FactService, caller: Caller, arguments: Arguments) -> UndoneSchema:
+async def undo(service: FactService, caller: Caller, arguments: Arguments) -> UndoResultSchema:
     """Run `undo_remember` with validated arguments."""
-    undone: UndoneBatch = await service.undo(caller, arguments["batch"])
+    undone: UndoResult = await service.undo(caller, arguments["batch"])
     return {"batch": arguments["batch"], "restored": list(undone.restored), "deleted": list(undone.deleted)}
 
 
@@ -160,7 +160,7 @@ async def list_batches(service: FactService, caller: Caller, arguments: Argument
 
 async def answer(
     service: FactService, principal: Principal, arguments: Arguments, base_url: str
-) -> AnsweredSchema:
+) -> MemoryAnswerSchema:
     """Run `answer` with validated arguments."""
     request: ContextRequest = context.parse({**arguments, "query": arguments["question"]})
     answer: MemoryAnswer = await service.answer(principal, request)
@@ -188,14 +188,14 @@ def _amount(text: str | None) -> int | None:
     return micros
 
 
-def _remembered(report: FactReport, folder: str, chars: int) -> RememberedSchema:
-    added: list[RememberedFactSchema] = []
+def _remembered(report: FactReport, folder: str, chars: int) -> RememberResultSchema:
+    added: list[StoredFactSchema] = []
     superseded: list[SupersededFactSchema] = []
     for page in report.written:
         slug = page.page.slug
         for fact in page.added:
             added.append(
-                RememberedFactSchema(slug=slug, statement=fact.statement, date=fact.date, quote=fact.quote)
+                StoredFactSchema(slug=slug, statement=fact.statement, date=fact.date, quote=fact.quote)
             )
         for old in page.superseded:
             superseded.append(SupersededFactSchema(slug=slug, statement=old.fact.statement, until=old.until))

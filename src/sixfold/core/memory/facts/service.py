@@ -26,7 +26,7 @@ from sixfold.core.memory.facts.model_replies import (
 )
 from sixfold.core.memory.facts.ports import ChatModel, ModelPrompt, SpendingLimits
 from sixfold.core.memory.facts.sources import FactSource
-from sixfold.core.memory.facts.writing import FactTarget, NewFact, UndoneBatch, WrittenFacts
+from sixfold.core.memory.facts.writing import FactTarget, NewFact, UndoResult, WrittenFacts
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.search import context
 from sixfold.core.memory.search.context import ContextRequest, PackedContext
@@ -184,7 +184,7 @@ class FactService:
             if number not in same
         ]
 
-    async def undo(self, caller: Caller, batch_id: str) -> UndoneBatch:
+    async def undo(self, caller: Caller, batch_id: str) -> UndoResult:
         """Undo a batch; raises `NotFound` or `Conflict`."""
         return await self._database.write(writing.undo(PageWriter(caller, self._memory.limits), batch_id))
 

@@ -63,7 +63,7 @@ class PartResult(msgspec.Struct, frozen=True):
     dropped: tuple[DroppedFact, ...] = ()
 
 
-class UndoneBatch(msgspec.Struct, frozen=True):
+class UndoResult(msgspec.Struct, frozen=True):
     """The slugs of restored pages, and of new pages that were deleted."""
 
     restored: tuple[str, ...]
@@ -146,7 +146,7 @@ def _write_page(
     return WrittenFacts(saved_page.page, saved_page.created, extended.added, extended.superseded)
 
 
-def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:
+def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoResult]:
     """Remove the facts that a batch has written; later changes of other text are kept.
 
     Raises `NotFound`, and `Conflict` if the batch was already undone or is running.
@@ -164,7 +164,7 @@ def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:
             outcome = yield from _undo_page(writer, pages.of(current), page)
             outcomes[outcome].append(str(current["slug"]))
     yield from batches.mark_undone(batch_id)
-    return UndoneBatch(**{name: tuple(sorted(slugs)) for name, slugs in outcomes.items()})
+    return UndoResult(**{name: tuple(sorted(slugs)) for name, slugs in outcomes.items()})
 
 
 def _undo_page(writer: PageWriter, current: MemoryPage, page: BatchPage) -> Transaction[str]:

@@ -110,12 +110,12 @@ class ConversationRoutes:
     async def delete(self, request: Request) -> Response:
         conversation_id = _id(request)
         await self._store.delete(await self._tenant(request), conversation_id)
-        deleted: DeletedConversationSchema = {
+        deletion: DeletedConversationSchema = {
             "id": conversation_id,
             "object": "conversation.deleted",
             "deleted": True,
         }
-        return responses.json(deleted)
+        return responses.json(deletion)
 
     async def add_items(self, request: Request, principal: Principal) -> Response:
         _check_include(request)

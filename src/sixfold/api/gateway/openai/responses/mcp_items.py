@@ -114,7 +114,7 @@ def listed_servers(items: Sequence[Any]) -> frozenset[str]:
 
 def approved_calls(items: Sequence[Any]) -> tuple[ApprovedCall, ...]:
     """Return the approved calls that have not been made yet; raises `InvalidRequest`."""
-    made = {_text(item, "approval_request_id") for item in items if _type(item) == _CALL}
+    answered_ids = {_text(item, "approval_request_id") for item in items if _type(item) == _CALL}
     requests: dict[str, _Fields] = {}
     calls: dict[str, ApprovedCall] = {}
     for index, item in enumerate(items):
@@ -123,7 +123,7 @@ def approved_calls(items: Sequence[Any]) -> tuple[ApprovedCall, ...]:
         if _type(item) != _RESPONSE:
             continue
         request_id = _text(item, "approval_request_id")
-        if request_id in made:
+        if request_id in answered_ids:
             continue
         if (request := requests.get(request_id)) is None:
             path = f"input[{index}].approval_request_id"

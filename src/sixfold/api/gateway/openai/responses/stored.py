@@ -317,8 +317,8 @@ class StoredResponseRoutes:
             # A background response that failed or was canceled is not stored.
             if not was_background:
                 raise
-        deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
-        return web_responses.json(deleted)
+        deletion: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
+        return web_responses.json(deletion)
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Cancel a background response; return it unchanged if it has ended.

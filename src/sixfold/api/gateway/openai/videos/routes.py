@@ -209,12 +209,12 @@ class VideoRoutes:
         if not prediction.is_terminal:
             await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
         await self._services.database.write(_delete(prediction))
-        deleted: DeletedVideoSchema = {
+        deletion: DeletedVideoSchema = {
             "id": video_id(prediction.id),
             "object": "video.deleted",
             "deleted": True,
         }
-        return responses.json(deleted)
+        return responses.json(deletion)
 
     async def content(self, request: Request) -> Response:
         """Return the file of a video, its thumbnail or its sheet of frames."""

@@ -180,14 +180,14 @@ class McpRun:
         tenant = self._request.tenant
         # The caller's ids by the ids that replace them.
         originals = {references.renamed_id(tenant, own): own for own in self._plan.approvals}
-        made: dict[int, Mapping[str, Any]] = {}
+        results: dict[int, Mapping[str, Any]] = {}
         for call in mcp_items.approved_calls(items):
             name = model_name(call.server, call.name)
             output = await self._call_tool(toolset, name, call.arguments)
             request_id = originals.get(call.request_id, call.request_id)
             self._head += self._writer.add_approved(call, request_id, output)
-            made[call.index] = self._writer.output[-1]
-        return made
+            results[call.index] = self._writer.output[-1]
+        return results
 
     def _with_tools(self, chat: ChatRequest, toolset: Toolset) -> ChatRequest:
         own = {tool.name for tool in chat.tools}
