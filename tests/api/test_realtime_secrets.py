@@ -15,7 +15,7 @@ import websockets
 from sixfold.app import storage
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import KeyLimits
-from sixfold.core.gateway.realtime.client_secrets import ClientSecretSeal
+from sixfold.core.gateway.realtime.client_secrets import ClientSecretCipher
 from tests.api.realtime import PATIENCE_SECONDS, TEXT, RealtimeServer, event, running_realtime, say
 from tests.harness import backends
 
@@ -96,11 +96,11 @@ async def test_client_secret_is_401_on_other_routes(server: RealtimeServer) -> N
 
 async def test_an_invalid_or_expired_secret_is_refused(server: RealtimeServer) -> None:
     app = server.gateway.app
-    seal = ClientSecretSeal(storage.server_secret(app.settings.data_dir, "server.key"))
+    cipher = ClientSecretCipher(storage.server_secret(app.settings.data_dir, "server.key"))
     key = await app.database.write(keys.create(app.account.id))
-    assert await handshake(server, seal.close(key.id, 2**60, {})) == 101
-    assert await handshake(server, seal.close(key.id, 1, {})) == 401
-    assert await handshake(server, ClientSecretSeal(bytes(32)).close(key.id, 2**60, {})) == 401
+    assert await handshake(server, cipher.encrypt(key.id, 2**60, {})) == 101
+    assert await handshake(server, cipher.encrypt(key.id, 1, {})) == 401
+    assert await handshake(server, ClientSecretCipher(bytes(32)).encrypt(key.id, 2**60, {})) == 401
     for value in ("ek_", "ek_AAAA", "ek_" + "A" * 2000):
         assert await handshake(server, value) == 401
 

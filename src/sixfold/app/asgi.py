@@ -31,8 +31,8 @@ from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.app.bootstrap import Application, account_deletion
-from sixfold.core.gateway.conversations.responses import CompactionSeal
-from sixfold.core.gateway.realtime.client_secrets import ClientSecretSeal
+from sixfold.core.gateway.conversations.responses import CompactionCipher
+from sixfold.core.gateway.realtime.client_secrets import ClientSecretCipher
 from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
@@ -147,8 +147,8 @@ def build_services(application: Application, local_token: str | None = None) -> 
         gateway=application.gateway_runtime.gateway,
         responses=application.gateway_runtime.responses,
         conversations=application.gateway_runtime.conversations,
-        compactions=CompactionSeal(server_key),
-        client_secrets=ClientSecretSeal(server_key),
+        compactions=CompactionCipher(server_key),
+        client_secrets=ClientSecretCipher(server_key),
         response_tasks=application.gateway_runtime.response_tasks,
         video_stills=import_string.deferred("sixfold.engines.thumbnails.video:render"),
         account_deletion=account_deletion(application),

@@ -73,7 +73,7 @@ class OperatorConfiguration:
         self._require_editable(section, name)
         rows = await self._database.read(entries.all_entries(), snapshot=False)
         old = next((row for row in rows if (row.section, row.name) == (section, name)), None)
-        new = entries.entry(section, name, self._values.sealed(section, name, value, old))
+        new = entries.entry(section, name, self._values.with_encrypted_key(section, name, value, old))
         await self._check([*(row for row in rows if row is not old), new], new)
         await self._database.write(entries.put(actor, new, self._default(new)))
         await self._apply()
@@ -93,7 +93,7 @@ class OperatorConfiguration:
     async def probe(self, name: str, value: Any) -> ServerProbe:
         rows = await self._database.read(entries.all_entries(), snapshot=False)
         old = next((row for row in rows if (row.section, row.name) == (SERVERS, name)), None)
-        new = entries.entry(SERVERS, name, self._values.sealed(SERVERS, name, value, old))
+        new = entries.entry(SERVERS, name, self._values.with_encrypted_key(SERVERS, name, value, old))
         document = self._values.decrypt(new)
         try:
             policy = policies.parse({policies.SERVERS: {name: document}})

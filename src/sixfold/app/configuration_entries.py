@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from sixfold import errors
 from sixfold.core.configuration import entries
 from sixfold.core.configuration.entries import SEALED, SERVERS, ConfigEntry
-from sixfold.core.sealing import Seal
+from sixfold.core.secret_cipher import SecretCipher
 from sixfold.settings import InvalidSetting, Settings
 
 # Errors that an invalid file or entry can cause.
@@ -31,9 +31,9 @@ class EntryValues:
     """Encrypts the keys of model servers in entries, and merges entries into settings."""
 
     def __init__(self, master: bytes) -> None:
-        self._seal = Seal(master, _INFO)
+        self._cipher = SecretCipher(master, _INFO)
 
-    def sealed(self, section: str, name: str, value: Any, old: ConfigEntry | None) -> Any:
+    def with_encrypted_key(self, section: str, name: str, value: Any, old: ConfigEntry | None) -> Any:
         """Return the value to store: `api_key` is encrypted, or retained from `old` if it is omitted."""
         if section != SERVERS:
             return value
@@ -44,7 +44,7 @@ class EntryValues:
         _require_no_secret(stored.get("base_url"))
         key = row.get("api_key")
         if isinstance(key, str) and key:
-            return {**stored, SEALED: self._seal.close(name, key)}
+            return {**stored, SEALED: self._cipher.encrypt(name, key)}
         before: Any = {} if old is None else old.document
         # A key belongs to the address at which it was entered, or to the default address of the kind.
         keeps = key is None and SEALED in before and _place(before) == _place(stored)
@@ -56,7 +56,7 @@ class EntryValues:
         if row.section != SERVERS or SEALED not in value:
             return value
         try:
-            key = self._seal.open(row.name, value[SEALED])
+            key = self._cipher.decrypt(row.name, value[SEALED])
         except ValueError as error:
             raise ValueError(f"the key of {row.name} cannot be decrypted: {error}") from None
         return {**{field: each for field, each in value.items() if field != SEALED}, "api_key": key}

@@ -57,12 +57,12 @@ class Secrets:
     def __init__(self, data_dir: Path, master: bytes) -> None:
         self._folder = data_dir / FOLDER
         derived = HKDF(SHA256(), length=64, salt=None, info=_INFO).derive(master)
-        self._seal, self._marks = ChaCha20Poly1305(derived[:32]), derived[32:]
+        self._cipher, self._marks = ChaCha20Poly1305(derived[:32]), derived[32:]
 
     def put(self, name: str, key: str) -> str:
         """Store a key durably; return it encrypted, for other servers."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        ciphertext = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
+        ciphertext = nonce + self._cipher.encrypt(nonce, key.encode(), name.encode())
         document = {"sealed": _text(ciphertext), "set_at": _now()}
         self._write(self._path(name), document)
         return json.dumps(document)
@@ -90,7 +90,7 @@ class Secrets:
             return None
         try:
             ciphertext = base64.b64decode(document["sealed"], validate=True)
-            return self._seal.decrypt(
+            return self._cipher.decrypt(
                 ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], name.encode()
             ).decode()
         except (InvalidTag, ValueError, KeyError, TypeError) as error:

@@ -27,10 +27,10 @@ from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.gateway.conversations.conversations import ConversationStore
 from sixfold.core.gateway.conversations.response_tasks import ResponseTasks
-from sixfold.core.gateway.conversations.responses import CompactionSeal
+from sixfold.core.gateway.conversations.responses import CompactionCipher
 from sixfold.core.gateway.conversations.responses import ResponseStore as KeptResponses
 from sixfold.core.gateway.gateway import Gateway
-from sixfold.core.gateway.realtime.client_secrets import ClientSecretSeal
+from sixfold.core.gateway.realtime.client_secrets import ClientSecretCipher
 from sixfold.core.gateway.search.service import WebSearch
 from sixfold.core.gateway.tools.servers import ToolServers
 from sixfold.core.gpu.report import GpuReports
@@ -113,8 +113,8 @@ class WebServices(CoreServices, frozen=True, kw_only=True):
     gateway: Gateway
     responses: KeptResponses
     conversations: ConversationStore
-    compactions: CompactionSeal
-    client_secrets: ClientSecretSeal
+    compactions: CompactionCipher
+    client_secrets: ClientSecretCipher
     response_tasks: ResponseTasks
     # Creates the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.
     video_stills: Callable[[str, str], bytes]

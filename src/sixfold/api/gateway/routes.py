@@ -324,8 +324,8 @@ class ChatRoutes:
         call, raw = await self._storage.with_earlier_items(principal, call, raw, COMPACTION)
         policy = provider_objects.policy(self._gateway.router, principal, call.model, COMPACTION)
         handler = self._compact if policy.servers else self._summary
-        close = functools.partial(self._compactions.close, principal.account_id)
-        call = compaction.summary_call(call, raw, close)
+        encrypt = functools.partial(self._compactions.encrypt, principal.account_id)
+        call = compaction.summary_call(call, raw, encrypt)
         return await handler.answer(request, principal, call, raw, sent=body)
 
     async def count_response(self, request: Request) -> Response:

@@ -15,7 +15,7 @@ import secrets
 from sixfold import errors
 from sixfold.core.accounts import audit_log
 from sixfold.core.database import Database, Query, Transaction, many, one
-from sixfold.core.sealing import Seal
+from sixfold.core.secret_cipher import SecretCipher
 
 _INFO = b"sixfold webhook secrets, version 1"
 _SECRET_BYTES = 24
@@ -27,7 +27,7 @@ class WebhookSecrets:
 
     def __init__(self, database: Database, master: bytes) -> None:
         self.database = database
-        self._seal = Seal(master, _INFO)
+        self._cipher = SecretCipher(master, _INFO)
 
     async def of(self, account_id: str) -> str:
         """Return an account's secret, `whsec_` and base64; empty if the account is deleted.
@@ -36,7 +36,7 @@ class WebhookSecrets:
         """
         row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
-            ciphertext = self._seal.close(account_id, new_secret())
+            ciphertext = self._cipher.encrypt(account_id, new_secret())
             await self.database.write(one("webhook_secret_first", id=account_id, sealed=ciphertext))
             row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is None:
@@ -49,7 +49,7 @@ class WebhookSecrets:
     async def replace(self, account_id: str) -> str:
         """Replace an account's secret at once and return the new one: messages have one signature."""
         secret = new_secret()
-        await self.database.write(_replace(account_id, self._seal.close(account_id, secret)))
+        await self.database.write(_replace(account_id, self._cipher.encrypt(account_id, secret)))
         return secret
 
     async def encrypt_all(self) -> int:
@@ -57,7 +57,7 @@ class WebhookSecrets:
         count = 0
         while rows := await self.database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
-                ciphertext = self._seal.close(row["id"], row["webhook_secret"])
+                ciphertext = self._cipher.encrypt(row["id"], row["webhook_secret"])
                 await self.database.write(
                     one("webhook_secret_seal", id=row["id"], opened=row["webhook_secret"], sealed=ciphertext)
                 )
@@ -66,7 +66,7 @@ class WebhookSecrets:
 
     def _decrypt(self, account_id: str, text: str) -> str:
         try:
-            return self._seal.open(account_id, text)
+            return self._cipher.decrypt(account_id, text)
         except ValueError as error:
             raise errors.NotConfigured(
                 "The webhook secret was encrypted with a different server.key: restore that file"

@@ -59,8 +59,8 @@ class ContentLog:
             "key_id": call.key_id,
             "face": call.endpoint,
             "model": call.model[:200],
-            "request": self._seal(call, call.request[:MAX_CHARS]),
-            "response": self._seal(call, call.response[:MAX_CHARS]),
+            "request": self._encrypt(call, call.request[:MAX_CHARS]),
+            "response": self._encrypt(call, call.response[:MAX_CHARS]),
             "life": call.days * DAY_US,
         }
         await self._database.write(one("content_insert", **parameters), durable=False)
@@ -77,7 +77,7 @@ class ContentLog:
 
     def opened(self, account_id: str, row: Row) -> dict[str, Any]:
         """Decrypt the texts of a row; raises `NotConfigured` if they were encrypted with another key."""
-        texts = {name: self._open(account_id, row["id"], row[name]) for name in ("request", "response")}
+        texts = {name: self._decrypt(account_id, row["id"], row[name]) for name in ("request", "response")}
         return {**dict(row), **texts}
 
     async def sweep(self) -> None:
@@ -85,12 +85,12 @@ class ContentLog:
         while await self._database.write(many("content_sweep", limit=_BATCH), durable=False):
             pass
 
-    def _seal(self, call: LoggedCall, text: str) -> str:
+    def _encrypt(self, call: LoggedCall, text: str) -> str:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         data = self._cipher.encrypt(nonce, text.encode("utf-8", "replace"), _bound(call.account_id, call.id))
         return base64.b64encode(nonce + data).decode("ascii")
 
-    def _open(self, account_id: str, call_id: str, ciphertext: str) -> str:
+    def _decrypt(self, account_id: str, call_id: str, ciphertext: str) -> str:
         try:
             data = base64.b64decode(ciphertext, validate=True)
             nonce, body = data[:_NONCE_BYTES], data[_NONCE_BYTES:]

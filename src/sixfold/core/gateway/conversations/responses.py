@@ -19,14 +19,14 @@ from sixfold.core.database import Database, Query, Row, Transaction, Value, many
 from sixfold.core.gateway.conversations import conversations
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
 from sixfold.core.gateway.policy import GatewayPolicy
-from sixfold.core.sealing import Seal
+from sixfold.core.secret_cipher import SecretCipher
 
 # Maximum number of responses in one conversation.
 _MAX_RESPONSES = 1000
 # An account is checked each time it has grown by this fraction (1/n) of its limit.
 _CHECKS_PER_LIMIT = 64
 _encode = msgspec.json.Encoder().encode
-_SEAL_INFO = b"sixfold compactions, version 1"
+_COMPACTION_INFO = b"sixfold compactions, version 1"
 # The prefix of each encrypted summary; summaries of model servers have other prefixes.
 SUMMARY_PREFIX = "sixfold-summary:"
 
@@ -278,16 +278,16 @@ class ResponseStore:
             await self._database.write(deletion, durable=False)
 
 
-class CompactionSeal:
+class CompactionCipher:
     """Encrypts summaries for the account whose conversation they replace; `master` is the server's key."""
 
     def __init__(self, master: bytes) -> None:
-        self._seal = Seal(master, _SEAL_INFO)
+        self._cipher = SecretCipher(master, _COMPACTION_INFO)
 
-    def close(self, account_id: str, summary: str) -> str:
+    def encrypt(self, account_id: str, summary: str) -> str:
         """Return an encrypted summary."""
-        return SUMMARY_PREFIX + self._seal.close(account_id, summary)
+        return SUMMARY_PREFIX + self._cipher.encrypt(account_id, summary)
 
-    def open(self, account_id: str, content: str) -> str:
+    def decrypt(self, account_id: str, content: str) -> str:
         """Decrypt a summary; raises `ValueError` if it belongs to another account or server key."""
-        return self._seal.open(account_id, content.removeprefix(SUMMARY_PREFIX))
+        return self._cipher.decrypt(account_id, content.removeprefix(SUMMARY_PREFIX))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from sixfold import errors
-from sixfold.core.sealing import Seal
+from sixfold.core.secret_cipher import SecretCipher
 
 PREFIX: Final = "ek_"
 # A browser sends the secret in a header.
@@ -33,17 +33,17 @@ class ClientSecret(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(ClientSecret).decode
 
 
-class ClientSecretSeal:
+class ClientSecretCipher:
     """Encrypts client secrets with the server's key `master`, so that servers do not have to store them."""
 
     def __init__(self, master: bytes) -> None:
-        self._seal = Seal(master, _INFO)
+        self._cipher = SecretCipher(master, _INFO)
 
-    def close(self, key_id: str, expires_at: int, session: Mapping[str, Any]) -> str:
+    def encrypt(self, key_id: str, expires_at: int, session: Mapping[str, Any]) -> str:
         """Return a new secret; raises `TooLarge` if the session is too large for a header."""
         document = _encode(ClientSecret(key_id, expires_at, dict(session)))
         text = base64.b64encode(zlib.compress(document, 9)).decode()
-        ciphertext = base64.b64decode(self._seal.close(_NAME, text))
+        ciphertext = base64.b64decode(self._cipher.encrypt(_NAME, text))
         value = PREFIX + base64.urlsafe_b64encode(ciphertext).rstrip(b"=").decode()
         if len(value) > MAX_CHARS:
             raise errors.TooLarge(
@@ -53,12 +53,12 @@ class ClientSecretSeal:
             )
         return value
 
-    def open(self, value: str, now_us: int) -> ClientSecret:
+    def decrypt(self, value: str, now_us: int) -> ClientSecret:
         """Decrypt a secret; raises `Unauthenticated` if it is invalid or expired."""
         data = value.removeprefix(PREFIX)[:MAX_CHARS]
         try:
             ciphertext = base64.urlsafe_b64decode(data + "=" * (-len(data) % 4))
-            text = self._seal.open(_NAME, base64.b64encode(ciphertext).decode())
+            text = self._cipher.decrypt(_NAME, base64.b64encode(ciphertext).decode())
             unpacker = zlib.decompressobj()
             secret = _decode(unpacker.decompress(base64.b64decode(text), _MAX_DOCUMENT))
         except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError) as error:

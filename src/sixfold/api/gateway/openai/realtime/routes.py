@@ -101,7 +101,7 @@ class RealtimeRoutes:
             raise errors.BadRequest("A client secret can be created only with an API key of an account")
         created_at = await self._services.database.read(now())
         expires_at = created_at // SECOND_US + seconds
-        value = self._services.client_secrets.close(principal.key_id, expires_at * SECOND_US, session)
+        value = self._services.client_secrets.encrypt(principal.key_id, expires_at * SECOND_US, session)
         shared = {"id": ids.new("sess"), "object": settings.object_type}
         document = {**shared, **configuration.document(settings)}
         return responses.json(
@@ -141,7 +141,7 @@ class RealtimeRoutes:
         if key is None or not key.startswith(client_secrets.PREFIX):
             return _Caller(await authenticator.key(key), {})
         now_us = await self._services.database.read(now())
-        secret = self._services.client_secrets.open(key, now_us)
+        secret = self._services.client_secrets.decrypt(key, now_us)
         if not await self._services.connections.is_valid(Credential("key", secret.key_id)):
             raise errors.Unauthenticated("The API key of this client secret has expired or was revoked")
         return _Caller(await authenticator.key(authenticator.delegate(secret.key_id)), secret.session)

@@ -32,7 +32,7 @@ from sixfold.core.gateway.chat import (
     ToolCall,
     ToolResult,
 )
-from sixfold.core.gateway.conversations.responses import SUMMARY_PREFIX, CompactionSeal
+from sixfold.core.gateway.conversations.responses import SUMMARY_PREFIX, CompactionCipher
 from sixfold.core.gateway.ports import COMPACTION, SUMMARY
 from sixfold.core.input_limits import json_decoding
 
@@ -55,9 +55,9 @@ class _ItemHead(msgspec.Struct):
 
 
 class CompactionRequest(ResponsesRequest, frozen=True):
-    """A parsed request; `close` encrypts a summary for its account."""
+    """A parsed request; `encrypt` encrypts a summary for its account."""
 
-    close: Callable[[str], str] = str
+    encrypt: Callable[[str], str] = str
 
 
 _head = msgspec.json.Decoder(_ItemHead).decode
@@ -74,7 +74,7 @@ def parse_call(raw: bytes) -> ResponsesRequest:
     return call
 
 
-def summary_call(call: ResponsesRequest, body: bytes, close: Callable[[str], str]) -> CompactionRequest:
+def summary_call(call: ResponsesRequest, body: bytes, encrypt: Callable[[str], str]) -> CompactionRequest:
     """Return a call that compacts the conversation in `body`; `call` includes all previous items."""
     reparse = call.reparse or dialect.parse
     return CompactionRequest(
@@ -88,7 +88,7 @@ def summary_call(call: ResponsesRequest, body: bytes, close: Callable[[str], str
         metadata=call.metadata,
         user=call.user,
         stored_tokens=call.stored_tokens,
-        close=close,
+        encrypt=encrypt,
     )
 
 
@@ -151,7 +151,7 @@ def _is_summary(message: Mapping[str, Any]) -> bool:
     return isinstance(first, dict) and str(cast("Any", first).get("text")).startswith(_SUMMARY)
 
 
-def open_summaries(seal: CompactionSeal, account_id: str, raw: bytes) -> bytes:
+def decrypt_summaries(cipher: CompactionCipher, account_id: str, raw: bytes) -> bytes:
     """Return a request whose encrypted summaries are messages.
 
     Raises `InvalidRequest` for a summary of another account.
@@ -167,7 +167,7 @@ def open_summaries(seal: CompactionSeal, account_id: str, raw: bytes) -> bytes:
         if head.type != COMPACTION or not isinstance(content, str) or not content.startswith(SUMMARY_PREFIX):
             continue
         try:
-            summary = seal.open(account_id, content)
+            summary = cipher.decrypt(account_id, content)
         except ValueError as error:
             raise InvalidRequest(
                 "The compaction was created for another account or by another server: send the messages "
@@ -188,7 +188,7 @@ def _render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes
         {**message, "id": message["id"] or f"msg_{digits}_{index}"}
         for index, message in enumerate(call.echo()["output"])
     ]
-    item = {"id": f"cmp_{digits}", "type": COMPACTION, "encrypted_content": call.close(summary)}
+    item = {"id": f"cmp_{digits}", "type": COMPACTION, "encrypted_content": call.encrypt(summary)}
     return _encode(
         {
             "id": f"resp_{digits}",

@@ -180,7 +180,7 @@ class ResponseStorage:
 
     def _opener(self, principal: Principal) -> Callable[[bytes], bytes]:
         """Return the function that replaces encrypted summaries in a request by messages."""
-        return functools.partial(compaction.open_summaries, self._compactions, principal.account_id)
+        return functools.partial(compaction.decrypt_summaries, self._compactions, principal.account_id)
 
     async def _readable(self, principal: Principal, request: ResponsesRequest, raw: bytes) -> bytes:
         """Return a request that a model server can read: without summaries and objects that it lacks."""

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 _NONCE_BYTES = 12
 
 
-class Seal:
+class SecretCipher:
     """Encrypts secrets with ChaCha20-Poly1305.
 
     The key is derived (HKDF-SHA256) from `master` for the purpose `info`.
@@ -22,12 +22,12 @@ class Seal:
     def __init__(self, master: bytes, info: bytes) -> None:
         self._cipher = ChaCha20Poly1305(HKDF(SHA256(), length=32, salt=None, info=info).derive(master))
 
-    def close(self, name: str, secret: str) -> str:
+    def encrypt(self, name: str, secret: str) -> str:
         """Encrypt a secret for a name; return it as base64."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return base64.b64encode(nonce + self._cipher.encrypt(nonce, secret.encode(), name.encode())).decode()
 
-    def open(self, name: str, ciphertext: str) -> str:
+    def decrypt(self, name: str, ciphertext: str) -> str:
         """Decrypt a secret; raises `ValueError` for a different name or key, or a damaged text."""
         try:
             data = base64.b64decode(ciphertext, validate=True)
