@@ -74,6 +74,6 @@ def test_approved_call_is_made_once() -> None:
     assert (call.index, call.server, call.name, call.arguments) == (1, "files", "read", "{}")
     done = called("read", approval_request_id="mcpr_1", output="A")
     assert mcp_items.approved_calls([request, approval, done]) == ()
-    raw = parsing.encode({"model": "m", "input": [request, approval]})
-    chat = parse(mcp_items.with_calls(raw, {1: done}))
+    items = mcp_items.with_calls([request, approval], {1: done})
+    chat = parse(parsing.encode({"model": "m", "input": items}))
     assert [type(part) for message in chat.messages for part in message.parts] == [ToolCall, ToolResult]
