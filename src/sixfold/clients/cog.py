@@ -12,7 +12,7 @@ import base64
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import httpx
 import msgspec
@@ -223,6 +223,12 @@ _MEDIA_WORDS = (
     ("audio", re.compile(r"audio|sound|speech|voice|music|song|wav|mp3", re.I)),
     ("image", re.compile(r"image|picture|photo|mask|frame|portrait|img", re.I)),
 )
+# Limits on the description of a model, in which inputs may refer to the same part of a megabyte.
+_MAX_INPUTS, _MAX_ALTERNATIVES = 500, 16
+_MAX_ITEMS, _MAX_VALUE_CHARS, _MAX_DESCRIPTION_CHARS = 1_000, 20_000, 1_000
+_MAX_CHOICES = 20_000
+_MEMBERS = ("type", "format", "items", "description", "default", "minimum", "maximum", "maxLength", "enum")
+_ORDER = "x-order"
 
 
 def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -233,52 +239,85 @@ def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
     input_schema = provider_client.mapping(schemas.get("Input"))
-    required = input_schema.get("required") or ()
-    rows = {
-        str(name): _resolved(provider_client.mapping(row), schemas)
-        for name, row in provider_client.mapping(input_schema.get("properties")).items()
-    }
-    ordered = sorted(rows.items(), key=lambda item: item[1].get("x-order", len(rows)))
+    properties = provider_client.mapping(input_schema.get("properties"))
+    if len(properties) > _MAX_INPUTS:
+        raise CogUnreachable(f"its /openapi.json describes more than {_MAX_INPUTS} inputs")
+    required = _list(input_schema.get("required"))[:_MAX_INPUTS]
+    rows = {str(name): _resolved(provider_client.mapping(row), schemas) for name, row in properties.items()}
+    if sum(len(_list(row.get("enum"))) for row in rows.values()) > _MAX_CHOICES:
+        raise CogUnreachable(f"its /openapi.json describes more than {_MAX_CHOICES:,} choices of inputs")
+    ordered = sorted(rows.items(), key=lambda item: _order(item[1].get(_ORDER), len(rows)))
     return {name: _row(name, row, name in required) for name, row in ordered}
+
+
+def _order(value: Any, default: int) -> float:
+    return value if isinstance(value, int | float) else default
 
 
 def _resolved(row: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Return a property merged with its references (choices) and alternatives (optional inputs)."""
-    merged = dict(row)
-    for alternative in (*(row.get("allOf") or ()), *(row.get("anyOf") or ())):
-        part = provider_client.mapping(alternative)
-        if "$ref" in part:
-            part = provider_client.mapping(schemas.get(str(part["$ref"]).rpartition("/")[2]))
-        if part.get("type") != "null":
-            merged = {**part, **merged}
+    merged = dict(_members(row))
+    for name in ("allOf", "anyOf"):
+        for alternative in _list(row.get(name))[:_MAX_ALTERNATIVES]:
+            part = provider_client.mapping(alternative)
+            if "$ref" in part:
+                part = provider_client.mapping(
+                    schemas.get(provider_client.text_of(part["$ref"]).rpartition("/")[2])
+                )
+            if part.get("type") != "null":
+                merged = {**_members(part), **merged}
     return merged
 
 
+def _members(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in (*_MEMBERS, _ORDER) if name in row}
+
+
 def _row(name: str, row: Mapping[str, Any], required: bool) -> dict[str, Any]:
-    kind = _type(name, row)
-    descriptor: dict[str, Any] = {"type": kind, "description": str(row.get("description") or "")}
+    description = provider_client.text_of(row.get("description"))[:_MAX_DESCRIPTION_CHARS]
+    kind = _type(name, description, row)
+    descriptor: dict[str, Any] = {"type": kind, "description": description}
     if required:
         descriptor["required"] = True
     default = row.get("default")
-    if default is not None and kind not in ("image", "audio", "video", "file"):
+    if default is not None and kind not in ("image", "audio", "video", "file") and _is_short(default):
         descriptor["default"] = default
     for name_here, name_there in (("min", "minimum"), ("max", "maximum"), ("max_chars", "maxLength")):
-        if row.get(name_there) is not None:
+        if isinstance(row.get(name_there), int | float):
             descriptor[name_here] = row[name_there]
-    if row.get("enum"):
-        descriptor["choices"] = [str(choice) for choice in row["enum"]]
+    choices = _list(row.get("enum"))
+    if choices and _is_short(choices):
+        descriptor["choices"] = [str(choice) for choice in choices]
     return descriptor
 
 
-def _type(name: str, row: Mapping[str, Any]) -> str:
+def _is_short(value: Any) -> bool:
+    """Return whether a value is a scalar or a list of scalars with a limited number of characters.
+
+    The model uses its own default if the catalog does not contain it, and checks the choices itself.
+    """
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return (
+        len(items) <= _MAX_ITEMS
+        and all(isinstance(item, str | int | float) for item in items)
+        and sum(len(item) for item in items if isinstance(item, str)) <= _MAX_VALUE_CHARS
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a JSON list, or an empty list for any other value."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _type(name: str, description: str, row: Mapping[str, Any]) -> str:
     if row.get("type") == "array":
         items = provider_client.mapping(row.get("items"))
         if items.get("type") in ("integer", "number"):
             return "numbers"
         return "texts"
     if row.get("format") == "uri":
-        return _media(f"{name} {row.get('description') or ''}")
-    return _TYPES.get(str(row.get("type")), "string")
+        return _media(f"{name[:_MAX_DESCRIPTION_CHARS]} {description}")
+    return _TYPES.get(provider_client.text_of(row.get("type")), "string")
 
 
 def _media(text: str) -> str:
@@ -292,7 +331,8 @@ def output_kind(document: Mapping[str, Any]) -> str:
     items = provider_client.mapping(row.get("items"))
     if "uri" in (row.get("format"), items.get("format")):
         info = provider_client.mapping(document.get("info"))
-        return _media(f"{row.get('description') or ''} {info.get('title') or ''}")
+        texts = (provider_client.text_of(value) for value in (row.get("description"), info.get("title")))
+        return _media(" ".join(text[:_MAX_DESCRIPTION_CHARS] for text in texts))
     joined = row.get("x-cog-array-display") == "concatenate"
     return "text" if row.get("type") == "string" or joined else "json"
 

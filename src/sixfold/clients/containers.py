@@ -25,6 +25,8 @@ _CALL_SECONDS = 60.0
 _PULL_SECONDS, _BUILD_SECONDS = 3600.0, 900.0
 _FRAME_HEADER_BYTES = 8
 _MAX_LOG_BYTES = 256 * 1024
+# Of an error of a build, and of its output before the error.
+_MAX_BUILD_CHARS = 1000
 
 
 class ContainersFailed(Exception):
@@ -91,20 +93,28 @@ class DockerClient:
 
     async def build(self, image: str, context: bytes) -> None:
         """Build an image from a tar archive with a `Dockerfile`; raises `ContainersFailed`."""
+        parameters = {"t": image, "rm": "true", "forcerm": "true"}
+        headers = {"Content-Type": "application/x-tar", **limited_responses.IDENTITY}
+        output = _BuildOutput()
         try:
-            response = await self._client.post(
-                "/build",
-                params={"t": image, "rm": "true", "forcerm": "true"},
-                content=context,
-                headers={"Content-Type": "application/x-tar"},
-                timeout=_BUILD_SECONDS,
-            )
+            async with (
+                asyncio.timeout(_BUILD_SECONDS),
+                self._client.stream(
+                    "POST", "/build", params=parameters, content=context, headers=headers, timeout=None
+                ) as response,
+            ):
+                if response.is_error:
+                    await response.aread()
+                    raise ContainersFailed(_error_message(response))
+                async for chunk in limited_responses.chunks(response):
+                    output.add(chunk)
+        except TimeoutError as error:
+            raise ContainersFailed(f"The image was not built within {_BUILD_SECONDS:g} seconds") from error
         except httpx.HTTPError as error:
             raise ContainersFailed(f"Docker or Podman does not respond: {error}") from error
-        if response.is_error:
-            raise ContainersFailed(_error_message(response))
-        if reason := _build_error(response.text):
-            raise ContainersFailed(reason)
+        output.add(b"\n")
+        if output.reason:
+            raise ContainersFailed(output.reason)
 
     async def start(self, name: str, spec: ContainerSpec) -> RunningContainer:
         """Start a container; if that fails, remove its parts and raise `ContainersFailed`."""
@@ -269,16 +279,35 @@ def _error_message(response: httpx.Response) -> str:
     return str(error.get("message") or error.get("cause") or f"status {response.status_code}")[:500]
 
 
-def _build_error(output: str) -> str:
-    """Return the reason for a failed build from its output, or an empty string if it succeeded."""
-    lines: list[str] = []
-    for line in output.splitlines():
-        with contextlib.suppress(ValueError):
+class _BuildOutput:
+    """The end of a build's output, which may have gigabytes, and the `reason` for its failure or ""."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._tail = ""
+        self._line = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Read the next bytes; the rest of a line over `_MAX_LOG_BYTES` is ignored."""
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._extend(line)
+            self._read(bytes(self._line))
+            self._line.clear()
+        self._extend(rest)
+
+    def _extend(self, data: bytes) -> None:
+        self._line += data[: _MAX_LOG_BYTES - len(self._line)]
+
+    def _read(self, line: bytes) -> None:
+        try:
             entry = provider_client.mapping(json.loads(line))
-            lines.append(str(entry.get("stream") or ""))
-            if error := entry.get("error"):
-                return f"{error}\n{''.join(lines)[-1000:]}".strip()
-    return ""
+        except (ValueError, RecursionError):
+            return
+        self._tail = (self._tail + provider_client.text_of(entry.get("stream")))[-_MAX_BUILD_CHARS:]
+        error = provider_client.text_of(entry.get("error"))[:_MAX_BUILD_CHARS]
+        if error and not self.reason:
+            self.reason = f"{error}\n{self._tail}".strip()
 
 
 def _strip_headers(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
@@ -40,6 +40,11 @@ _MAX_BYTES = 1 << 20
 _MAX_CODE = 4096
 # Providers publish two to ten keys; ID tokens have a few KB.
 _MAX_KEYS, _MAX_TOKEN_CHARS = 100, 64 * 1024
+# The members of a public key. If the private exponent `d` of an RSA key were read, its prime factors would be
+# computed, which takes minutes for a key of 13 KB and holds the global interpreter lock.
+_KEY_MEMBERS = frozenset({"kty", "use", "key_ops", "alg", "kid", "n", "e", "crv", "x", "y"})
+# A modulus of 16,384 bits, the longest that signatures are verified with, has 2,731 characters.
+_MAX_MEMBER_CHARS = 4096
 # The maximum age of a sign-in at the provider; a repeated sign-in asks for the password again.
 _MAX_AGE_SECONDS = FRESH_MINUTES * 60
 _UNREACHABLE = "The sign-in provider could not be reached; try again"
@@ -239,7 +244,7 @@ class OidcClient:
                 leeway=_LEEWAY_SECONDS,
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )
-        except (jwt.PyJWTError, ValueError, TypeError) as error:
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
             raise errors.Unauthenticated(_INVALID_RESPONSE) from error
         has_several_audiences = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if claims.get("azp", "" if has_several_audiences else self._client_id) != self._client_id:
@@ -264,15 +269,25 @@ class OidcClient:
 
     async def _fetch_keys(self, url: str) -> None:
         document = await self._request_json("GET", url)
-        keys = (await asyncio.to_thread(_key_set, document)).keys
+        keys = (await asyncio.to_thread(key_set, document)).keys
         self._keys = {key.key_id or "": key for key in keys if key.public_key_use in (None, "sig")}
         self._keys_fetched_at = time.monotonic()
 
 
-def _key_set(document: Mapping[str, Any]) -> jwt.PyJWKSet:
-    """Return the first keys of a document; raises `PyJWTError`."""
+def key_set(document: Mapping[str, Any]) -> jwt.PyJWKSet:
+    """Return the public parts of the first keys of a document; raises `PyJWTError`."""
     rows: Any = document.get("keys")
-    return jwt.PyJWKSet.from_dict({**document, "keys": rows[:_MAX_KEYS] if isinstance(rows, list) else []})
+    keys = [_public_key(row) for row in rows[:_MAX_KEYS]] if isinstance(rows, list) else []
+    return jwt.PyJWKSet.from_dict({"keys": keys})
+
+
+def _public_key(row: Any) -> dict[str, Any]:
+    """Return the members of a public key, or an empty object for a key that is malformed or too long."""
+    if not isinstance(row, dict):
+        return {}
+    members = {name: value for name, value in cast("dict[str, Any]", row).items() if name in _KEY_MEMBERS}
+    is_short = all(len(value) <= _MAX_MEMBER_CHARS for value in members.values() if isinstance(value, str))
+    return members if is_short else {}
 
 
 def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: int) -> int | None:

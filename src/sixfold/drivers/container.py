@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import httpx
 import msgspec
 
-from sixfold.clients import cog
+from sixfold.clients import cog, provider_client
 from sixfold.clients.cog import CogClient
 from sixfold.clients.containers import ContainersFailed, ContainerSpec, DockerClient, find_socket
 from sixfold.core.catalog.engine_selection import EngineStatus
@@ -38,6 +38,7 @@ START_SECONDS = 300.0
 _LOOK_SECONDS = 5.0
 _END_SECONDS = 10.0
 _NAME = re.compile(r"[^a-z0-9]+")
+_MAX_TITLE_CHARS = 200
 
 
 class ContainerHandle(Protocol):
@@ -320,8 +321,8 @@ def name_of(image: str) -> str:
 
 
 def _document(image: str, started: _StartedContainer, name: str, hardware: str | None) -> dict[str, Any]:
-    info = started.document.get("info")
-    title = str(info.get("title") or name) if isinstance(info, dict) else name
+    info = provider_client.mapping(started.document.get("info"))
+    title = provider_client.text_of(info.get("title"))[:_MAX_TITLE_CHARS] or name
     engine = {
         "factory": KIND,
         "kind": KIND,

@@ -1,15 +1,19 @@
-"""The output of a container, which may have lines of any length, is read up to a limit."""
+"""The output of containers and builds, which may have lines of any length, is read within limits."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import tempfile
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sixfold.clients.containers import DockerClient
+import pytest
+
+from sixfold.clients.containers import ContainersFailed, DockerClient
 
 MIB = 2**20
 
@@ -52,3 +56,29 @@ async def test_a_line_of_64_mib_is_read_up_to_a_limit() -> None:
     async with engine([framed(b"x" * (MIB - 8))] * 64) as (client, sent):
         assert await client.log("one") == "x" * (256 * 1024 - 8)
         assert sum(sent) < 32 * MIB
+
+
+def entry(**fields: str) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+async def test_the_output_of_a_build_takes_constant_memory() -> None:
+    chunks = [entry(stream="x" * 1_000_000)] * 64 + [b"x" * (8 * MIB), b"\n", entry(error="no space left")]
+    async with engine(chunks) as (client, sent):
+        tracemalloc.start()
+        try:
+            with pytest.raises(ContainersFailed, match="no space left") as failure:
+                await client.build("image", b"")
+            grown = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert len(str(failure.value)) < 1_100
+    assert (sum(sent) > 64_000_000, grown < 24 * MIB) == (True, True)
+
+
+async def test_a_build_without_an_error_succeeds() -> None:
+    async with engine([entry(stream="Step 1"), b'{"stream": "Step', b' 2"}']) as (client, _):
+        await client.build("image", b"")
+    async with engine([entry(stream="Step 1"), b'{"error": "fai', b'led"}']) as (client, _):
+        with pytest.raises(ContainersFailed, match="failed\nStep 1"):
+            await client.build("image", b"")

@@ -69,6 +69,31 @@ def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) 
     assert grown < 64 * 2**20
 
 
+@pytest.mark.parametrize("name", ["parameter_name", "parameter_default", "label", "component", "type"])
+@pytest.mark.parametrize("value", [[1] * 100_000, "X" * 400_000], ids=["a list", "a string"])
+def test_functions_that_share_a_large_parameter_are_read_fast(name: str, value: Any) -> None:
+    parameter = {"parameter_name": "x", "parameter_has_default": True, name: value}
+    components = [
+        {"id": 0, "type": "dropdown", "props": {"choices": ["a", "b"]}},
+        {"id": 1, "type": value if name == "type" else None},
+    ]
+    row = {"api_name": "run", "inputs": [0, 1], "outputs": [1]}
+    config = {"protocol": "sse_v3", "components": components, "dependencies": [row] * 3_000}
+    info = {"named_endpoints": {"/run": {"parameters": [parameter, parameter], "returns": []}}}
+    assert loop_time.cpu_seconds(lambda: gradio_schema.best_function(config, info), 1) < 1
+    description = gradio_schema.best_function(config, info)
+    assert len(json.dumps(description.inputs)) < (1_000_000 if name == "parameter_default" else 3_000)
+
+
+def test_numbers_with_thousands_of_digits_are_ignored() -> None:
+    components = [{"id": 0, "type": "slider", "props": {"minimum": 10**4000, "maximum": 1e400, "step": 1}}]
+    row = {"api_name": "run", "inputs": [0], "outputs": []}
+    config = {"protocol": "sse_v3", "components": components, "dependencies": [row]}
+    parameter = {"parameter_name": "x", "parameter_has_default": True, "parameter_default": 10**4000}
+    info = {"named_endpoints": {"/run": {"parameters": [parameter], "returns": []}}}
+    assert gradio_schema.best_function(config, info).inputs == {"x": {"description": "x", "type": "integer"}}
+
+
 def test_many_outputs_within_the_limit_are_named_fast() -> None:
     assert loop_time.cpu_seconds(lambda: schema_of(([1], [2] * 40_000)), 1) < 1
     assert len(set(schema_of(([1], [2] * 40_000)).returns)) == 40_000

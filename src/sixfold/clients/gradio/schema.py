@@ -32,9 +32,12 @@ _Typed = tuple[str, Mapping[str, Any] | None, dict[str, Any]]
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
 _NON_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 64
+_MAX_NUMBER = 2**63
 _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
 _MAX_CHOICE_CHARS = 500
+# Longer labels and names of types are cut.
+_MAX_LABEL_CHARS = 500
 # Maximum characters of all choices of a component.
 _MAX_CHOICES_CHARS = 100_000
 _MAX_FUNCTION_CHOICES = 20_000
@@ -193,13 +196,13 @@ def _input(
     components: _ComponentTable,
     used_names: Mapping[str, Any],
 ) -> tuple[FunctionArgument, dict[str, Any]]:
-    name = str(parameter.get("parameter_name") or "")
+    name = _text(parameter.get("parameter_name"))
     if not _NAME.fullmatch(name) or name in used_names:
         name = f"param_{len(used_names)}"
-    kind = str(component.get("type") or parameter.get("component") or "").lower()
+    kind = _text(component.get("type") or parameter.get("component")).lower()
     default = parameter.get("parameter_default")
     has_default = parameter.get("parameter_has_default") is True
-    descriptor: dict[str, Any] = {"description": str(parameter.get("label") or name)[:500]}
+    descriptor: dict[str, Any] = {"description": _text(parameter.get("label")) or name}
     kind, values, type_fields = components.type_of(component, kind)
     descriptor |= type_fields
     if kind != "media" and not has_default:
@@ -235,6 +238,8 @@ def _choices(choices: Any) -> dict[str, Any]:
     for choice in _list(choices)[:_MAX_CHOICES]:
         pair = _list(choice)
         value = pair[1] if len(pair) == 2 else choice
+        if not _is_scalar(value):
+            return {}
         text = str(value)
         chars += len(text)
         # If the choices are too long, the input accepts any text.
@@ -278,10 +283,11 @@ _SIMPLE_TYPES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 def _descriptor_default(descriptor: Mapping[str, Any], default: Any, values: Mapping[str, Any] | None) -> Any:
     """Return the default as a descriptor value, or None if it cannot be converted."""
     if values is not None:
-        return str(default) if str(default) in values else None
+        return str(default) if _is_scalar(default) and str(default) in values else None
     match descriptor["type"]:
         case "integer" if isinstance(default, int | float) and not isinstance(default, bool):
-            return int(default) if float(default).is_integer() else None
+            number = _finite(default)
+            return int(number) if number is not None and float(number).is_integer() else None
         case "number" if isinstance(default, int | float) and not isinstance(default, bool):
             return _finite(default)
         case "boolean" if isinstance(default, bool):
@@ -294,7 +300,7 @@ def _descriptor_default(descriptor: Mapping[str, Any], default: Any, values: Map
 
 def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
     """Return the index and kind of the main output: the first media, or else JSON, or else text."""
-    kinds = [str(component.get("type") or "").lower() for component in components]
+    kinds = [_text(component.get("type")).lower() for component in components]
     for index, kind in enumerate(kinds):
         if kind in _MEDIA:
             return index, _MEDIA[kind]
@@ -333,9 +339,23 @@ def _returns(components: list[Mapping[str, Any]], description: Mapping[str, Any]
 
 
 def _finite(value: Any) -> float | int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    # An integer may have thousands of digits.
+    return value if abs(value) <= _MAX_NUMBER and math.isfinite(value) else None
+
+
+def _is_scalar(value: Any) -> bool:
+    """Return whether a value is neither a list nor an object, whose text may have millions of characters."""
+    return value is None or isinstance(value, str | int | float)
+
+
+def _text(value: Any) -> str:
+    """Return the beginning of a string, or an empty string for any other value.
+
+    A parameter of a megabyte may belong to thousands of functions.
+    """
+    return value[:_MAX_LABEL_CHARS] if isinstance(value, str) else ""
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -124,7 +124,7 @@ class GradioEngine:
                 case "progress":
                     _report(message.get("progress_data"), context)
                 case "log":
-                    context.log(str(message.get("log", ""))[:1000])
+                    context.log(provider_client.text_of(message.get("log"))[:1000])
                 case "process_completed":
                     return _completed(message)
                 case "unexpected_error" | "close_stream" | "server_stopped":
@@ -210,21 +210,22 @@ def _parse_json(value: Any) -> Any:
 def _report(data: Any, context: Context) -> None:
     """Report the progress of the innermost progress bar of the application."""
     bars = data if isinstance(data, list) else []
-    for bar in bars[-1:]:
+    for bar in map(provider_client.mapping, bars[-1:]):
         fraction, index, length = (bar.get(key) for key in ("progress", "index", "length"))
         if isinstance(fraction, int | float):
             context.progress(min(0.99, float(fraction)))
         elif isinstance(index, int) and isinstance(length, int) and length > 0:
             context.progress(min(0.99, index / length))
-        if bar.get("desc"):
-            context.log(str(bar["desc"])[:200])
+        if description := provider_client.text_of(bar.get("desc")):
+            context.log(description[:200])
 
 
 def _completed(message: Mapping[str, Any]) -> list[Any]:
     output = message.get("output")
     fields = output if isinstance(output, dict) else {}
     if message.get("success") is not True:
-        reason = str(fields.get("error") or "").strip("'")[:500]
+        # A list of a megabyte would take a tenth of a second to convert.
+        reason = provider_client.text_of(fields.get("error"))[:500].strip("'")
         tail = f": {reason}" if reason else " without an error message; its inputs may be invalid."
         raise EngineError(f"The space failed{tail}")
     data = fields.get("data")
