@@ -18,9 +18,10 @@ from sixfold.app import asgi, bootstrap
 from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, credentials, keys, rights
-from sixfold.core.accounts.authentication import login_sessions, oauth
+from sixfold.core.accounts.authentication import key_changes, login_sessions, oauth
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, client, running_app, small_models
@@ -309,14 +310,14 @@ async def test_password_change_can_end_sessions_and_keys(app: AppFixture) -> Non
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
 
 
-@pytest.mark.parametrize("kind", ["program", "key"])
+@pytest.mark.parametrize("kind", ["program", "limited key", "key"])
 async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture, kind: str) -> None:
     app = any_database_app
     await app.client.post("/api/pages", json={"slug": "plan", "body": "first"}, headers=app.bearer)
     if kind == "program":
         secret = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
     else:
-        granted = rights.Rights.RUN | rights.MEMORY
+        granted = rights.Rights.RUN | rights.MEMORY if kind == "limited key" else None
         secret = (await app.database.write(keys.create(app.account.id, granted=granted))).api_key
     body = {"kind": "page", "id": "plan"}
     theirs = await app.client.post("/api/shares", json=body, headers=bearer(secret))
@@ -330,6 +331,32 @@ async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture
     await app.client.post("/api/shares", json=body, headers=app.bearer)
     rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=9))
     assert theirs.json()["id"] not in {row["id"] for row in rows}
+
+
+@pytest.mark.parametrize(("keep", "status"), [(0, 404), (3600, 200)])
+async def test_shares_of_a_replaced_key_stay_if_it_is_kept(
+    any_database_app: AppFixture, keep: int, status: int
+) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
+    body = {"kind": "page", "id": "work/plan"}
+    link = (await app.client.post("/api/shares", json=body, headers=app.bearer)).json()["url"]
+    folder = {"folder": "work", "with": "ben@example.com"}
+    share_id = (await app.client.post("/api/shared-folders", json=folder, headers=app.bearer)).json()["id"]
+
+    async def statuses() -> list[int]:
+        headers = bearer(app.other) | {"X-Sixfold-Memory": share_id}
+        page = await app.client.get("/api/pages/work/plan", headers=headers)
+        return [(await app.visitor().get(link)).status_code, page.status_code]
+
+    assert await statuses() == [200, 200]
+    old = await key_id(app, app.key)
+    new = await write(key_changes.roll(app.account.id, old, keep_us=keep * SECOND_US))
+    if keep:
+        await write(keys.revoke(old))
+    assert await statuses() == [status, status]
+    await write(keys.revoke(new.id))
+    assert await statuses() == [404, 404]
 
 
 async def test_programs_of_members_end_when_the_organization_is_closed(any_database_app: AppFixture) -> None:

@@ -263,7 +263,7 @@ async def ben_reads(app: AppFixture, share_id: str) -> int:
     return (await app.client.get("/api/pages/work/plan", headers=headers)).status_code
 
 
-@pytest.mark.parametrize("kind", ["program", "key", "member"])
+@pytest.mark.parametrize("kind", ["program", "limited key", "key", "member"])
 async def test_shared_folders_end_with_their_key_client_or_member(
     any_database_app: AppFixture, kind: str
 ) -> None:
@@ -272,10 +272,11 @@ async def test_shared_folders_end_with_their_key_client_or_member(
     cleo = await member(app, "cleo@example.com", "admin")
     if kind == "program":
         secret = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
-    elif kind == "key":
-        secret = await app.limited_key(KeyLimits(), Rights.RUN | rights.MEMORY)
-    else:
+    elif kind == "member":
         secret = await key_of(app, cleo)
+    else:
+        granted = Rights.RUN | rights.MEMORY if kind == "limited key" else None
+        secret = await app.limited_key(KeyLimits(), granted)
     share_id = (await shared_with_ben(app, secret)).json()["id"]
     assert await ben_reads(app, share_id) == 200
     if kind == "member":

@@ -159,6 +159,11 @@ class Principal(msgspec.Struct, frozen=True):
         return self.grant_id or self.key_id or _NO_CREDENTIAL
 
     @property
+    def sharing_key_id(self) -> str | None:
+        """The key that ends what this principal shares; None in a browser and for OAuth clients."""
+        return self.key_id if self.authentication == "key" else None
+
+    @property
     def tenant(self) -> Tenant:
         """The tenant whose work this principal sees."""
         return Tenant.of(self)

@@ -167,6 +167,7 @@ def create(principal: Principal, draft: ShareDraft) -> Transaction[tuple[Share, 
         "is_indexed": int(draft.is_indexed),
         "expires_at": None if draft.seconds is None else moment + draft.seconds * SECOND_US,
         "member_id": principal.member_id,
+        "key_id": principal.sharing_key_id,
         "grantee": draft.grantee.name,
         "team_id": draft.grantee.team_id,
     }

@@ -12,6 +12,7 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Query, Transaction
 
 _RATES = ("rpm", "tpm")
+_MOVED = ("shares_move", "shared_folders_move")
 
 
 def create_with(
@@ -45,8 +46,9 @@ def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: in
     """Replace a key: create one with a new secret, and end the old key after `keep_us` µs.
 
     The new key has the same name, rights, limits, guardrail and cost alerts. Both count against the same
-    budgets and rates. Keys created with the old key end with it. The old key must belong to the member
-    `member_id`; if that is None, it must not belong to a member. Raises `NotFound`.
+    budgets and rates. Keys created with the old key end with it, as does what it has shared; with `keep_us`,
+    the shares of a key with `account.read` end with the new key instead. The old key must belong to the
+    member `member_id`; if that is None, it must not belong to a member. Raises `NotFound`.
     """
     new = NewKey(ids.new("key"), ids.secret("sf"))
     params = {"id": key_id, "account_id": account_id, "new_id": new.id}
@@ -57,6 +59,8 @@ def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: in
     yield Query("key_alerts_move", params)
     yield from audit_log.note(account_id, "key.roll", f"{key_id}, {new.id}")
     if keep_us:
+        for query in _MOVED:
+            yield Query(query, params)
         yield Query("key_expire", {"id": key_id, "life": keep_us})
         yield from keys.end_derived()
     else:

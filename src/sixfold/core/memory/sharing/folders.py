@@ -134,6 +134,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
             "team_id": draft.grantee.team_id,
             "may_write": int(draft.access == "write"),
             "credential_id": principal.credential_id,
+            "key_id": principal.sharing_key_id,
             "member_id": principal.member_id,
         },
     )

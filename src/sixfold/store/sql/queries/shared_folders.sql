@@ -1,16 +1,22 @@
 -- name: shared_folder_put | Share a folder, or change a share that exists; return no row for one of another credential.
-INSERT INTO shared_folder (id, account_id, folder, grantee, team_id, may_write, created_at, credential_id, member_id)
-VALUES (:id, :account_id, :folder, :grantee, :team_id, :may_write, :now, :credential_id, :member_id)
+INSERT INTO shared_folder (id, account_id, folder, grantee, team_id, may_write, created_at, credential_id, member_id, key_id)
+VALUES (:id, :account_id, :folder, :grantee, :team_id, :may_write, :now, :credential_id, :member_id, :key_id)
 ON CONFLICT (account_id, folder, grantee, team_id) DO UPDATE SET may_write = excluded.may_write,
-    credential_id = excluded.credential_id, member_id = excluded.member_id
+    credential_id = excluded.credential_id, member_id = excluded.member_id, key_id = excluded.key_id
 WHERE excluded.credential_id IN ('', shared_folder.credential_id)
 RETURNING id;
 
 -- name: shared_folders_expired_delete | Delete an account's shares of folders of ended credentials.
-DELETE FROM shared_folder AS f WHERE f.account_id = :account_id AND NOT {has_valid_credential f};
+DELETE FROM shared_folder AS f WHERE f.account_id = :account_id 
+  AND NOT ({has_valid_credential f} AND {has_valid_key f});
 
--- name: shared_folders_limited | Return the next shares of folders by limited keys and programs, of all accounts.
-SELECT id, credential_id FROM shared_folder WHERE credential_id <> '' AND id > :after ORDER BY id LIMIT :limit;
+-- name: shared_folders_limited | Return the next shares of folders by keys and programs, of all accounts.
+SELECT id, COALESCE(key_id, credential_id) AS credential_id FROM shared_folder
+WHERE (credential_id <> '' OR key_id IS NOT NULL) AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: shared_folders_move | Let the shared folders of a key end with another one.
+UPDATE shared_folder SET key_id = :new_id
+WHERE account_id = :account_id AND key_id = :id AND credential_id = '';
 
 -- name: credential_valid | Return a key or an OAuth grant that has not ended.
 SELECT id FROM api_key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
@@ -33,7 +39,7 @@ DELETE FROM folder_leaving WHERE account_id = :account_id;
 SELECT f.*, '' AS owner, t.name AS team, o.email AS organization FROM shared_folder f
 LEFT JOIN team t ON t.id = f.team_id LEFT JOIN account o ON o.id = t.account_id
 WHERE f.account_id = :account_id AND (:credential_id = '' OR f.credential_id = :credential_id)
-  AND {has_valid_credential f}
+  AND {has_valid_credential f} AND {has_valid_key f}
 ORDER BY f.folder, f.id;
 
 -- name: shared_folder_names | Return the folders that an account shares.
@@ -53,7 +59,7 @@ WHERE f.id IN (
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL AND (:id = '' OR f.id = :id)
   AND {has_active_member f}
-  AND {has_valid_credential f}
+  AND {has_valid_credential f} AND {has_valid_key f}
 ORDER BY a.email, f.folder, f.id LIMIT :limit;
 
 -- name: shared_folder_end | End the share of a folder; return no row if the tenant has none.

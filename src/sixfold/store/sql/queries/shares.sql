@@ -1,15 +1,15 @@
 -- name: share_insert | Insert a share.
 INSERT INTO share (id, account_id, credential_id, token_hash, kind, object_id, title, last_place, has_inputs,
-                    is_indexed, created_at, expires_at, member_id, grantee, team_id)
+                    is_indexed, created_at, expires_at, member_id, key_id, grantee, team_id)
 VALUES (:id, :account_id, :credential_id, :token_hash, :kind, :object_id, :title, :last_place, :has_inputs,
-        :is_indexed, :now, :expires_at, :member_id, :grantee, :team_id);
+        :is_indexed, :now, :expires_at, :member_id, :key_id, :grantee, :team_id);
 
 -- name: share_count | Count an account's shares.
 SELECT COUNT(*) AS total FROM share WHERE account_id = :account_id;
 
 -- name: shares_expired_delete | Delete an account's expired shares and those of ended credentials.
 DELETE FROM share WHERE account_id = :account_id AND (expires_at <= :now
-  OR NOT {has_valid_credential share});
+  OR NOT {has_valid_credential share} OR NOT {has_valid_key share});
 
 -- name: share_get | Return a share of a tenant.
 SELECT * FROM share WHERE id = :id AND account_id = :account_id
@@ -19,7 +19,7 @@ SELECT * FROM share WHERE id = :id AND account_id = :account_id
 SELECT * FROM share WHERE account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
   AND (:kind = '' OR (kind = :kind AND object_id = :object_id)) AND (:pages = 1 OR kind <> 'page')
   AND id < :before AND (expires_at IS NULL OR expires_at > :now)
-  AND {has_valid_credential share}
+  AND {has_valid_credential share} AND {has_valid_key share}
 ORDER BY id DESC LIMIT :limit;
 
 -- name: share_by_token | Return the share with a token, unless it, its account or its credential has ended or is suspended.
@@ -27,7 +27,7 @@ SELECT s.* FROM share s JOIN account a ON a.id = s.account_id
 WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL
   AND {has_active_member s}
-  AND {has_valid_credential s};
+  AND {has_valid_credential s} AND {has_valid_key s};
 
 -- name: shares_received | Return the shares that an account or one of its teams may open, newest first.
 SELECT s.*, a.email AS owner FROM share s JOIN account a ON a.id = s.account_id
@@ -41,7 +41,7 @@ WHERE s.id IN (
   AND (:id = '' OR s.id = :id) AND s.id < :before
   AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL AND a.suspended_at IS NULL
   AND {has_active_member s}
-  AND {has_valid_credential s}
+  AND {has_valid_credential s} AND {has_valid_key s}
 ORDER BY s.id DESC LIMIT :limit;
 
 -- name: share_viewed | Count a view of a share.
@@ -53,6 +53,9 @@ DELETE FROM share WHERE id = :id AND account_id = :account_id
 
 -- name: shares_end_member | End all shares of a member of an organization.
 DELETE FROM share WHERE account_id = :account_id AND member_id = :member_id;
+
+-- name: shares_move | Let the shares of a key end with another one.
+UPDATE share SET key_id = :new_id WHERE account_id = :account_id AND key_id = :id AND credential_id = '';
 
 -- name: shares_end_object | End all shares of an object.
 DELETE FROM share WHERE account_id = :account_id AND kind = :kind AND object_id = :object_id;
