@@ -58,8 +58,8 @@ class _InlineJob(msgspec.Struct, eq=False):
     def log(self, line: str) -> None:
         self.call(self._report, self.reports.log, line)
 
-    def preview(self, image: bytes) -> None:
-        self.call(self._report, self.reports.preview, image)
+    def preview(self, content: bytes) -> None:
+        self.call(self._report, self.reports.preview, content)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function` on the event loop, unless the loop is closed."""

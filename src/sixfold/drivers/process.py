@@ -316,7 +316,7 @@ class ProcessWorker(asyncio.Protocol):
         if isinstance(message, protocol.ProgressMessage):
             current.reports.progress(message.fraction)
         else:
-            current.reports.preview(message.image)
+            current.reports.preview(message.content)
 
     @property
     def _alone(self) -> _CurrentRun | None:

@@ -127,8 +127,8 @@ class _RemoteRun(msgspec.Struct, eq=False):
     def log(self, line: str) -> None:
         self.loop.call_soon_threadsafe(self.reports.log, line)
 
-    def preview(self, image: bytes) -> None:
-        self.loop.call_soon_threadsafe(self.reports.preview, image)
+    def preview(self, content: bytes) -> None:
+        self.loop.call_soon_threadsafe(self.reports.preview, content)
 
 
 class RemoteSlot(Protocol):

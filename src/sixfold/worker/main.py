@@ -130,8 +130,8 @@ class _ReportWriter(msgspec.Struct, frozen=True):
     def progress(self, fraction: float) -> None:
         self.worker.send(protocol.ProgressMessage(self.number, fraction))
 
-    def preview(self, image: bytes) -> None:
-        self.worker.send(protocol.PreviewMessage(self.number, image))
+    def preview(self, content: bytes) -> None:
+        self.worker.send(protocol.PreviewMessage(self.number, content))
 
     def log(self, line: str) -> None:
         """Write a line to the output pipe, or send a message if the worker runs more than one task."""

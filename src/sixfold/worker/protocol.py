@@ -105,10 +105,10 @@ class ProgressMessage(WorkerMessage, frozen=True, array_like=True, tag="progress
 
 
 class PreviewMessage(WorkerMessage, frozen=True, array_like=True, tag="preview"):
-    """A partial image of a run."""
+    """A partial result of a run."""
 
     number: int
-    image: bytes
+    content: bytes
 
 
 class LogMessage(WorkerMessage, frozen=True, array_like=True, tag="log"):

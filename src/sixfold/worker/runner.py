@@ -56,7 +56,7 @@ class ReportSink(Protocol):
 
     def log(self, line: str) -> None: ...
 
-    def preview(self, image: bytes) -> None: ...
+    def preview(self, content: bytes) -> None: ...
 
 
 class FileStaging(msgspec.Struct, frozen=True):
@@ -148,10 +148,10 @@ class RunContext:
                 elif self._lines < MAX_LOG_LINES:
                     self._sink.log(part[:MAX_LINE_CHARACTERS])
 
-    def preview(self, image: bytes) -> None:
-        """Send a partial image, unless it is too large."""
-        if len(image) <= MAX_PREVIEW_BYTES:
-            self._sink.preview(image)
+    def preview(self, content: bytes) -> None:
+        """Send a partial result, unless it is too large."""
+        if len(content) <= MAX_PREVIEW_BYTES:
+            self._sink.preview(content)
 
     def finish(self, fraction: float | None = None) -> None:
         """Send the latest progress if it has not been sent yet, or `fraction` instead."""

@@ -97,10 +97,14 @@ class Context(Protocol):
 
 @runtime_checkable
 class PreviewContext(Protocol):
-    """A context that can show partial images to a caller who waits for the result."""
+    """A context that can show partial results to a caller who waits for the result."""
 
-    def preview(self, image: bytes) -> None:
-        """Show a partial image (PNG or JPEG), if the task's `partial_images` requests one."""
+    def preview(self, content: bytes) -> None:
+        """Show a partial result, if the task requests one.
+
+        It is an image (PNG or JPEG) for the input `partial_images`, or the index and the text of a segment of
+        a transcript as a JSON array for the input `partial_text`.
+        """
 
 
 class Canceled(BaseException):

@@ -105,14 +105,14 @@ class EventBus:
             if not listeners:
                 del self._queues[prediction_id]
 
-    def publish_preview(self, prediction_id: str, image: bytes) -> None:
-        """Show a partial image to callers that wait for the prediction; the image is not stored."""
+    def publish_preview(self, prediction_id: str, content: bytes) -> None:
+        """Show a partial result to callers that wait for the prediction; it is not stored."""
         for show in tuple(self._previews.get(prediction_id, ())):
-            show(image)
+            show(content)
 
     @contextmanager
     def showing(self, prediction_id: str, show: PreviewCallback) -> Generator[None]:
-        """Call `show` with the partial images of one prediction within the block."""
+        """Call `show` with the partial results of one prediction within the block."""
         self._previews[prediction_id].append(show)
         try:
             yield

@@ -16,6 +16,9 @@ from sixfold.core.input_limits import json_decoding
 from sixfold.core.media.outputs import Output, decode_output
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 
+# Inputs by which a request for a stream asks for partial results.
+_PARTIAL = ("partial_images", "partial_text")
+
 
 class Webhook(msgspec.Struct, frozen=True):
     """The URL of a webhook, and the events (`started`, `completed`) that are sent to it."""
@@ -88,10 +91,10 @@ class Prediction(msgspec.Struct, frozen=True):
         return self.state in TERMINAL
 
     @property
-    def shows_partial_images(self) -> bool:
-        """Whether the caller receives partial images while the prediction runs."""
-        # An input with this name from a client is in `inputs` too.
-        return bool(self.task.inputs.get("partial_images")) and "partial_images" not in self.inputs
+    def shows_partial_results(self) -> bool:
+        """Whether the caller receives partial results while the prediction runs."""
+        # An input with one of these names from a client is in `inputs` too.
+        return any(self.task.inputs.get(name) and name not in self.inputs for name in _PARTIAL)
 
     @property
     def words(self) -> PromptWords:

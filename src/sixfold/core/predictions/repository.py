@@ -339,14 +339,14 @@ def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Predicti
 def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     """Cancel a queued prediction, or request that the worker of a running one stop.
 
-    A prediction that has ended, or may have shown partial images (charged with the image), stays unchanged.
+    A prediction that has ended, or may have shown partial results (charged with the result), stays unchanged.
     """
     row = yield from visible_row(prediction_id, tenant)
     current = PredictionState(row["state"])
     if current in TERMINAL or current is PredictionState.CANCELING:
         return Prediction.from_row(row)
     has_run = row["attempt"] > (current is PredictionState.STARTING)
-    if has_run and (prediction := Prediction.from_row(row)).shows_partial_images:
+    if has_run and (prediction := Prediction.from_row(row)).shows_partial_results:
         return prediction
     state = follow(current, PredictionEvent.CANCEL)
     if state is PredictionState.CANCELED:

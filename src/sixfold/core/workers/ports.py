@@ -84,7 +84,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
 Outcome = RunCompleted | RunFailed | RunStopped | WorkerLost
 
 
-def _show_nothing(_image: bytes) -> None: ...
+def _show_nothing(_content: bytes) -> None: ...
 
 
 class RunReports(msgspec.Struct, frozen=True):

@@ -181,8 +181,8 @@ class WorkerRun:
     def _report(self, fraction: float) -> None:
         self._bus.publish(self.id, ProgressEvent(min(1.0, max(0.0, fraction))))
 
-    def _preview(self, image: bytes) -> None:
-        self._bus.publish_preview(self.id, image)
+    def _preview(self, content: bytes) -> None:
+        self._bus.publish_preview(self.id, content)
 
     def _log(self, line: str) -> None:
         self._bus.publish(self.id, LogEvent(line))

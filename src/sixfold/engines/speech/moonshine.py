@@ -52,7 +52,9 @@ class MoonshineEngine:
         for number, piece in enumerate(pieces):
             context.progress(0.05 + 0.95 * number / len(pieces))
             words = self._network.words(wave[piece[0][0] : piece[-1][1]])
-            segments += _segments(words, piece)
+            for segment in _segments(words, piece):
+                transcription.show(task, context, len(segments), segment.text)
+                segments.append(segment)
         return transcription.result(segments, wave, task, "full", "en")
 
 

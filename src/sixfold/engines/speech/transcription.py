@@ -11,7 +11,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import EngineError, Quality, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import (
+    Context,
+    EngineError,
+    PreviewContext,
+    Quality,
+    Result,
+    Task,
+    UnusableInput,
+)
 from sixfold.engines.speech import files
 
 Wave = NDArray[np.float32]
@@ -158,6 +166,12 @@ def _split_points(start: float, end: float, level: NDArray[Any]) -> Iterator[flo
         quiet = np.convolve(level[first:last], np.ones(_BREATH), "same")
         start = (first + int(quiet[_BREATH:-_BREATH].argmin()) + _BREATH + 0.5) * _FRAME
         yield start
+
+
+def show(task: Task, context: Context, number: int, text: str) -> None:
+    """Show the segment with an index to the caller, if the task's `partial_text` requests it."""
+    if task.inputs.get("partial_text") and isinstance(context, PreviewContext):
+        context.preview(msgspec.json.encode((number, text)))
 
 
 def result(

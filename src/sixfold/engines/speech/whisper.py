@@ -39,6 +39,7 @@ class WhisperEngine:
         for part in parts:
             context.progress(min(1.0, part.end * transcription.RATE / wave.size))
             segments.append(_segment(part))
+            transcription.show(task, context, len(segments) - 1, segments[-1].text)
         return transcription.result(segments, wave, task, "full", "en" if translate else str(info.language))
 
 

@@ -10,17 +10,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from sixfold.api.gateway.chat_handler import check_replay
-from sixfold.api.gateway.openai import media_jobs, passthrough
+from sixfold.api.gateway.openai import media_jobs, partial_results, passthrough
+from sixfold.api.gateway.openai.audio.transcript_deltas import TranscriptDeltas
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
+from sixfold.api.gateway.openai.partial_results import CompleteResult
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.pricing.usage import TokenUsage, Units
+from sixfold.core.predictions.events import PreviewCallback
+from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
 from sixfold.web.bodies import FormPart
 
@@ -32,6 +37,8 @@ FORMATS = {
 }  # fmt: skip
 # The formats of transcripts that are sent as events, and the audio bytes of an event.
 _STREAMED_FORMATS, _EVENT_BYTES = ("json", "text"), 48 * 1024
+# Deltas of a transcript that wait for a slow client; later text is in the events at the end.
+_MAX_WAITING_DELTAS = 1_000
 _TEXTS = frozenset({"text", "srt", "vtt"})
 # OpenAI's names of this server's inputs.
 _INPUT_NAMES = {"prompt": "input", "format": "response_format"}
@@ -122,16 +129,13 @@ class AudioRoutes:
                 "idempotency_id": idempotency_id,
                 "input_names": {"audio_url": "file"},
             }
-            result = await self._runner.run(
-                media_jobs.job_request(request, principal, model, inputs, **options)
-            )
-            (prediction,) = result.predictions
-            transcript = media_jobs.output_data(prediction, "text", "segments", "language", "duration")
+            job = media_jobs.job_request(request, principal, model, inputs, **options)
+            if stream:
+                return await self._stream_transcript(job)
+            prediction, transcript = await self._transcript(job)
             with_words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in fields.parts)
             document = TRANSCRIPT_FORMATS[response_format](transcript, with_words)
             headers = responses.result_headers(prediction)
-            if stream:
-                return media_jobs.events(_transcript_events(transcript), headers)
             if isinstance(document, str):
                 return PlainTextResponse(document, headers=headers)
             if translate and "task" in document:
@@ -139,6 +143,21 @@ class AudioRoutes:
             return responses.json(document, headers=headers)
 
         return await self._runner.run_once(request, work)
+
+    async def _stream_transcript(self, job: MediaJobRequest) -> Response:
+        """Return a delta event for each segment as the engine decodes it, and the final event."""
+        deltas = TranscriptDeltas()
+
+        async def complete(show: PreviewCallback) -> CompleteResult:
+            prediction, transcript = await self._transcript(msgspec.structs.replace(job, show=show))
+            return CompleteResult(deltas.finish(transcript), responses.result_headers(prediction))
+
+        job = msgspec.structs.replace(job, extras={**job.extras, "partial_text": True})
+        return await partial_results.respond(complete, deltas.add, _MAX_WAITING_DELTAS)
+
+    async def _transcript(self, job: MediaJobRequest) -> tuple[Prediction, Mapping[str, Any]]:
+        (prediction,) = (await self._runner.run(job)).predictions
+        return prediction, media_jobs.output_data(prediction, "text", "segments", "language", "duration")
 
 
 def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bool) -> str:
@@ -150,16 +169,6 @@ def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bo
         media_jobs.reject_stream(values)
     formats = _STREAMED_FORMATS if stream else tuple(TRANSCRIPT_FORMATS)
     return media_jobs.choice(values, "response_format", formats, "json")
-
-
-def _transcript_events(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a delta event for each segment, which add up to the text, and the final event."""
-    texts = [segment["text"] for segment in _segments(transcript)]
-    deltas = [f" {text}" if index else text for index, text in enumerate(texts)]
-    if "".join(deltas) != transcript["text"]:
-        deltas = [transcript["text"]]
-    pieces = [{"type": "transcript.text.delta", "delta": delta} for delta in deltas if delta]
-    return [*pieces, {"type": "transcript.text.done", "text": transcript["text"]}]
 
 
 def _speech_events(data: bytes, text: str) -> list[dict[str, Any]]:

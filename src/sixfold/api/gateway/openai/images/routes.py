@@ -6,7 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/images.
 from __future__ import annotations
 
 import base64
-import functools
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
@@ -17,12 +17,12 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway.chat_handler import check_replay
-from sixfold.api.gateway.openai import media_jobs, passthrough
+from sixfold.api.gateway.openai import media_jobs, partial_results, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.images import partial_images, sizes
+from sixfold.api.gateway.openai.images import sizes
 from sixfold.api.gateway.openai.images.cutouts import ImageCutouts
-from sixfold.api.gateway.openai.images.partial_images import MAX_PARTIAL_IMAGES, CompletedImages
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
+from sixfold.api.gateway.openai.partial_results import CompleteResult
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import near_names
@@ -39,6 +39,7 @@ from sixfold.web.services import WebServices
 MODEL, STYLE, CLEANER, FILL = "ra2", "style-transfer", "inpaint-cleaner", "image-fill"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 TRANSPARENT = "transparent"
+MAX_PARTIAL_IMAGES = 3
 _PNG = b"\x89PNG"
 BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
 # OpenAI's models with these prefixes always return base64.
@@ -198,20 +199,23 @@ class ImageRoutes:
     async def _respond_with_events(
         self, job: MediaJobRequest, values: Mapping[str, Any], kind: str, background: str, partial_count: int
     ) -> Response:
-        async def complete(show: PreviewCallback | None) -> CompletedImages:
+        async def complete(show: PreviewCallback | None) -> CompleteResult:
             result, words = await self._run(msgspec.structs.replace(job, show=show), values, background)
             first = result.predictions[0]
             output = _file(first).content_type.removeprefix("image/")
             images = await self._images(result.predictions, "b64_json")
             documents = [{**_completed(kind, image, output, values), **words} for image in images]
-            return CompletedImages(documents, responses.result_headers(first))
+            return CompleteResult(documents, responses.result_headers(first))
 
         # Partial images show the background that is cut out.
         if not partial_count or background == TRANSPARENT:
             completed = await complete(None)
             return media_jobs.events(completed.documents, completed.headers)
         job = msgspec.structs.replace(job, extras={**job.extras, "partial_images": partial_count})
-        return await partial_images.respond(complete, functools.partial(_partial, kind, values))
+        numbers = itertools.count()
+        return await partial_results.respond(
+            complete, lambda image: _partial(kind, values, image, next(numbers)), MAX_PARTIAL_IMAGES
+        )
 
     async def _run(
         self, job: MediaJobRequest, values: Mapping[str, Any], background: str
