@@ -1,4 +1,4 @@
-"""Train `src/sixfold/engines/speech/ears.npz`: PocketSphinx's means, adapted to Sixfold's English voices.
+"""Train `src/sixfold/engines/speech/acoustic_adaptation.npz`: PocketSphinx's means, adapted to Sixfold's English voices.
 
 .venv/bin/python -m tools.train_acoustic_adaptation [--sentences N]
     N sentences of each voice; 60 take about two minutes
@@ -31,7 +31,7 @@ Values = NDArray[np.float64]
 
 MODEL = Path(get_model_path()) / "en-us" / "en-us"
 WORDS = Path(get_model_path()) / "en-us" / "cmudict-en-us.dict"
-OUT = Path(acoustic_adaptation.__file__).with_name("ears.npz")
+OUT = Path(acoustic_adaptation.__file__).with_name("acoustic_adaptation.npz")
 SOUNDS = [
     "+NSN+",
     "+SPN+",

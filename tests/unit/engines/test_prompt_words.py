@@ -133,7 +133,7 @@ def test_compound_is_parsed_by_its_head(prompt: str, subjects: list[str], places
     ],
 )
 def test_similar_object_of_a_3d_model_is_ignored(prompt: str, ignored: str) -> None:
-    assert object_parser.parse(prompt).things[0].name
+    assert object_parser.parse(prompt).objects[0].name
     assert set(ignored.split()) <= set(READERS["3d"](prompt).ignored)
     assert "flower" in READERS["3d"]("a red flower").understood
 
@@ -141,7 +141,7 @@ def test_similar_object_of_a_3d_model_is_ignored(prompt: str, ignored: str) -> N
 def test_count_above_the_drawn_maximum_is_ignored() -> None:
     assert "ten" in READERS["image"]("ten cats").ignored
     assert "four" in READERS["3d"]("four towers").understood
-    assert len(object_parser.parse("four towers").things) == 4
+    assert len(object_parser.parse("four towers").objects) == 4
 
 
 def test_lists_of_words_are_bounded() -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import probe, transcode
-from sixfold.engines.encode.same_looks import EncodedImage, SimilarEncoder
+from sixfold.engines.encode.equal_similarity import EncodedImage, SimilarEncoder
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.video.encode import KINDS, VideoKind

@@ -1,7 +1,8 @@
 """PocketSphinx's acoustic model and its adaptation to a formant synthesizer.
 
-`ears.npz` holds the shift of each mean in sixteenths of its standard deviation, trained on the embedded
-English voices by `python -m tools.train_acoustic_adaptation`. The model itself is read from its package.
+`acoustic_adaptation.npz` contains the shift of each mean in sixteenths of its standard deviation, trained on
+the embedded English voices by `python -m tools.train_acoustic_adaptation`. The model itself is read from its
+package.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def write(model: Path, values: Values, path: Path) -> Path:
 @cache
 def _shifts() -> NDArray[np.int8]:
     with (
-        resources.files("sixfold.engines.speech").joinpath("ears.npz").open("rb") as file,
+        resources.files("sixfold.engines.speech").joinpath("acoustic_adaptation.npz").open("rb") as file,
         np.load(file) as archive,
     ):
         return archive["moves"]

@@ -96,7 +96,7 @@ class TextTo3DEngine:
     def run(self, task: Task, context: Context) -> Result:
         """Return a GLB that stands on the ground."""
         parsed = prompt_parser.parse(str(task.inputs.get("prompt") or ""))
-        objects = parsed.things
+        objects = parsed.objects
         parts = prompt_parser.build(objects, int(task.inputs.get("seed") or 0))
         context.progress(0.8)
         names = [object_.name or "study" for object_ in objects]

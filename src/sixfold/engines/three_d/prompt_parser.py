@@ -22,7 +22,7 @@ from sixfold.engines.three_d.primitives import PrimitiveBody
 
 Array = NDArray[Any]
 
-_MAX_THINGS = 4
+_MAX_OBJECTS = 4
 _GAP = 0.25  # distance between objects, as a fraction of their width
 _VARIATION = 0.05  # relative variation of an object's proportions by the seed
 _WORD = re.compile(r"\w+")
@@ -30,7 +30,7 @@ _COUNTS = {"two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
 _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))}
 
 
-class NamedThing(msgspec.Struct, frozen=True):
+class PromptObject(msgspec.Struct, frozen=True):
     """An object of a prompt: its name (empty for an abstract object), main paint (or None), and scale."""
 
     name: str
@@ -41,7 +41,7 @@ class NamedThing(msgspec.Struct, frozen=True):
 class ParsedPrompt(msgspec.Struct, frozen=True):
     """The objects that a prompt names, and the words that name them."""
 
-    things: tuple[NamedThing, ...]
+    objects: tuple[PromptObject, ...]
     words: PromptWords
 
 
@@ -50,32 +50,32 @@ def parse(prompt: str) -> ParsedPrompt:
     folded = prompt_words.fold(prompt)
     matches = list(_WORD.finditer(folded))
     words = [match[0] for match in matches]
-    things: list[NamedThing] = []
+    objects: list[PromptObject] = []
     spans: list[Span] = []
     paint, stretch, count = None, np.ones(3), 1
     at = 0
     while at < len(words):
-        name, length = _lookup(words, at, "things")
+        name, length = _lookup(words, at, "objects")
         color, color_length = ("", 0) if name else _lookup(words, at, "paints")
         size = _table()["sizes"].get(words[at])
         span = (matches[at].start(), matches[at + max(1, length, color_length) - 1].end())
         paint, stretch = color or paint, stretch if size is None else stretch * np.array(size, float)
         count = _COUNTS.get(words[at], count)
         if name and not _describes(words, at + length):
-            things += [NamedThing(name, paint, _tuple(stretch))] * count
+            objects += [PromptObject(name, paint, _tuple(stretch))] * count
             paint, stretch, count = None, np.ones(3), 1
-            similar = _table()["things"][name].get("similar", ())
+            similar = _table()["objects"][name].get("similar", ())
             spans += [] if " ".join(words[at : at + length]) in similar else [span]
         elif color or size is not None or words[at] in _COUNTS:
             spans.append(span)
         at += max(1, length, color_length)
     reported = prompt_words.of_spans(folded, spans)
-    if not things:
-        return ParsedPrompt((NamedThing("", paint, _tuple(stretch)),), reported)
+    if not objects:
+        return ParsedPrompt((PromptObject("", paint, _tuple(stretch)),), reported)
     # The color may follow the name, as in "a chair of gold".
-    if paint and things[-1].paint is None:
-        things[-1] = NamedThing(things[-1].name, paint, things[-1].stretch)
-    return ParsedPrompt(tuple(things[:_MAX_THINGS]), reported)
+    if paint and objects[-1].paint is None:
+        objects[-1] = PromptObject(objects[-1].name, paint, objects[-1].stretch)
+    return ParsedPrompt(tuple(objects[:_MAX_OBJECTS]), reported)
 
 
 def _describes(words: Sequence[str], after: int) -> bool:
@@ -85,17 +85,17 @@ def _describes(words: Sequence[str], after: int) -> bool:
     return not _lookup(words, after, "paints")[1]
 
 
-def build(things: Sequence[NamedThing], seed: int) -> tuple[MeshPart, ...]:
+def build(objects: Sequence[PromptObject], seed: int) -> tuple[MeshPart, ...]:
     """Build the objects in a row on the ground, with a part for each paint."""
     random = np.random.default_rng(seed)
     by_paint: dict[str, list[PrimitiveBody]] = {}
     left = 0.0
-    for thing in things:
-        row = _table()["things"][thing.name] if thing.name else _abstract(random)
+    for item in objects:
+        row = _table()["objects"][item.name] if item.name else _abstract(random)
         vary = 1 + random.uniform(-_VARIATION, _VARIATION, 3)
         placed = [
-            (paint, body.transform(np.diag(np.array(thing.stretch) * vary), np.zeros(3)))
-            for paint, body in _bodies(row, thing)
+            (paint, body.transform(np.diag(np.array(item.stretch) * vary), np.zeros(3)))
+            for paint, body in _bodies(row, item)
         ]
         low = np.min([body.positions.min(0) for _, body in placed], axis=0)
         high = np.max([body.positions.max(0) for _, body in placed], axis=0)
@@ -134,8 +134,8 @@ def material(paint: str) -> Material:
     )
 
 
-def _bodies(row: Mapping[str, Any], thing: NamedThing) -> list[tuple[str, PrimitiveBody]]:
-    paints = {"main": thing.paint or row["main"], "trim": row.get("trim", row["main"])}
+def _bodies(row: Mapping[str, Any], item: PromptObject) -> list[tuple[str, PrimitiveBody]]:
+    paints = {"main": item.paint or row["main"], "trim": row.get("trim", row["main"])}
     if paints["trim"] == paints["main"]:
         paints["trim"] = row["main"]
     bodies = []
@@ -224,5 +224,5 @@ def _tuple(values: Array) -> tuple[float, float, float]:
 @cache
 def _table() -> Mapping[str, Any]:
     return tomllib.loads(
-        resources.files("sixfold.engines.three_d").joinpath("things.toml").read_text("utf-8")
+        resources.files("sixfold.engines.three_d").joinpath("objects.toml").read_text("utf-8")
     )

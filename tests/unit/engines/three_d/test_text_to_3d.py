@@ -32,10 +32,10 @@ def paint(name: str) -> tuple[float, ...]:
     return tuple(round(glb._linear(part), 6) for part in prompt_parser.material(name).color[:3])
 
 
-@pytest.mark.parametrize("name", sorted(prompt_parser._table()["things"]))
+@pytest.mark.parametrize("name", sorted(prompt_parser._table()["objects"]))
 def test_every_object_is_on_the_ground_and_closed(name: str) -> None:
-    thing = prompt_parser._table()["things"][name]
-    data = glb.encode(prompt_parser.build(prompt_parser.parse(thing["words"][0]).things, 1), name)
+    row = prompt_parser._table()["objects"][name]
+    data = glb.encode(prompt_parser.build(prompt_parser.parse(row["words"][0]).objects, 1), name)
     mesh = meshes.surface(data)
     assert mesh.is_watertight
     assert mesh.volume > 0
@@ -44,7 +44,7 @@ def test_every_object_is_on_the_ground_and_closed(name: str) -> None:
 
 
 def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
-    named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass").things
+    named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass").objects
     assert [(thing.name, thing.paint) for thing in named] == [
         ("chair", "blue"),
         ("table", "gold"),
