@@ -13,7 +13,7 @@ import pytest_asyncio
 from sixfold.api.gateway.anthropic import messages as anthropic_face
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai import chat as chat_face
-from sixfold.api.gateway.openai import tools as named
+from sixfold.api.gateway.openai import tools as tool_names
 from sixfold.api.gateway.openai.responses import dialect as responses_face
 from sixfold.clients.chat.messages import Messages
 from sixfold.core.accounts import accounts
@@ -71,7 +71,7 @@ async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[d
         stream=True,
         max_tokens=None,
         parse=lambda: ChatRequest(()),
-        tools=lambda: named.tool_kinds(list(tools)),
+        tools=lambda: tool_names.tool_kinds(list(tools)),
     )
     blocks = b"".join([block async for block in face.render_stream(events_of_reply(), expected, "req_1")])
     lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sixfold.clients import hosts, local_servers
-from sixfold.clients.chat import servers as found_servers
+from sixfold.clients.chat import servers as server_list
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
 from tests.api.app_fixture import running_app
 from tests.api.gateway import listening as served
@@ -68,7 +68,7 @@ async def test_local_server_is_not_found_again_on_container_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
-    monkeypatch.setattr(found_servers, "CONTAINER_HOST", "127.0.0.3")
+    monkeypatch.setattr(server_list, "CONTAINER_HOST", "127.0.0.3")
     async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
@@ -127,7 +127,7 @@ async def test_every_probe_request_has_the_hop_header(
 async def test_slow_server_is_kept_and_does_not_delay_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_servers, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(server_list, "PROBE_SECONDS", 0.3)
     async with listening(Ollama(USUAL)) as ollama, listening(fakes.vllm("mistral")) as vllm:
         look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
         vllm.slow = True
@@ -137,12 +137,12 @@ async def test_slow_server_is_kept_and_does_not_delay_others(
             vllm.slow = False
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"
-            monkeypatch.setattr(found_servers, "_LIST_SECONDS", 0.3)
+            monkeypatch.setattr(server_list, "_LIST_SECONDS", 0.3)
             vllm.slow = True
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"  # busy for a while, with the models that it had
             assert status(app, "vllm").models == ("mistral",)
-            monkeypatch.setattr(found_servers, "BUSY_SECONDS", 0.0)
+            monkeypatch.setattr(server_list, "BUSY_SECONDS", 0.0)
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "slow"
 

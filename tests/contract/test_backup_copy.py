@@ -10,7 +10,7 @@ import pytest
 from sixfold.app import storage
 from sixfold.store import archive
 from sixfold.store.sqlite import database as sqlite
-from tests.contract import test_backup as plain
+from tests.contract import test_backup as backup_tests
 
 
 def rows_of(reader: archive.TableReader) -> dict[str, list[archive.Row]]:
@@ -20,8 +20,8 @@ def rows_of(reader: archive.TableReader) -> dict[str, list[archive.Row]]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "not copied"])
 def test_write_ahead_log_shrinks_while_a_copy_is_read(tmp_path: Path, copied: bool) -> None:
-    source, copy = plain.snapshot_at(tmp_path / "source"), tmp_path / "whole.tar.db"
-    asyncio.run(plain.fill(source))
+    source, copy = backup_tests.snapshot_at(tmp_path / "source"), tmp_path / "whole.tar.db"
+    asyncio.run(backup_tests.fill(source))
     file = source.data_dir / storage.DATABASE
     with storage.open_snapshot(source) as reader:
         before = rows_of(reader)

@@ -17,7 +17,7 @@ from sixfold.cli.terminal import CommandError
 from sixfold.settings import Settings
 from sixfold.store import sql
 from sixfold.store.backup import BackupReport
-from tests.contract import test_backup as plain
+from tests.contract import test_backup as backup_tests
 from tests.harness import backends, databases, postgres
 
 pytestmark = [
@@ -51,9 +51,9 @@ def is_valid(report: restore.RestoreReport) -> bool:
 
 
 def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
-    source, path = plain.snapshot_at(tmp_path / "source"), tmp_path / "one.tar"
-    asyncio.run(plain.fill(source))
-    asyncio.run(plain.write_backup(source, path))
+    source, path = backup_tests.snapshot_at(tmp_path / "source"), tmp_path / "one.tar"
+    asyncio.run(backup_tests.fill(source))
+    asyncio.run(backup_tests.write_backup(source, path))
     target = data_folder(tmp_path / "target", empty=True)
     report = restore.restore(path, target, verify=True, end_access=True)
     assert (is_valid(report), report.ended["keys"]) == (True, 1)
@@ -63,41 +63,43 @@ def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
 
 def test_round_trip_through_postgresql_changes_nothing(tmp_path: Path) -> None:
     source, path, second_path = (
-        plain.snapshot_at(tmp_path / "source"),
+        backup_tests.snapshot_at(tmp_path / "source"),
         tmp_path / "one.tar",
         tmp_path / "two.tar",
     )
-    account_id = asyncio.run(plain.fill(source))
-    asyncio.run(plain.history(source, account_id))
-    first = asyncio.run(plain.write_backup(source, path))
+    account_id = asyncio.run(backup_tests.fill(source))
+    asyncio.run(backup_tests.history(source, account_id))
+    first = asyncio.run(backup_tests.write_backup(source, path))
     middle = data_folder(tmp_path / "middle", empty=True)
     there = restore.restore(path, middle, verify=True)
     assert is_valid(there)
     assert there.tables == first.tables
     assert content(middle) == content(source)
-    second = asyncio.run(plain.write_backup(middle, second_path))
+    second = asyncio.run(backup_tests.write_backup(middle, second_path))
     assert (second.tables, second.files) == (first.tables, first.files)
-    target = plain.snapshot_at(tmp_path / "target")
+    target = backup_tests.snapshot_at(tmp_path / "target")
     assert is_valid(restore.restore(second_path, target, verify=True))
-    assert plain.dump(target) == plain.dump(source)
-    assert plain.tree(target.data_dir / "store") == plain.tree(source.data_dir / "store")
+    assert backup_tests.dump(target) == backup_tests.dump(source)
+    assert backup_tests.tree(target.data_dir / "store") == backup_tests.tree(source.data_dir / "store")
 
 
 def test_backup_of_a_busy_postgresql_is_consistent(tmp_path: Path) -> None:
     source, path = data_folder(tmp_path / "source"), tmp_path / "all.tar"
-    account_id = asyncio.run(plain.fill(source))
+    account_id = asyncio.run(backup_tests.fill(source))
     busy, stop, counts = threading.Event(), threading.Event(), list[int]()
     writer = threading.Thread(
-        target=lambda: counts.append(asyncio.run(plain.load(source, account_id, busy, stop)))
+        target=lambda: counts.append(asyncio.run(backup_tests.load(source, account_id, busy, stop)))
     )
     writer.start()
     written = BackupReport()
     try:
         assert busy.wait(60)
         for backend in ("sqlite", "postgres"):
-            written = asyncio.run(plain.write_backup(source, path))
+            written = asyncio.run(backup_tests.write_backup(source, path))
             folder = tmp_path / backend
-            target = plain.snapshot_at(folder) if backend == "sqlite" else data_folder(folder, empty=True)
+            target = (
+                backup_tests.snapshot_at(folder) if backend == "sqlite" else data_folder(folder, empty=True)
+            )
             report = restore.restore(path, target, verify=True)
             assert is_valid(report)
             assert report.tables == written.tables
@@ -110,12 +112,12 @@ def test_backup_of_a_busy_postgresql_is_consistent(tmp_path: Path) -> None:
 
 def test_restore_into_a_database_with_data_is_refused(tmp_path: Path) -> None:
     source, path, target = (
-        plain.snapshot_at(tmp_path / "source"),
+        backup_tests.snapshot_at(tmp_path / "source"),
         tmp_path / "all.tar",
         data_folder(tmp_path / "target"),
     )
-    asyncio.run(plain.fill(source))
-    asyncio.run(plain.write_backup(source, path))
+    asyncio.run(backup_tests.fill(source))
+    asyncio.run(backup_tests.write_backup(source, path))
     before = content(target)
     with pytest.raises(CommandError, match="is not empty: restore into a new database"):
         restore.restore(path, target, verify=True)
@@ -124,12 +126,12 @@ def test_restore_into_a_database_with_data_is_refused(tmp_path: Path) -> None:
 
 def test_damaged_backup_leaves_the_database_empty(tmp_path: Path) -> None:
     source, path, target = (
-        plain.snapshot_at(tmp_path / "source"),
+        backup_tests.snapshot_at(tmp_path / "source"),
         tmp_path / "all.tar",
         data_folder(tmp_path, empty=True),
     )
-    asyncio.run(plain.fill(source))
-    asyncio.run(plain.write_backup(source, path))
+    asyncio.run(backup_tests.fill(source))
+    asyncio.run(backup_tests.write_backup(source, path))
     path.write_bytes(path.read_bytes()[:-20_000])
     with pytest.raises(CommandError, match="is not a complete backup"):
         restore.restore(path, target, verify=True)

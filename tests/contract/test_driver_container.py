@@ -15,7 +15,7 @@ import pytest
 
 from sixfold.clients.containers import ContainersFailed, ContainerSpec
 from sixfold.core.accounts.prices import PriceTable
-from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog import models as catalog_models
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.core.catalog.models import Catalog
@@ -35,7 +35,7 @@ from sixfold.drivers.container import ContainerDriver
 from tests.contract.test_driver import RecordedReports, remaining_files
 from tests.fakes.cog import FakeCog
 from tests.fakes.fault_server import serve
-from tests.harness import podman as podmans
+from tests.harness import podman as podman_harness
 from tests.harness.podman import Podman
 
 
@@ -259,7 +259,7 @@ async def test_inspected_image_describes_its_model(
 ) -> None:
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
     assert containers.started[0].gone.is_set()
-    model = catalogs.parse_custom(document, Catalog({}, PriceTable({})), "sharpen-it")
+    model = catalog_models.parse_custom(document, Catalog({}, PriceTable({})), "sharpen-it")
     results = [(each.name, each.type, each.required, each.default) for each in model.inputs]
     assert results == [
         ("prompt", "string", True, None),
@@ -323,7 +323,7 @@ asyncio.run(main(*map(pathlib.Path, sys.argv[1:])))
 
 @pytest.fixture
 def podman() -> Iterator[Podman]:
-    with podmans.running_service() as result:
+    with podman_harness.running_service() as result:
         yield result
 
 

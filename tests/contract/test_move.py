@@ -18,7 +18,7 @@ from sixfold.core.media.ports import BlobStore, ObjectInfo
 from sixfold.settings import Settings
 from sixfold.store import sql
 from sixfold.store.object_store import ObjectStore
-from tests.contract import test_backup as plain
+from tests.contract import test_backup as backup_tests
 from tests.contract.test_backup_postgres import content
 from tests.harness import backends, databases, postgres, s3
 from tests.unit.cli.conftest import Commands
@@ -37,9 +37,9 @@ class Installation:
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        self.source = plain.snapshot_at(folder / "data")
-        self.account_id = asyncio.run(plain.fill(self.source, files=20))
-        asyncio.run(plain.history(self.source, self.account_id, TRANSFERS))
+        self.source = backup_tests.snapshot_at(folder / "data")
+        self.account_id = asyncio.run(backup_tests.fill(self.source, files=20))
+        asyncio.run(backup_tests.history(self.source, self.account_id, TRANSFERS))
         self.url = backends.database_url(folder / "target", "postgres")
         databases.keeper(self.url, folder).migrate(0)
         postgres.forget_schema(self.url)
@@ -75,7 +75,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_every_row_and_file_is_moved_and_the_source_is_unchanged(old: Installation) -> None:
-    before = (plain.dump(old.source), old.files(old.source))
+    before = (backup_tests.dump(old.source), old.files(old.source))
     result = old.sixfold.ok("move")
     assert (result["files"], result["copied"], result["missing"], result["rows_were_there"]) == (
         21,
@@ -86,7 +86,7 @@ def test_every_row_and_file_is_moved_and_the_source_is_unchanged(old: Installati
     assert result["tables"]["transfer"] > TRANSFERS
     assert content(old.target) == content(old.source)
     assert old.files(old.target) == old.files(old.source)
-    assert (plain.dump(old.source), old.files(old.source)) == before
+    assert (backup_tests.dump(old.source), old.files(old.source)) == before
     assert old.sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}
     text = old.sixfold("move").out
     assert "equals its original" in text
@@ -154,8 +154,8 @@ def test_text_that_postgresql_cannot_store_is_moved(old: Installation, tmp_path:
     with storage.open_snapshot(old.target) as reader:
         columns = dict(reader.tables())["audit"]
         assert {row[columns.index("detail")] for row in reader.rows("audit")} == {"a\ufffdb"}
-    path, second_settings = tmp_path / "all.tar", plain.snapshot_at(tmp_path / "again")
-    asyncio.run(plain.write_backup(old.source, path))
+    path, second_settings = tmp_path / "all.tar", backup_tests.snapshot_at(tmp_path / "again")
+    asyncio.run(backup_tests.write_backup(old.source, path))
     databases.keeper(old.url, tmp_path).migrate(0)
     postgres.forget_schema(old.url)
     assert restore.restore(path, second_settings.replace(database_url=old.url), verify=True).drift == 0

@@ -16,7 +16,7 @@ import pytest
 from sixfold.app import storage
 from sixfold.core.accounts import ledger_queries
 from sixfold.settings import Settings
-from tests.contract import test_backup as plain
+from tests.contract import test_backup as backup_tests
 from tests.contract.test_backup_postgres import content, data_folder
 from tests.harness import postgres, processes
 
@@ -31,8 +31,8 @@ pytestmark = [
 def source(tmp_path: Path) -> Settings:
     """A PostgreSQL database with accounts, charges and files."""
     configured = data_folder(tmp_path / "source")
-    account_id = asyncio.run(plain.fill(configured))
-    asyncio.run(plain.history(configured, account_id))
+    account_id = asyncio.run(backup_tests.fill(configured))
+    asyncio.run(backup_tests.history(configured, account_id))
     (tmp_path / "account").write_text(account_id)
     return configured
 
@@ -41,7 +41,9 @@ def source(tmp_path: Path) -> Settings:
 def under_writes(configured: Settings, account_id: str) -> Iterator[None]:
     """Charge an account until the block ends."""
     busy, stop = threading.Event(), threading.Event()
-    writer = threading.Thread(target=lambda: asyncio.run(plain.load(configured, account_id, busy, stop)))
+    writer = threading.Thread(
+        target=lambda: asyncio.run(backup_tests.load(configured, account_id, busy, stop))
+    )
     writer.start()
     assert busy.wait(processes.PATIENCE_SECONDS)
     try:
@@ -109,7 +111,7 @@ def test_a_dump_is_restored_into_an_empty_database(tmp_path: Path, source: Setti
         for table in ("media", "transfer"):
             assert set(after[table]) <= set(before[table])
         assert asyncio.run(missing_files(target)) == [], "files are stored before their rows"
-        assert len(after["transfer"]) > plain.HISTORY
+        assert len(after["transfer"]) > backup_tests.HISTORY
     finally:
         postgres.apart(change_databases(source.database_url, f"DROP DATABASE {name} WITH (FORCE)"))
 
@@ -130,6 +132,6 @@ def test_a_base_backup_starts_as_a_server(tmp_path: Path, source: Settings) -> N
     target = source.replace(database_url=str(restored.get_uri(database=name)))
     try:
         assert faults(target) == ()
-        assert len(content(target)["transfer"]) > plain.HISTORY
+        assert len(content(target)["transfer"]) > backup_tests.HISTORY
     finally:
         restored.cleanup()

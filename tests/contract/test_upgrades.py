@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.store import sql
 from sixfold.store.postgres import binding
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.sql import Migration, SqlStatement
 from tests.harness import backends, postgres
 from tests.harness.pipeline import Options, running_pipeline
@@ -72,13 +72,13 @@ class TestPostgres:
     pytestmark = ON_POSTGRES
 
     async def test_every_statement_stays_valid_in_the_next_schema(self, tmp_path: Path) -> None:
-        connection = await link.connect(backends.database_url(tmp_path, "postgres"))
+        connection = await connections.connect(backends.database_url(tmp_path, "postgres"))
         last = sql.latest("postgres")
         known: set[str] = set()
         try:
-            await link.migrate(connection, last - LATEST)
+            await connections.migrate(connection, last - LATEST)
             for number in range(last - LATEST, last + 1):
-                await link.migrate(connection, number)
+                await connections.migrate(connection, number)
                 now = {
                     name
                     for name, query in sql.queries("postgres").items()
@@ -87,7 +87,7 @@ class TestPostgres:
                 assert known <= now, f"{number} breaks {sorted(known - now)}"
                 known = now
         finally:
-            await link.close(connection)
+            await connections.close(connection)
         assert len(known) > 100
 
     async def test_server_continues_while_the_next_version_migrates(
@@ -104,11 +104,11 @@ class TestPostgres:
             with monkeypatch.context() as patch:
                 patch.setattr(sql, "migrations", lambda _dialect: following)
                 during = asyncio.gather(*(serving.run(extras={"n": number}) for number in range(60)))
-                connection = await link.connect(backends.database_url(tmp_path))
+                connection = await connections.connect(backends.database_url(tmp_path))
                 try:
-                    _, after = await link.migrate(connection)
+                    _, after = await connections.migrate(connection)
                 finally:
-                    await link.close(connection)
+                    await connections.close(connection)
             assert after == real[-1].number + 1
             assert {prediction.state for prediction in await during} == {PredictionState.SUCCEEDED}
             assert (await serving.run()).state is PredictionState.SUCCEEDED
@@ -130,6 +130,6 @@ async def _prepare(connection: Any, query: SqlStatement) -> bool:
     text = binding.translate(query.sql, values).text
     try:
         await connection.prepare(text)
-    except link.GONE:
+    except connections.GONE:
         return False
     return True

@@ -15,7 +15,7 @@ from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.accounts import prices
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import engine_selection
-from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog import models as catalog_models
 from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
@@ -138,7 +138,7 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
                 option_validation.check(name, row["factory"], row["options"])
     styles = {"style-painter": NAMED_STYLES}
     with InvalidSetting.of(prices.InvalidPrice):
-        return catalogs.build(selected, table, styles, templates())
+        return catalog_models.build(selected, table, styles, templates())
 
 
 def availability(

@@ -23,7 +23,7 @@ from sixfold.ui.catalog import session_page
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.chat import routes as chat
 from sixfold.ui.docs import routes as docs
-from sixfold.ui.find import pages as find
+from sixfold.ui.find import pages as find_pages
 from sixfold.ui.login import oauth_consent, passkeys
 from sixfold.ui.login import oidc as oidc_login
 from sixfold.ui.login import pages as login_pages
@@ -82,7 +82,7 @@ def build_apis(
             *session_page.routes(services, templates, auth),
             *workflows.page_routes(workflow_pages),
             *catalog.routes(services, templates, auth),
-            *find.page_routes(services, templates, auth),
+            *find_pages.page_routes(services, templates, auth),
             *history.routes(services, templates, auth),
             *selection.routes(services, templates, output_view, auth),
             *predictions.routes(services, templates, output_view, auth),
@@ -102,7 +102,7 @@ def build_apis(
             *passkeys.routes(services, login),
             *run_api.routes(services, runs, auth),
             *provenance.script_routes(services, auth),
-            *find.script_routes(services, templates, auth),
+            *find_pages.script_routes(services, templates, auth),
             *workflows.script_routes(workflow_pages),
         ),
     )

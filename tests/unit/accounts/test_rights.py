@@ -17,7 +17,7 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import MINUTE_US
 from sixfold.core.database import one
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import backends, databases
 
@@ -88,16 +88,16 @@ async def upgrade(folder: Path, backend: str) -> None:
             connection.execute(statement)
         connection.close()
         return
-    served = await link.connect(backends.database_url(folder, backend))
+    served = await connections.connect(backends.database_url(folder, backend))
     try:
-        await link.migrate(served, BEFORE)
+        await connections.migrate(served, BEFORE)
         for statement in [*PEOPLE, *old_rows("old-", _postgres_blob)]:
             await served.execute(statement)
-        await link.migrate(served)
+        await connections.migrate(served)
         for statement in old_rows("new-", _postgres_blob):
             await served.execute(statement)
     finally:
-        await link.close(served)
+        await connections.close(served)
 
 
 def _sqlite_blob(data: bytes) -> str:

@@ -18,7 +18,7 @@ from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequ
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import members, organizations, teams
 from sixfold.core.database import Database
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import backends, databases
 
@@ -244,18 +244,18 @@ async def upgrade(folder: Path, backend: str) -> None:
         sqlite.migrate(connection)
         connection.close()
         return
-    served = await link.connect(url)
+    served = await connections.connect(url)
     try:
-        await link.migrate(served, BEFORE)
+        await connections.migrate(served, BEFORE)
         for statement in OLD_BUDGETS:
             await served.execute(statement)
-        await link.migrate(served)
-        await link.migrate(served, BEFORE)
+        await connections.migrate(served)
+        await connections.migrate(served, BEFORE)
         (row,) = await served.fetch(COUNT)
         assert row["total"] == 2
-        await link.migrate(served)
+        await connections.migrate(served)
     finally:
-        await link.close(served)
+        await connections.close(served)
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import podman as podmans
+from tests.harness import podman as podman_harness
 from tests.harness.podman import IMAGE, Podman
 from tests.unit.cli.conftest import Starter, inside
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.slow]  # each test starts program
 
 @pytest.fixture(scope="module")
 def podman() -> Iterator[Podman]:
-    with podmans.running_service() as result:
+    with podman_harness.running_service() as result:
         yield result
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.harness import gradio
-from tests.harness import podman as podmans
+from tests.harness import podman as podman_harness
 from tests.harness.podman import Podman
 from tests.unit.cli import conftest
 from tests.unit.cli.conftest import Commands, Starter, program
@@ -33,7 +33,7 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
         made.output_of("import", "-q", *changes, str(packed), BASE)
         packed.unlink()
 
-    with podmans.running_service(prepare) as made:
+    with podman_harness.running_service(prepare) as made:
         yield made
 
 

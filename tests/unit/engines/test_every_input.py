@@ -17,7 +17,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.audio import files as sounds
+from sixfold.engines.audio import files as audio_files
 from sixfold.engines.video import encode, yuv
 from sixfold.settings import Settings
 from sixfold.worker import runner
@@ -142,8 +142,8 @@ def input_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         "two": engine_runs.saved(folder / "two.png", engine_runs.scenery((64, 64), 2)),
         "spot": engine_runs.saved(folder / "spot.png", mask),
         "stain": engine_runs.saved(folder / "stain.png", mask.T[::-1]),
-        "tone": sounds.write(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
-        "noise": sounds.write(noise, "wav", folder / "noise.wav").path,
+        "tone": audio_files.write(np.stack([wave, wave]), "wav", folder / "tone.wav").path,
+        "noise": audio_files.write(noise, "wav", folder / "noise.wav").path,
         "film": moving_video(folder / "film.mp4", engine_runs.scenery((48, 64))),
         "other": moving_video(folder / "other.mp4", engine_runs.scenery((48, 64), 2)),
     }

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sixfold.core.gpu import state as states
+from sixfold.core.gpu import state as gpu_state
 from sixfold.core.gpu.state import GpuState, Residency, Ticket
 
 TURN = 20.0
@@ -37,26 +37,26 @@ class Machine:
     def end(self) -> None:
         started_tickets = [ticket for ticket in self.state.tickets if ticket.state != "waiting"]
         if started_tickets:
-            states.withdraw(self.state, self.draw.choice(started_tickets).id, self.now)
+            gpu_state.withdraw(self.state, self.draw.choice(started_tickets).id, self.now)
 
     def give_up(self) -> None:
         waiting_tickets = [ticket for ticket in self.state.tickets if ticket.state == "waiting"]
         if waiting_tickets:
-            states.withdraw(self.state, self.draw.choice(waiting_tickets).id, self.now)
+            gpu_state.withdraw(self.state, self.draw.choice(waiting_tickets).id, self.now)
 
     def finish_switch(self) -> None:
         for ticket in self.state.tickets:
             if ticket.state == "switching":
                 for victim in ticket.victims:
-                    states.remove_resident(self.state, victim)
+                    gpu_state.remove_resident(self.state, victim)
                 ticket.state, ticket.victims = "running", []
 
     def step(self) -> None:
-        states.advance(self.state, TURN, self.now)
+        gpu_state.advance(self.state, TURN, self.now)
         self.check()
 
     def check(self) -> None:
-        state, used = self.state, states.active(self.state)
+        state, used = self.state, gpu_state.active(self.state)
         sizes = [size for size in used.values() if size]
         assert sum(sizes) <= state.capacity or len(sizes) == 1, used
         assert sum(ticket.state == "switching" for ticket in state.tickets) <= 1
@@ -102,7 +102,7 @@ def test_a_steady_stream_of_others_starves_no_use(seed: int) -> None:
         # Each chat takes three seconds.
         running_tickets = [ticket for ticket in machine.state.tickets if ticket.state == "running"]
         if running_tickets and machine.now % 3 < 1 and running_tickets[0].holder == "ollama":
-            states.withdraw(machine.state, running_tickets[0].id, machine.now)
+            gpu_state.withdraw(machine.state, running_tickets[0].id, machine.now)
         machine.step()
         if "image" in machine.granted:
             break
@@ -116,14 +116,14 @@ def test_calls_of_the_model_in_use_pass_until_the_turn_ends() -> None:
     state = GpuState(total=10)
     for number, holder in enumerate(("ollama", "comfyui", "ollama")):
         state.tickets.append(Ticket(f"{number}", "p", holder, "m", 8, 0.0))
-    states.advance(state, TURN, 0.0)
+    gpu_state.advance(state, TURN, 0.0)
     assert [ticket.state for ticket in state.tickets] == ["running", "waiting", "running"]
     state.tickets.append(Ticket("3", "p", "ollama", "m", 8, 0.0))
-    states.advance(state, TURN, TURN)
+    gpu_state.advance(state, TURN, TURN)
     assert [ticket.state for ticket in state.tickets] == ["running", "waiting", "running", "waiting"]
     for number in "02":
-        states.withdraw(state, number, TURN)
-    states.advance(state, TURN, TURN + 1)
+        gpu_state.withdraw(state, number, TURN)
+    gpu_state.advance(state, TURN, TURN + 1)
     assert [(ticket.id, ticket.state) for ticket in state.tickets] == [("1", "switching"), ("3", "waiting")]
     assert state.tickets[0].victims == [("ollama", "m", "")]
 
@@ -131,7 +131,7 @@ def test_calls_of_the_model_in_use_pass_until_the_turn_ends() -> None:
 def test_model_that_fits_runs_without_unloading_others() -> None:
     state = GpuState(total=24, residents=[Residency("comfyui", "sd", 7)])
     state.tickets += [Ticket("a", "p", "ollama", "m", 8, 0.0), Ticket("b", "p", "comfyui", "sd", 7, 0.0)]
-    states.advance(state, TURN, 0.0)
+    gpu_state.advance(state, TURN, 0.0)
     assert [(ticket.state, ticket.loads) for ticket in state.tickets] == [
         ("running", True),
         ("running", False),
@@ -141,9 +141,9 @@ def test_model_that_fits_runs_without_unloading_others() -> None:
 def test_ended_process_frees_its_memory_and_tickets() -> None:
     state = GpuState(total=10, residents=[Residency("weights", "sdxl", 6, private="dead")])
     state.tickets += [Ticket("a", "dead", "ollama", "m", 8, 0.0), Ticket("b", "p", "comfyui", "sd", 7, 0.0)]
-    states.advance(state, TURN, 0.0)
+    gpu_state.advance(state, TURN, 0.0)
     assert state.tickets[1].state == "waiting"
-    assert states.drop_owners(state, {"dead"})
-    states.advance(state, TURN, 0.0)
+    assert gpu_state.drop_owners(state, {"dead"})
+    gpu_state.advance(state, TURN, 0.0)
     assert [ticket.id for ticket in state.tickets] == ["b"]
     assert [each.private for each in state.residents] == [""] * len(state.residents)

@@ -23,7 +23,7 @@ from sixfold.core.memory.pages import PageFilter
 from sixfold.core.memory.ports import SearchRequest
 from sixfold.core.memory.service import MemoryService
 from sixfold.store import sql
-from tests.harness import backends as laid
+from tests.harness import backends as storage_backends
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory, ticking
 
@@ -449,7 +449,7 @@ async def test_folders_of_an_older_memory_are_counted(backend: str) -> None:
             for slug in ("a/b/one", "a/b/two", "a/three", "four", "会議/決定/五"):
                 await put(memory, slug)
             caller = memory.ann
-        keeper = databases.keeper(laid.database_url(folder, backend), folder)
+        keeper = databases.keeper(storage_backends.database_url(folder, backend), folder)
         keeper.migrate(BEFORE_FOLDERS)
         keeper.migrate(sql.latest(backend))
         async with databases.running_database(backend, folder) as database:

@@ -18,7 +18,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.catalog import gradio_spaces, trained_models
-from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog import models as catalog_models
 from sixfold.core.catalog.metering import RunRates
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, encode_json, many, one
@@ -99,7 +99,7 @@ class CustomModels:
             one("custom_model_newest", account_id=account_id, name=name), snapshot=False
         )
         if row is None:
-            raise catalogs.unknown(name, self._catalog.discovered)
+            raise catalog_models.unknown(name, self._catalog.discovered)
         return await self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:
@@ -179,7 +179,7 @@ class CustomModels:
             return (yield from many("custom_model_remove", account_id=account_id, name=name))
 
         if not await self._database.write(transaction()):
-            raise catalogs.unknown(name)
+            raise catalog_models.unknown(name)
 
     async def _adopt(self, account_id: str) -> None:
         """Register the models of trainings that succeeded since the last call.
@@ -193,7 +193,7 @@ class CustomModels:
                 await self.put(account_id, trained_models.KIND, name, document)
 
     def _checked(self, name: str, document: Mapping[str, Any]) -> str:
-        catalogs.parse_custom(document, self._catalog, name)
+        catalog_models.parse_custom(document, self._catalog, name)
         return encode_json(document)
 
     async def _of(self, row: Row) -> CustomModel:
@@ -223,7 +223,7 @@ class CustomModels:
 
     def _read(self, key: _Key, row: Row) -> CustomModel:
         document = json_decoding.decode_whole(str(row["document"]))
-        model = catalogs.parse_custom(_apart(document, key), self._catalog, key[1])
+        model = catalog_models.parse_custom(_apart(document, key), self._catalog, key[1])
         return CustomModel(*key, row["kind"], document, model, row["created_at"])
 
 
@@ -252,7 +252,7 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
         return
     row = yield from one("custom_model_newest", account_id=account_id, name=name)
     if row is None:
-        raise catalogs.unknown(name)
+        raise catalog_models.unknown(name)
     if row["version"] != expected:
         raise errors.PreconditionFailed(
             f"{name} has version {row['version']}, not {expected}: it was changed in the meantime; read it "

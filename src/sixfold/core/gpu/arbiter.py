@@ -15,7 +15,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.gpu import run_clock
-from sixfold.core.gpu import state as states
+from sixfold.core.gpu import state as gpu_state
 from sixfold.core.gpu.ports import GpuHolder, StateStore
 from sixfold.core.gpu.state import GpuState, ModelKey, Residency, Ticket
 from sixfold.core.humanize import seconds_text
@@ -302,7 +302,7 @@ class GpuArbiter(msgspec.Struct):
                 _LOG.warning(
                     "a model was not unloaded in time", extra={"holder": holder_name, "model": model}
                 )
-            await self._update(functools.partial(states.remove_resident, key=victim))
+            await self._update(functools.partial(gpu_state.remove_resident, key=victim))
         await self._update(functools.partial(_set_running, ticket_id=ticket.id))
 
     async def _ask_owner(self, victim: ModelKey) -> None:
@@ -324,7 +324,7 @@ class GpuArbiter(msgspec.Struct):
             if resident.unload and resident.private == self.store.owner:
                 if holder is not None:
                     await holder.unload(resident.model)
-                await self._update(functools.partial(states.remove_resident, key=resident.key))
+                await self._update(functools.partial(gpu_state.remove_resident, key=resident.key))
 
     async def _end(self, use: _Use, *, measure: bool) -> None:
         if use.task is not None:
@@ -333,7 +333,7 @@ class GpuArbiter(msgspec.Struct):
         report = await self._report(use.holder) if measure and _must_measure(ticket) else None
 
         def change(state: GpuState) -> None:
-            states.withdraw(state, ticket.id, time.monotonic())
+            gpu_state.withdraw(state, ticket.id, time.monotonic())
             if report is not None:
                 seconds = {ticket.model: use.switch_seconds}
                 _record(state, use.holder, report, seconds)
@@ -348,7 +348,7 @@ class GpuArbiter(msgspec.Struct):
     async def _update(self, change: Callable[[GpuState], None]) -> None:
         def apply(state: GpuState) -> None:
             change(state)
-            states.drop_owners(state, self._dead(state))
+            gpu_state.drop_owners(state, self._dead(state))
             self._advance(state)
 
         await self.store.update(apply)
@@ -359,10 +359,10 @@ class GpuArbiter(msgspec.Struct):
             await self._update(_unchanged)
 
     def _advance(self, state: GpuState) -> None:
-        states.advance(state, self.turn_seconds, time.monotonic())
+        gpu_state.advance(state, self.turn_seconds, time.monotonic())
 
     def _dead(self, state: GpuState) -> set[str]:
-        return {owner for owner in states.owners(state) if not self.store.is_alive(owner)}
+        return {owner for owner in gpu_state.owners(state) if not self.store.is_alive(owner)}
 
     def _read(self) -> GpuState:
         try:
@@ -375,7 +375,7 @@ class GpuArbiter(msgspec.Struct):
         now = time.monotonic()
         if now - self._looked_at > POLL_SECONDS:
             self._looked_at = now
-            self._turn_over = states.is_turn_over(self._read(), self.turn_seconds, now)
+            self._turn_over = gpu_state.is_turn_over(self._read(), self.turn_seconds, now)
         return self._turn_over
 
     async def _report(self, holder: GpuHolder) -> _Report | None:
@@ -390,7 +390,7 @@ class GpuArbiter(msgspec.Struct):
         return _Report(residents, await self.free_bytes() if unstated else None)
 
     def _busy(self, seconds: float) -> errors.GpuBusy:
-        users = " and ".join(states.names_in_use(self._read())) or "another model"
+        users = " and ".join(gpu_state.names_in_use(self._read())) or "another model"
         error = errors.GpuBusy(
             f"The GPU was in use by {users} for the {seconds_text(round(seconds, 3))} "
             "that this call may wait: try again later"
@@ -443,7 +443,7 @@ def _last_used(state: GpuState, holder: GpuHolder) -> str:
 
 def _record(state: GpuState, holder: GpuHolder, report: _Report, seconds: Mapping[str, float | None]) -> None:
     sizes = _sizes(state, holder, report)
-    states.set_residents(state, holder.name, holder.private, sizes, time.monotonic())
+    gpu_state.set_residents(state, holder.name, holder.private, sizes, time.monotonic())
     for model, size in sizes.items():
         # If servers do not report the size of a model, it is a guess until the free memory is known.
         if report.free is not None or report.residents.get(model) is not None or "" in report.residents:

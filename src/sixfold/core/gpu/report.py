@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, TypedDict
 
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.core.gpu import state as states
+from sixfold.core.gpu import state as gpu_state
 from sixfold.core.gpu.arbiter import GpuFigures
 from sixfold.core.gpu.state import GpuState
 
@@ -59,7 +59,7 @@ def report(name: str, note: str, members: Sequence[str], state: GpuState, now: f
     models: list[GpuModelSchema] = []
     in_use = {ticket.key: ticket for ticket in state.tickets if ticket.state != "waiting"}
     sizes = {resident.key: resident.size for resident in state.residents}
-    for key in states.active(state):
+    for key in gpu_state.active(state):
         ticket = in_use[key]
         loading = ticket.state == "switching"
         size = sizes.get(key, ticket.size)

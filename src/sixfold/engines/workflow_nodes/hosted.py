@@ -27,7 +27,7 @@ from sixfold.core.workflows.ports import (
     Run,
 )
 from sixfold.engines.audio import effects
-from sixfold.engines.audio import files as sounds
+from sixfold.engines.audio import files as audio_files
 from sixfold.engines.workflow_nodes import audio, images, sampling, values
 from sixfold.engines.workflow_nodes.scaling import scaled
 from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, VideoValue
@@ -205,7 +205,7 @@ def _image_with_lines(_context: NodeContext, child: NodeChild, inputs: Mapping[s
 
 
 def _audio(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
-    return NodeResult((AudioValue(sounds.read(_first(child).path, 3600), sounds.RATE),))
+    return NodeResult((AudioValue(audio_files.read(_first(child).path, 3600), audio_files.RATE),))
 
 
 def _text(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
@@ -228,7 +228,7 @@ def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[st
         if kind == "image" and outputs[0] is None and file.content_type != "image/svg+xml":
             outputs[0] = values.read(file.path)[0]
         elif kind == "audio" and outputs[1] is None:
-            outputs[1] = AudioValue(sounds.read(file.path, 3600), sounds.RATE)
+            outputs[1] = AudioValue(audio_files.read(file.path, 3600), audio_files.RATE)
         elif file.content_type in _VIDEO_TYPES and outputs[2] is None:
             outputs[2] = VideoValue(file)
         artifacts.append(

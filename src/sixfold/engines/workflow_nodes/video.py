@@ -12,7 +12,7 @@ import numpy as np
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeResult, Run
-from sixfold.engines.audio import files as sounds
+from sixfold.engines.audio import files as audio_files
 from sixfold.engines.video import encode
 from sixfold.engines.workflow_nodes import animations, values
 from sixfold.engines.workflow_nodes.frame_split import decode_frames
@@ -41,7 +41,7 @@ def _require_video(video: Any) -> VideoValue:
 
 def _sound(path: Path) -> AudioValue | None:
     try:
-        return AudioValue(sounds.read(path, 3600), sounds.RATE)
+        return AudioValue(audio_files.read(path, 3600), audio_files.RATE)
     except UnusableInput:
         return None
 
@@ -83,7 +83,9 @@ def _encode(
     wave = None
     if sound is not None:
         stereo = np.resize(sound.wave, (2, sound.wave.shape[1])) if len(sound.wave) == 1 else sound.wave[:2]
-        wave = encode.AudioSource.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
+        wave = encode.AudioSource.of(
+            stereo if sound.rate == audio_files.RATE else resampled(stereo, sound.rate)
+        )
     with encode.VideoEncoder(path, (width, height), fraction, wave, kind) as video_file:
         for at, frame in enumerate(series):
             video_file.add(np.ascontiguousarray(values.to_bytes(frame[:height, :width, :3])))
@@ -95,7 +97,7 @@ def _encode(
 
 def resampled(wave: Any, rate: int) -> Any:
     """Resample stereo audio to 48 kHz."""
-    return sounds.resample(wave, rate, sounds.RATE)
+    return audio_files.resample(wave, rate, audio_files.RATE)
 
 
 def save_webp(

@@ -18,7 +18,7 @@ from sixfold.core.database import Transaction
 from sixfold.store import sql
 from sixfold.store.admin import DatabaseHealth, InvalidDatabase, references_first
 from sixfold.store.archive import ArchiveDamaged, Row, TableReader, without_nul
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.postgres.binding import PostgresBinder
 from sixfold.store.postgres.connection import GONE, PostgresConnection
 from sixfold.store.postgres.readers import ReadRunner, Snapshot
@@ -61,7 +61,7 @@ class _Session:
         self._thread = threading.Thread(target=self._loop.run_forever, name="postgres-session", daemon=True)
         self._thread.start()
         try:
-            self.connection: PostgresConnection = self.run(link.connect(url, **settings))
+            self.connection: PostgresConnection = self.run(connections.connect(url, **settings))
         except BaseException:
             self._end()
             raise
@@ -74,7 +74,7 @@ class _Session:
 
     def close(self) -> None:
         """Close the connection and end the thread."""
-        self.run(link.close(self.connection))
+        self.run(connections.close(self.connection))
         self._end()
 
     def _end(self) -> None:
@@ -95,7 +95,7 @@ class _Tables:
 
     @property
     def schema(self) -> int:
-        return self._session.run(link.version(self._session.connection))
+        return self._session.run(connections.version(self._session.connection))
 
     def columns(self) -> dict[str, tuple[str, ...]]:
         """Return all tables with their columns, except generated columns."""
@@ -139,7 +139,7 @@ class PostgresSnapshot:
         self._url = url
 
     def __enter__(self) -> TableReader:
-        self._session = _Session(self._url, **link.READ_ONLY)
+        self._session = _Session(self._url, **connections.READ_ONLY)
         self._session.run(self._session.connection.execute("BEGIN"))
         return _Tables(self._session)
 
@@ -175,7 +175,7 @@ class PostgresLoader:
 
     def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
         """Create the schema of this version, and delete the rows that migrations insert."""
-        self._session.run(link.apply(self._connection, schema))
+        self._session.run(connections.apply(self._connection, schema))
         self._tables = _Tables(self._session)
         for table, _ in reversed(self._tables.tables()):
             self._session.run(self._connection.execute(f'DELETE FROM "{table}"'))  # noqa: S608 - our own names
@@ -204,7 +204,7 @@ class PostgresLoader:
         return contextlib.nullcontext(self._tables)
 
     def upgrade(self) -> tuple[int, int]:
-        return self._session.run(link.apply(self._connection))
+        return self._session.run(connections.apply(self._connection))
 
     def read(self, transaction: Transaction[T]) -> T:
         """Run a read-only transaction on the loaded rows."""
@@ -226,12 +226,12 @@ class PostgresAdmin:
     @property
     def place(self) -> str:
         """The host and name of the database."""
-        return link.place(self._url)
+        return connections.place(self._url)
 
     def schema(self) -> int | None:
         """Return the schema version, or None if the database has no Sixfold schema."""
         with contextlib.closing(_Session(self._url)) as session:
-            return session.run(link.version(session.connection)) or None
+            return session.run(connections.version(session.connection)) or None
 
     def bytes_used(self) -> int:
         """Return the size in bytes of all tables and indexes."""
@@ -247,7 +247,7 @@ class PostgresAdmin:
 
     def migrate(self, target: int) -> tuple[int, int]:
         with contextlib.closing(_Session(self._url)) as session:
-            return session.run(link.migrate(session.connection, target))
+            return session.run(connections.migrate(session.connection, target))
 
     def health(self) -> DatabaseHealth:
         """Return the schema version; raises `InvalidDatabase`.

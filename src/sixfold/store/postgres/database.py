@@ -21,7 +21,7 @@ from sixfold import errors
 from sixfold.core.clock import SECOND_US, Clock
 from sixfold.core.database import ChangeRefused, Query, Row, Transaction, TransactionConflict, Value
 from sixfold.store import sql
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.postgres.binding import Changes, PostgresBinder, PreparedStatement
 from sixfold.store.postgres.connection import GONE, PostgresConnection
 from sixfold.store.postgres.listener import NotificationListener, OnEvent
@@ -42,11 +42,13 @@ _MAX_GROUP = 512
 _TRIES = 3  # attempts at a statement that fails with a deadlock or a serialization error
 _BEGIN = "BEGIN; SELECT {lock}; SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
-_LOCK = f"pg_advisory_xact_lock({link.WRITING})"
+_LOCK = f"pg_advisory_xact_lock({connections.WRITING})"
 # Transactions that begin with these queries change only rates, and wait only for transactions that do the
 # same.
 _RATES = frozenset({"key_rate_add", "key_rate_return", "key_rate_spend"})
-_RATE_LOCK = f"pg_advisory_xact_lock_shared({link.WRITING}), pg_advisory_xact_lock({link.RATING})"
+_RATE_LOCK = (
+    f"pg_advisory_xact_lock_shared({connections.WRITING}), pg_advisory_xact_lock({connections.RATING})"
+)
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
 # Transactions whose first query is one of these run in lockstep, one statement for all of them at each step.
@@ -119,7 +121,7 @@ class PostgresDatabase:
                 return await runner.run(self._readers.fetch, transaction)
             async with self._readers.snapshot() as opened:
                 return await runner.run(opened.fetch, transaction)
-        except (*GONE, link.DatabaseUnreachable) as error:
+        except (*GONE, connections.DatabaseUnreachable) as error:
             raise self._error_for_caller(error) from error
 
     async def join(self, boot: str, on_event: OnEvent) -> None:
@@ -141,11 +143,11 @@ class PostgresDatabase:
         await self._listener.close()
         await self._readers.close()
         async with self._opening:  # a read that began earlier may be opening it
-            await link.close(self._writer)
+            await connections.close(self._writer)
 
     def _error_for_caller(self, error: BaseException) -> BaseException:
         """Return the error for the caller; only the first connection's error contains the address."""
-        if isinstance(error, link.DatabaseUnreachable) and self._migrated:
+        if isinstance(error, connections.DatabaseUnreachable) and self._migrated:
             return _failed(error)
         return _translated(error)
 
@@ -170,7 +172,7 @@ class PostgresDatabase:
         rates = [job for job in group if job.query is not None and job.query.name in _RATES]
         others = [job for job in group if job not in rates]
         try:
-            async with asyncio.timeout(link.PATIENCE_SECONDS):
+            async with asyncio.timeout(connections.PATIENCE_SECONDS):
                 if rates:
                     await self._run_group(rates, _RATE_LOCK)
                 failed = [job for job in others if not await self._run_alone(job)]
@@ -298,7 +300,7 @@ class PostgresDatabase:
                 if job.query is not None:
                     job.advance(partial(job.transaction.throw, conflict))
                 return
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, connections.Migrated):
                 await self._restart(connection, job)
             except asyncpg.PostgresError as error:
                 part = refused_part(error)
@@ -400,7 +402,7 @@ class PostgresDatabase:
             return self._clock()
         local_time = _monotonic_us()
         if local_time - self._clock_read_at > SECOND_US:
-            clock = int(await connection.fetchval(f"SELECT {link.CLOCK}"))
+            clock = int(await connection.fetchval(f"SELECT {connections.CLOCK}"))
             # Read after the reply, so that the time is never ahead of the clock of the readers.
             local_time = self._clock_read_at = _monotonic_us()
             self._ahead = clock - local_time
@@ -409,10 +411,10 @@ class PostgresDatabase:
     async def _open_writer(self) -> PostgresConnection:
         async with self._opening:
             if self._writer is None or self._writer.is_closed():
-                writer = await link.connect(self._url)
+                writer = await connections.connect(self._url)
                 try:
                     if not self._migrated:
-                        await link.migrate(writer)
+                        await connections.migrate(writer)
                 except BaseException:
                     writer.terminate()
                     raise

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from sixfold import errors
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.postgres.connection import GONE, PostgresConnection
 
 _LOG = logging.getLogger("sixfold.store")
@@ -41,10 +41,10 @@ class NotificationListener:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await link.close(self._connection)
+        await connections.close(self._connection)
 
     async def _connect(self, boot: str, on_event: OnEvent) -> None:
-        connection = await link.connect(self._url)
+        connection = await connections.connect(self._url)
         self._lost.clear()
         connection.add_termination_listener(lambda *_: self._lost.set())
 

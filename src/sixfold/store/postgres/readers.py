@@ -14,7 +14,7 @@ import msgspec
 from sixfold.core.clock import Clock
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Query, Row, Transaction
-from sixfold.store.postgres import connection as link
+from sixfold.store.postgres import connection as connections
 from sixfold.store.postgres.binding import PostgresBinder
 from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, PostgresConnection
 from sixfold.store.sql import SqlStatement, turns
@@ -78,7 +78,7 @@ class Snapshot:
     async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
         try:
             return await self.connection.fetch(text, *arguments)
-        except link.Migrated:
+        except connections.Migrated:
             if self._has_read:
                 raise
             # Another server has migrated since it was prepared; a new transaction prepares it again.
@@ -123,7 +123,9 @@ class ReaderPool:
                 await opened.connection.execute("COMMIT")
             except BaseException as error:
                 opened.connection.terminate()
-                if isinstance(error, link.Migrated):  # the other connections have prepared as old statements
+                if isinstance(
+                    error, connections.Migrated
+                ):  # the other connections have prepared as old statements
                     await self._close_idle()
                 raise
             await self._release(opened.connection)
@@ -136,7 +138,7 @@ class ReaderPool:
                 connection = await self._connect() if is_new else self._idle.pop().connection
                 try:
                     rows = await connection.fetch(text, *arguments)
-                except link.Migrated:
+                except connections.Migrated:
                     connection.terminate()
                     await self._close_idle()
                     if is_new:
@@ -159,7 +161,7 @@ class ReaderPool:
         await self._close_idle()
 
     async def _connect(self) -> PostgresConnection:
-        return await link.connect(self._url, **link.READ_ONLY)
+        return await connections.connect(self._url, **connections.READ_ONLY)
 
     async def _begin(self) -> PostgresConnection:
         while self._idle:
@@ -173,11 +175,11 @@ class ReaderPool:
         if self._closed:
             await self._close_idle()
         elif len(self._idle) > _KEPT_CONNECTIONS and self._idle[0].since < moment - IDLE_SECONDS:
-            await link.close(self._idle.pop(0).connection)
+            await connections.close(self._idle.pop(0).connection)
 
     async def _close_idle(self) -> None:
         while self._idle:
-            await link.close(self._idle.pop().connection)
+            await connections.close(self._idle.pop().connection)
 
 
 async def _begun(connection: PostgresConnection) -> PostgresConnection:

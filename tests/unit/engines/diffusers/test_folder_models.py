@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog import models as catalog_models
 from sixfold.engines.image.diffusers import folder_models, options, task_parser
 from tests.unit.engines.diffusers.conftest import Listener, Weights, task
 
@@ -39,9 +39,9 @@ def test_task_uses_the_folder_and_the_loras_of_its_model(tmp_path: Path) -> None
     row = document["models"]["diffusers/sdxl"]
     engine = {"factory": "a:B", "version": "1", "quality": "full", "kind": "weights", "concurrency": 1}
     engines = {"weights-image": {**engine, "idle_seconds": 1, "unlock": ""}}
-    model = catalogs.parse_custom(
+    model = catalog_models.parse_custom(
         {"models": {"diffusers/sdxl": {**row, "price": "container-time"}}, "engines": engines},
-        catalogs.Catalog({}, {}),  # pyright: ignore[reportArgumentType] - no price is looked up
+        catalog_models.Catalog({}, {}),  # pyright: ignore[reportArgumentType] - no price is looked up
         "diffusers/sdxl",
     )
     values = {"prompt": "a", "size": "512x256", "cfg": 4, "steps": 9, "seed": 1}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
-from sixfold.engines.image.matting import selfcheck as pictures
+from sixfold.engines.image.matting import selfcheck as test_pictures
 from sixfold.engines.video import encode
 from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.matting import selfcheck
@@ -82,11 +82,11 @@ def test_new_weights_are_tested_and_useless_ones_refused(tmp_path: Path) -> None
     blind.mkdir()
     onnx_model.write(good / "isnet.onnx", (2.0, -1.0, -1.0), side=64)
     onnx_model.write(blind / "isnet.onnx", (0.0, 0.0, 0.0), bias=0.5, side=64)
-    data, line = pictures.run(good)
+    data, line = test_pictures.run(good)
     assert data.startswith(b"\x89PNG")
     assert "separates the subject" in line
     with pytest.raises(EngineError, match="does not separate a subject"):
-        pictures.run(blind)
+        test_pictures.run(blind)
     onnx_tiny.recurrent(tmp_path / "rvm.onnx")
     _, line = selfcheck.run(tmp_path / "rvm.onnx")
     assert "keeps state" in line

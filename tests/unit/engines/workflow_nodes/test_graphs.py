@@ -18,7 +18,7 @@ from sixfold.core.workflows import estimate, slices
 from sixfold.core.workflows.execution.execute import NodeError, unrunnable
 from sixfold.core.workflows.ports import NodeChild, NodeFile
 from sixfold.core.workflows.validate import validate
-from sixfold.engines.audio import files as sounds
+from sixfold.engines.audio import files as audio_files
 from sixfold.engines.workflow_nodes import registry
 from sixfold.errors import EngineUnavailable
 from tests.harness import image_files
@@ -381,7 +381,7 @@ async def test_upscale_node_uses_the_upscale_model(graph_fixture: GraphFixture) 
 async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixture, tmp_path: Path) -> None:
     tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
     path = graph_fixture.folder / "input" / "sample.wav"
-    sounds.write(tone, "wav", path)
+    audio_files.write(tone, "wav", path)
     graph_fixture.children.functions["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
     graph_fixture.children.functions["tts-a"] = lambda inputs: NodeChild(
         (graph_fixture.children.file(path.read_bytes(), "audio/wav"),)
@@ -404,7 +404,7 @@ async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixtur
     assert "voice_sample" not in graph_fixture.children.requests[-1][1]
     mp3 = tmp_path / "a.mp3"
     mp3.write_bytes(graph_fixture.outputs.outputs[-1][2])
-    assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
+    assert audio_files.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
     speak["2"]["inputs"]["sample_text"] = "What the sample says"
     with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
         slices.complete(estimate.child_request_steps(validate(speak, registry.registry())))
