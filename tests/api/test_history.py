@@ -12,10 +12,12 @@ import pytest
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import SECOND_US
 from sixfold.core.database import many
 from sixfold.core.predictions.history import deletion, entries
 from sixfold.core.predictions.history.entries import HistoryFilter, RunHistory
-from tests.api.app_fixture import AppFixture, running_app, small_models
+from sixfold.core.sessions.recording import KEPT_SECONDS
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app, small_models
 from tests.api.test_pages import signed_in
 
 RUN = "/api/containers/run"
@@ -29,6 +31,13 @@ async def dot_app(either: Path) -> AsyncIterator[AppFixture]:
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
+        yield app
+
+
+@pytest.fixture
+async def live_app(either: Path) -> AsyncIterator[AppFixture]:
+    """A server whose live sessions stay open, on both databases."""
+    async with running_app(either, small_models(real=("procedural-motion",))) as app:
         yield app
 
 
@@ -110,6 +119,47 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
     assert [entry.id for entry in page.entries] == [first["id"]]
     only = await history.page(tenant, HistoryFilter(kind=entries.LIVE), 10)
     assert [(entry.title, entry.is_session) for entry in only.entries] == [("wave", True)]
+
+
+async def test_live_session_is_shared_by_its_recording_and_deleted(live_app: AppFixture) -> None:
+    app = live_app
+    token = await signed_in(app)
+    path, tenant = "/api/containers/motion-model/sessions", Tenant(app.account.id)
+    body = {"input": {"prompt": "wave"}}
+    ids = [
+        (await app.client.post(path, json=body, headers=app.bearer)).json()["session_id"] for _ in range(2)
+    ]
+    open_id, ended_id = ids
+    await app.server.live_sessions.start_recording(ended_id, tenant)
+    runner = next(each for each in app.server.live_sessions.running if each.session.id == ended_id)
+    assert runner.recording is not None
+    runner.recording.add(0, "json", b"{}")
+    headers = {"X-CSRF-Token": token, "Origin": ORIGIN}
+    stop = f"/pages/sessions/{ended_id}/recording"
+    recording = (await app.client.post(stop, json={"on": False}, headers=headers)).json()["id"]
+    await app.predictions.wait(await app.predictions.get(recording, tenant), 30)
+    assert (await app.client.delete(f"/api/containers/sessions/{ended_id}", headers=app.bearer)).is_success
+    page = await RunHistory(app.database).page(tenant, HistoryFilter(kind=entries.LIVE), 10)
+    assert [(entry.id, entry.recording) for entry in page.entries] == [(ended_id, recording), (open_id, "")]
+    assert page.entries[0].files
+    assert entries.RECORDING_US >= KEPT_SECONDS * SECOND_US
+    text = (await app.client.get("/predictions?kind=live")).text
+    assert f"/shares/new?kind=run&amp;id={recording}" in text
+    assert re.findall(r'name="id" value="(sess_[^"]+)"', text) == [ended_id, open_id]
+
+    selection = f"/predictions/selection?id={ended_id}&id={recording}"
+    assert "1 run and 1 live session selected" in (await app.client.get(selection)).text
+    before, form = await app.balance(), {"ids": open_id, "csrf": token}
+    assert (await app.client.post("/predictions/selection", data=form)).status_code == 409
+    with pytest.raises(errors.NotFound):
+        await app.database.write(deletion.delete_session(ended_id, Tenant("acct_other")))
+    response = await app.client.post("/predictions/selection", data={**form, "ids": ended_id})
+    assert (response.status_code, response.headers["Location"]) == (303, "/predictions?sessions=1")
+    assert "1 live session deleted." in (await app.client.get("/predictions?sessions=1")).text
+    page = await RunHistory(app.database).page(tenant, HistoryFilter(), 10)
+    assert [entry.id for entry in page.entries] == [recording, open_id]
+    assert await app.balance() == before
+    assert await app.faults() == ()
 
 
 async def test_deletion_of_a_run_keeps_its_charge(dot_app: AppFixture) -> None:

@@ -77,7 +77,7 @@ async def test_history_by_keyboard_and_while_scrolling(
         for key in ("j", "x", "j", "j", "k", "x"):
             await page.keyboard.press(key)
         assert await page.locator(".pick-run:checked").count() == 2
-        await page.click("text='Compare or delete the selected runs'")
+        await page.click("text='Compare or delete the selection'")
         await page.wait_for_selector("text='Two runs side by side'")
         assert await page.locator(".side-by-side img").count() == 2
         differing = await page.locator(".differs th").all_inner_texts()
@@ -153,7 +153,24 @@ async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str,
         await page.click("text='Delete this run'")
         assert await page.inner_text(".restored") == "1 run deleted. The charges stay in the ledger."
         await page.check(".pick-run >> nth=0")
-        await page.click("text='Compare or delete the selected runs'")
+        await page.click("text='Compare or delete the selection'")
         await page.click("text='Delete this run'")
         await page.wait_for_selector(".restored")
         assert await page.locator(".run .name").all_inner_texts() == ["a red fox"]
+
+
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_audio_in_the_history_is_shown_as_its_waveform(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    body = {"model": "sound-effects", "input": {"prompt": "rain", "duration": 1}}
+    response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+    assert response.status_code == 200, response.text
+    async with browser.tab(chromium, app, url, TabOptions(width=width, scheme="dark")) as tab:
+        await tab.open("/predictions")
+        image = tab.page.locator(".thumb img")
+        await tab.page.wait_for_function("() => document.querySelector('.thumb img').naturalWidth === 320")
+        response = await tab.page.request.get(url + await image.get_attribute("src"))
+        assert response.headers["content-type"] == "image/webp"
+        assert len(await response.body()) <= 40_000

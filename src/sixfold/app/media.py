@@ -43,6 +43,7 @@ def open_fetcher(settings: Settings, limits: FetchLimits = DEFAULT_LIMITS) -> Fe
 _thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:render")
 _missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:missing_characters")
 _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
+_waveform = import_string.deferred("sixfold.engines.thumbnails.audio:render")
 
 
 def open_media(
@@ -52,8 +53,7 @@ def open_media(
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.uploaded_files = UploadedFiles(database, uploads)
     media.own_origins.add(settings.base_url)
-    media.thumbnails.shrink = shrink
-    media.thumbnails.shrink_video = shrink_video
+    media.thumbnails.renderers.update(image=shrink, video=shrink_video, audio=draw_waveform)
     return media
 
 
@@ -146,6 +146,14 @@ def shrink_video(path: Path, width: int) -> bytes:
         file.write(still)
         file.flush()
         return shrink(Path(file.name), width)
+
+
+def draw_waveform(path: Path, width: int) -> bytes:
+    """Return the waveform of an audio file as WebP; raises `BadRequest` if it cannot be decoded."""
+    try:
+        return bytes(_waveform(str(path), width))
+    except UnusableInput as error:
+        raise errors.BadRequest(str(error)) from error
 
 
 async def check_glyphs(project: Mapping[str, Any]) -> None:

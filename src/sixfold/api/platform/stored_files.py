@@ -34,7 +34,7 @@ class StoredFileRoutes:
         self._services = services
 
     async def named(self, request: Request) -> Response:
-        """Return an immutable file by its unguessable name; with `w`, a small copy of an image.
+        """Return an immutable file by its unguessable name; with `w`, a small image of it.
 
         The database is read first, so a withdrawn file is not found even if its bytes still exist. Browsers
         and caches in between may keep a copy for a year (`files.FOREVER`).

@@ -1,4 +1,7 @@
-"""Small WebP copies of stored images and of the first frames of videos, created once and stored."""
+"""Small WebP images of stored files, created once and stored.
+
+They are copies of images and of the first frames of videos, and the waveforms of audio.
+"""
 
 from __future__ import annotations
 
@@ -17,31 +20,29 @@ _MAX_UNDECODABLE = 1000
 
 
 class ThumbnailStore:
-    """Creates and stores small copies of images and videos.
+    """Creates and stores small images of images, videos and audio.
 
-    `shrink` returns a copy of an image with a given width, and `shrink_video` a copy of a video's first
-    frame. Both raise `BadRequest` for files that cannot be decoded; if they are not set, copies are not
-    created.
+    `renderers` contains a function for each of these types of files. It returns an image with a given width,
+    and raises `BadRequest` for a file that cannot be decoded. Other files have no small image.
     """
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
         # One thread decodes one image at a time.
         self._semaphore = asyncio.Semaphore(1)
-        self.shrink: Callable[[Path, int], bytes] | None = None
-        self.shrink_video: Callable[[Path, int], bytes] | None = None
+        self.renderers: dict[str, Callable[[Path, int], bytes]] = {}
         # Blobs that could not be decoded, which are not tried again; the oldest are dropped.
         self._undecodable: dict[str, None] = {}
 
     async def find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:
-        """Return the copy of an image or video, creating it if it is missing; None for other files.
+        """Return the small image of a file, creating it if it is missing; None for a file without one.
 
         Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing.
         """
         if width not in WIDTHS:
             raise errors.BadRequest(f"w must be one of {', '.join(map(str, WIDTHS))}")
-        shrink = {"image": self.shrink, "video": self.shrink_video}.get(content_type.partition("/")[0])
-        if shrink is None or blob in self._undecodable:
+        render = self.renderers.get(content_type.partition("/")[0])
+        if render is None or blob in self._undecodable:
             return None
         key = _key(blob, width)
         stored = await self._blobs.stat(key)
@@ -49,14 +50,14 @@ class ThumbnailStore:
             return stored
         async with self._semaphore:
             stored = await self._blobs.stat(key)
-            return stored if stored is not None else await self._make(shrink, key, blob, width)
+            return stored if stored is not None else await self._make(render, key, blob, width)
 
     async def _make(
-        self, shrink: Callable[[Path, int], bytes], key: str, blob: str, width: int
+        self, render: Callable[[Path, int], bytes], key: str, blob: str, width: int
     ) -> ObjectInfo | None:
         try:
             path = await self._blobs.local_path(blob)
-            data = await asyncio.to_thread(shrink, path, width)
+            data = await asyncio.to_thread(render, path, width)
         except KeyError:
             raise errors.NotFound("The file was not found") from None
         except errors.BadRequest:

@@ -1,1 +1,1 @@
-"""Small still images of images and videos, for lists on pages and for the videos API."""
+"""Small still images of images, videos and audio, for lists on pages and for the videos API."""

@@ -36,7 +36,7 @@ class InputFile(msgspec.Struct, frozen=True):
     def has_thumbnail(self) -> bool:
         """Whether the server can make thumbnails of the file."""
         kind, _, detail = self.file.content_type.partition("/")
-        return kind in ("image", "video") and not detail.startswith("svg")
+        return kind in ("image", "video", "audio") and not detail.startswith("svg")
 
     @property
     def ending(self) -> str:

@@ -87,7 +87,7 @@ class HistoryPages:
         cursor = request.query_params.get("cursor", "")[:_MAX_TEXT]
         page = await self._history.page(user.tenant, filters, PAGE, cursor)
         today = (await self._services.database.read(now())) // DAY_US
-        deleted = request.query_params.get("deleted", "")
+        deleted = counted(*(_count(request.query_params.get(name, "")) for name in ("deleted", "sessions")))
         return self._pages.render(
             "predictions/history.html",
             user.session,
@@ -99,13 +99,19 @@ class HistoryPages:
             states=_STATES,
             models=self._titles(),
             is_filtered=filters != HistoryFilter(),
-            deleted=int(deleted) if deleted.isdecimal() and len(deleted) < 4 else 0,
+            deleted=deleted,
             **card_values(self._services),
         )
 
     def _titles(self) -> dict[str, str]:
         models = [model for model in self._services.catalog.models() if has_card(model)]
         return {model.name: model.title for model in sorted(models, key=lambda each: each.title)}
+
+
+def counted(runs: int, sessions: int) -> str:
+    """Return the numbers of runs and live sessions in words, without those that are 0."""
+    counts = (("run", runs), ("live session", sessions))
+    return " and ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts if number)
 
 
 def card_values(services: WebServices) -> dict[str, Any]:
@@ -123,6 +129,10 @@ def _filters(values: dict[str, str]) -> HistoryFilter:
         first_day=_day(values["from"]),
         last_day=_day(values["to"]),
     )
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
 def _day(text: str) -> int | None:

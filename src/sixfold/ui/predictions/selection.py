@@ -1,10 +1,11 @@
-"""`/predictions/selection`: selected runs side by side, and their deletion."""
+"""`/predictions/selection`: selected runs and live sessions, two runs side by side, and their deletion."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -15,11 +16,11 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction
 from sixfold.core.predictions.history import deletion
-from sixfold.core.predictions.history.entries import RunHistory
+from sixfold.core.predictions.history.entries import SESSION_PREFIX, RunHistory
 from sixfold.core.predictions.models import Prediction
 from sixfold.ui import forms
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.predictions.history import card_values
+from sixfold.ui.predictions.history import card_values, counted
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -45,7 +46,7 @@ class ComparedInput(msgspec.Struct, frozen=True):
 
 
 class SelectionPages:
-    """Shows selected runs, and deletes them after a confirmation."""
+    """Shows selected runs and sessions, and deletes them after a confirmation."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, output_view: OutputView) -> None:
         self._services = services
@@ -54,14 +55,15 @@ class SelectionPages:
         self._history = RunHistory(services.database)
 
     async def show(self, request: Request, user: PageUser) -> Response:
-        """Show the selected runs: two of them side by side with their inputs."""
+        """Show what is selected: two runs side by side with their inputs."""
         ids = _unique(request.query_params.getlist("id"))
         entries = await self._history.by_ids(user.tenant, ids)
         if ids and not entries:
             raise errors.NotFound("The selected runs were not found")
         compared: list[dict[str, Any]] = []
         inputs: list[ComparedInput] = []
-        if len(entries) == _COMPARED:
+        sessions = sum(entry.is_session for entry in entries)
+        if len(entries) == _COMPARED and not sessions:
             both = [await self._services.predictions.get(entry.id, user.tenant) for entry in entries]
             compared = [await self._output_view.values(prediction) for prediction in both]
             inputs = _compared(both)
@@ -69,6 +71,8 @@ class SelectionPages:
             "predictions/selection.html",
             user.session,
             entries=entries,
+            counted=counted(len(entries) - sessions, sessions),
+            sessions=sessions,
             compared=compared,
             inputs=inputs,
             parts=sum(len(entry.parts) for entry in entries),
@@ -77,12 +81,15 @@ class SelectionPages:
         )
 
     async def delete(self, request: Request, user: PageUser) -> Response:
-        """Delete the runs in the field `ids`, all or none of them."""
+        """Delete the runs and sessions in the field `ids`, all or none of them."""
         form = await forms.read(request)
         self._services.sessions.check_csrf(request, user.session, form.get("csrf"))
         ids = _unique(form.get("ids", "").split(","))
         await self._services.database.write(_delete_all(ids, user.tenant))
-        return RedirectResponse(f"/predictions?deleted={len(ids)}", 303)
+        sessions = sum(each.startswith(SESSION_PREFIX) for each in ids)
+        counts = {"deleted": len(ids) - sessions, "sessions": sessions}
+        query = urlencode({name: number for name, number in counts.items() if number})
+        return RedirectResponse(f"/predictions?{query}" if query else "/predictions", 303)
 
 
 def _unique(values: Sequence[str]) -> list[str]:
@@ -95,7 +102,9 @@ def _unique(values: Sequence[str]) -> list[str]:
 
 def _delete_all(prediction_ids: Sequence[str], tenant: Tenant) -> Transaction[None]:
     for prediction_id in prediction_ids:
-        yield from deletion.delete(prediction_id, tenant)
+        is_session = prediction_id.startswith(SESSION_PREFIX)
+        delete = deletion.delete_session if is_session else deletion.delete
+        yield from delete(prediction_id, tenant)
 
 
 def _compared(both: Sequence[Prediction]) -> list[ComparedInput]:

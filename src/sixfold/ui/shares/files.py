@@ -67,7 +67,7 @@ class SharedFiles(msgspec.Struct):
 async def serve(
     services: WebServices, request: Request, account_id: str, source: str | MediaSource
 ) -> Response:
-    """Return a file of an account, or with `w` a small copy of an image.
+    """Return a file of an account, or with `w` a small image of it.
 
     It never redirects to the object store, whose links would outlive the share.
     """

@@ -1,7 +1,7 @@
-"""Deletion of runs: their inputs, outputs, files, logs and parts. Their charges stay in the ledger.
+"""Deletion of runs, with their inputs, outputs, files, logs and parts, and of live sessions.
 
-A post in the gallery has a copy of the file and is not deleted. Files expire immediately; the sweep deletes
-their bytes when there are no other references.
+Their charges stay in the ledger. A post in the gallery has a copy of the file and is not deleted. Files
+expire immediately; the sweep deletes their bytes when there are no other references.
 """
 
 from __future__ import annotations
@@ -44,6 +44,21 @@ def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
     if row["idempotency_id"] is not None:
         yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
     yield from audit_log.note(str(row["account_id"]), "prediction.delete", prediction_id)
+
+
+def delete_session(session_id: str, tenant: Tenant) -> Transaction[None]:
+    """Delete a live session of a tenant; its recordings are runs of their own and are not deleted.
+
+    Raises `NotFound`, also for a session of another tenant, and `Conflict` for a session that has not ended.
+    """
+    row = yield from one("session_of", **tenant.row, id=session_id)
+    if row is None:
+        raise errors.NotFound("Session not found")
+    if row["closed_at"] is None:
+        raise errors.Conflict("This session has not ended: stop it before you delete it")
+    for name in ("retention_standings_delete", "retention_sessions_delete"):
+        yield Query(name, {"ids": json.dumps([session_id])})
+    yield from audit_log.note(str(row["account_id"]), "session.delete", session_id)
 
 
 def delete_all(prediction_ids: Sequence[str]) -> Transaction[None]:

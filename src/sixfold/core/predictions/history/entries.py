@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
-from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Row, many
+from sixfold.core.clock import DAY_US, SECOND_US
+from sixfold.core.database import Database, Row, many, one
 from sixfold.core.predictions.states import TERMINAL
 
 # Maximum number of predictions that one page reads, and that one query reads.
@@ -31,6 +32,9 @@ TEXT_INPUTS = ("prompt", "text", "style", "style_prompt", "description", "lyrics
 _TEXTS = {name: re.compile(rf'"{name}":"((?:[^"\\]|\\.)*)') for name in TEXT_INPUTS}
 _VALUE = re.compile(r'"value":"((?:[^"\\]|\\.)*)')
 _MAX_TITLE = 300
+SESSION_PREFIX = "sess_"
+# A recording is created at most this many µs after the end of its session; see `SessionRecording`.
+RECORDING_US = 600 * SECOND_US
 LIVE, WORKFLOW, UNFINISHED = "live", "workflow", "unfinished"
 _KINDS = {
     "image": ("image",),
@@ -78,6 +82,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     """A run, or a live session if `is_session`; times are in epoch µs, amounts in micro-dollars.
 
     `title` is the prompt or another string input, or "". `text` is the beginning of a text output.
+    `recording` is the id of the latest recording of a session, whose files are those of the entry, or "".
     """
 
     id: str
@@ -95,6 +100,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     files: tuple[HistoryFile, ...] = ()
     parts: tuple[HistoryPart, ...] = ()
     is_session: bool = False
+    recording: str = ""
 
     @property
     def is_unfinished(self) -> bool:
@@ -142,7 +148,9 @@ class RunHistory:
         # A session below the last id that was read is part of the next page.
         page_entries = [entry for entry in page_entries if _digits(entry.id) >= reached]
         entries = tuple(page_entries[:limit])
-        if len(page_entries) > limit:
+        is_last = len(page_entries) <= limit
+        entries = tuple([await self._with_recording(tenant, entry) for entry in entries])
+        if not is_last:
             return HistoryPage(entries, _digits(entries[-1].id))
         is_short = bool(reached) and len(entries) < limit
         return HistoryPage(entries, reached or None, scan.reached_at if is_short else None)
@@ -176,9 +184,14 @@ class RunHistory:
         return _Scan(ids, before, oldest)
 
     async def by_ids(self, tenant: Tenant, prediction_ids: Sequence[str]) -> list[HistoryEntry]:
-        """Return the runs of a tenant with these ids, newest first; unknown ids are ignored."""
+        """Return the runs and sessions of a tenant with these ids, newest first; unknown ids are ignored."""
         if not prediction_ids:
             return []
+        session_ids = [each for each in prediction_ids if each.startswith(SESSION_PREFIX)]
+        if session_ids:
+            run_ids = [each for each in prediction_ids if each not in session_ids]
+            found = [*await self.by_ids(tenant, run_ids), *await self._sessions_of(tenant, session_ids)]
+            return sorted(found, key=lambda entry: _digits(entry.id), reverse=True)
         records = await self._database.read(
             many("history_entries", ids=_json(prediction_ids)), snapshot=False
         )
@@ -193,6 +206,28 @@ class RunHistory:
             below.setdefault(row["parent_id"], []).append(part)
         rows.sort(key=lambda row: str(row["id"]), reverse=True)
         return [_entry(row, files.get(row["id"], ()), tuple(below.get(row["id"], ()))) for row in rows]
+
+    async def _sessions_of(self, tenant: Tenant, session_ids: Sequence[str]) -> list[HistoryEntry]:
+        read = self._database.read
+        rows = [await read(one("session_of", **tenant.row, id=each), snapshot=False) for each in session_ids]
+        return [await self._with_recording(tenant, _session(row)) for row in rows if row is not None]
+
+    async def _with_recording(self, tenant: Tenant, entry: HistoryEntry) -> HistoryEntry:
+        """Return an ended session with its latest recording; other entries are returned unchanged."""
+        if not entry.is_session or entry.completed_at is None:
+            return entry
+        query = one(
+            "history_recording",
+            **tenant.row,
+            after=ids.earliest("pred", entry.created_at),
+            before=ids.earliest("pred", entry.completed_at + RECORDING_US),
+            session=f'%"session":"{entry.id}"%',
+        )
+        row = await self._database.read(query, snapshot=False)
+        if row is None:
+            return entry
+        files = await self._files([row["id"]])
+        return replace(entry, recording=row["id"], files=files.get(row["id"], ()))
 
     async def _files(self, prediction_ids: Sequence[str]) -> dict[str, tuple[HistoryFile, ...]]:
         query = many("history_files", ids=_json(prediction_ids), limit=_MAX_FILES)

@@ -30,6 +30,13 @@ WHERE account_id = :account_id AND id < :before AND id > :after
   AND (:credential_id = '' OR credential_id = :credential_id) AND (:model = '' OR model = :model)
 ORDER BY id DESC LIMIT :limit;
 
+-- name: history_recording | Return the latest succeeded recording of a live session, created between two ids; `session` is a pattern for its inputs.
+SELECT id FROM prediction
+WHERE account_id = :account_id AND id > :after AND id < :before AND model = 'live-recording'
+  AND state = 'succeeded' AND withheld = 0 AND inputs LIKE :session
+  AND (:credential_id = '' OR credential_id = :credential_id)
+ORDER BY id DESC LIMIT 1;
+
 -- name: history_unfinished | Return one prediction that has not ended among a prediction and its parts at any depth.
 WITH RECURSIVE below (id) AS (
     SELECT id FROM prediction WHERE id = :id
