@@ -16,7 +16,7 @@ import pytest
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web.logs import JsonFormatter
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.gateway import running_gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_pages import signed_in
 from tests.harness import databases
 from tests.unit.net import corpus
@@ -174,6 +174,29 @@ async def test_hostile_urls_do_not_reach_this_machine(app: AppFixture) -> None:
     assert [pair for pair in responses if pair[1] != 422] == []
     assert hits == []
     assert await app.balance() == ("5.00", "0.00")
+
+
+METADATA = "http://169.254.169.254/latest/meta-data"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"image_url": {"url": METADATA}}]}]}),
+        ("embeddings", {"messages": [{"role": "user", "content": [{"image_url": {"url": METADATA}}]}]}),
+        ("moderations", {"input": [{"type": "image_url", "image_url": {"url": METADATA}}]}),
+        ("audio/speech", {"input": "x", "voice": "alloy", "ref_audio": METADATA}),
+        ("completions", {"prompt": "x", "image_url": METADATA}),
+    ],
+)
+async def test_model_server_in_the_local_network_opens_no_url(
+    gateway: Gateway, path: str, fields: dict[str, Any]
+) -> None:
+    body = {"model": "acme/small", **fields}
+    response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
+    assert (response.status_code, "may not be fetched" in response.text) == (400, True), response.text
+    assert gateway.acme.requests == []
+    assert await gateway.pending() == 0
 
 
 def encodable(url: str) -> bool:

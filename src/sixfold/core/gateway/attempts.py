@@ -234,10 +234,13 @@ class FailoverClient:
     async def inline_media(
         self, request: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes
     ) -> bytes:
-        """Return the request body, with media inlined for servers in the local network."""
-        if target.upstream.in_local_network and wire.name in _CHAT_PROTOCOLS:
-            return await self._media.inline(request.tenant, body)
-        return body
+        """Return the request body, with media inlined for servers in the local network.
+
+        Forms contain files instead of URLs.
+        """
+        if not target.upstream.in_local_network or "Content-Type" in request.headers:
+            return body
+        return await self._media.inline(request.tenant, body, is_chat=wire.name in _CHAT_PROTOCOLS)
 
     async def count_tokens(
         self, target: RouteTarget, wire: WireProtocol, body: bytes, headers: Mapping[str, str]

@@ -96,6 +96,33 @@ async def test_file_urls_use_the_same_fetcher(address: str) -> None:
     assert store.requests == [f"image {address.strip()}"]
 
 
+@pytest.mark.parametrize(
+    ("body", "request_line"),
+    [
+        (turn({"type": "image_url", "image_url": {"url": URL}}), f"image {URL}"),
+        ({"input": [{"type": "image_url", "image_url": {"url": URL}}]}, f"image {URL}"),
+        ({"input": "x", "ref_audio": URL}, f"audio {URL}"),
+        (
+            {"documents": [{"content": [{"video_url": {"url": "file:///etc/passwd"}}]}]},
+            "video file:///etc/passwd",
+        ),
+        ({"extra": {"deep": [{"url": URL}]}}, f"file {URL}"),
+    ],
+)
+async def test_urls_anywhere_in_other_requests_are_inlined(body: Any, request_line: str) -> None:
+    for raw in (json.dumps(body), json.dumps(body).replace("_url", "\\u005furl")):
+        store = FakeStore()
+        data = await MediaInliner(store.fetch).inline(Tenant("acct_1"), raw.encode(), is_chat=False)
+        assert (store.requests, DATA in data.decode()) == ([request_line], True)
+
+
+async def test_texts_and_base64_of_other_requests_are_unchanged() -> None:
+    store = FakeStore()
+    raw = json.dumps({"input": [URL], "image": "aGk=", "url": "not one", "image_url": DATA}).encode()
+    assert await MediaInliner(store.fetch).inline(Tenant("acct_1"), raw, is_chat=False) == raw
+    assert store.requests == []
+
+
 async def test_other_values_are_unchanged() -> None:
     store = FakeStore()
     call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}

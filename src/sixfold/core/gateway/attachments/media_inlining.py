@@ -29,7 +29,20 @@ _URL_NAME, _SOURCE_NAME = re.compile(rb'_url"'), re.compile(rb'"source"')
 _MCP_NAME = re.compile(rb'"mcp_servers"')
 # This includes local paths, because some servers open local files.
 _FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
-_KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
+_KINDS = {
+    "image_url": "image",
+    "audio_url": "audio",
+    "video_url": "video",
+    "source": "image",
+    "image": "image",
+    "audio": "audio",
+    "video": "video",
+    "ref_audio": "audio",
+}
+# Further fields of other requests than chats, such as embeddings and speech, if they contain a URL.
+_OTHER_NAMES = re.compile(rb'"(?:image|audio|video|ref_audio|url)"')
+_OTHERS = frozenset({"image", "audio", "video", "ref_audio", "url"})
+_WITH_SCHEME = re.compile(r"\s*(?:https?|ftp|file):", re.IGNORECASE)
 # Called with a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
 # `InvalidInput`.
 Fetch = Callable[[Tenant, str, str, str], Awaitable[tuple[str, bytes]]]
@@ -43,10 +56,13 @@ class MediaInliner:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def inline(self, tenant: Tenant, body: bytes) -> bytes:
-        """Return the request with its media inlined; raises `InvalidInput`, also for an MCP server."""
+    async def inline(self, tenant: Tenant, body: bytes, *, is_chat: bool = True) -> bytes:
+        """Return the request with its media inlined; raises `InvalidInput`, also for an MCP server.
+
+        A chat has URLs in the parts of its messages; in other requests, all fields are searched.
+        """
         try:
-            document, fields = await PARSER.run_large(len(body), _read, body)
+            document, fields = await PARSER.run_large(len(body), _read, body, is_chat)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise errors.BadRequest("The request body is not valid JSON") from error
         if not fields:
@@ -112,13 +128,14 @@ class _Budget:
             )
 
 
-def _read(body: bytes) -> tuple[Any, list[tuple[dict[str, Any], str]]]:
+def _read(body: bytes, is_chat: bool) -> tuple[Any, list[tuple[dict[str, Any], str]]]:
     names = byte_search.has_match(_URL_NAME, body) or byte_search.has_match(_MCP_NAME, body)
+    names = names or (not is_chat and byte_search.has_match(_OTHER_NAMES, body))
     if not names and not byte_search.may_have_name(_SOURCE_NAME, body):
         return None, []
     document = _decode(body)
     _refuse_mcp_servers(document)
-    return document, _url_fields(document)
+    return document, _url_fields(document) if is_chat else _all_url_fields(document)
 
 
 def _refuse_mcp_servers(document: Any) -> None:
@@ -163,6 +180,25 @@ def _url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:
                 if (name.endswith("_url") or (name == "source" and isinstance(field_value, dict)))
                 and _FETCHED_URL.match(_url(field_value))
             ]
+    return fields
+
+
+def _all_url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:
+    """Return all objects with a URL, each with the name of the field that contains it."""
+    fields: list[tuple[dict[str, Any], str]] = []
+    pending: list[Any] = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += cast("list[Any]", value)
+            continue
+        part = cast("dict[str, Any]", value if isinstance(value, dict) else {})
+        for name, field_value in part.items():
+            is_url = name.endswith("_url") and _FETCHED_URL.match(_url(field_value))
+            if is_url or (name in _OTHERS and _WITH_SCHEME.match(_url(field_value))):
+                fields.append((part, name))
+            else:
+                pending.append(field_value)
     return fields
 
 
