@@ -19,12 +19,12 @@ from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 ORDERS = 6
 
 
-async def submit_all(built: PipelineFixture) -> list[predictions.Prediction]:
+async def submit_all(pipeline: PipelineFixture) -> list[predictions.Prediction]:
     """Submit every prediction with its own idempotency id, and print its id when it is accepted."""
     results: list[predictions.Prediction] = []
     for number in range(ORDERS):
-        order = built.order(idempotency_id=f"order-{number}", extras={"n": number, "bytes": [500]})
-        results.append(await built.service.submit(order))
+        request = pipeline.request(idempotency_id=f"order-{number}", extras={"n": number, "bytes": [500]})
+        results.append(await pipeline.service.submit(request))
         print(f"accepted {results[-1].id}", flush=True)  # noqa: T201 - what the parent reads
     return results
 
@@ -49,12 +49,12 @@ async def main(folder: Path, failpoints: str, mutant: str) -> None:
     """Run to the end, unless a failpoint ends the process first."""
     if mutant in MUTANTS:
         MUTANTS[mutant]()
-    async with running_pipeline(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
-        result = await submit_all(built)
+    async with running_pipeline(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as pipeline:
+        result = await submit_all(pipeline)
         for prediction in result:
-            await built.service.wait(prediction, 60)
+            await pipeline.service.wait(prediction, 60)
         if mutant == "refund":
-            await built.service.refund(result[0], "a test")
+            await pipeline.service.refund(result[0], "a test")
         print("done", flush=True)  # noqa: T201 - what the parent reads
 
 

@@ -27,24 +27,26 @@ ORDERS = 200
 SMALL = 2**28
 
 
-async def submit_all(built: PipelineFixture) -> list[Prediction]:
+async def submit_all(pipeline: PipelineFixture) -> list[Prediction]:
     """Submit every prediction, half of them charged by hardware time."""
     results: list[Prediction] = []
     for number in range(ORDERS):
         hardware = HARDWARE if number % 2 else None
         extras = {"n": number, "bytes": [300]}
-        order = built.order(idempotency_id=f"order-{number}", extras=extras, hardware=hardware)
-        results.append(await built.service.submit(order))
+        request = pipeline.request(idempotency_id=f"order-{number}", extras=extras, hardware=hardware)
+        results.append(await pipeline.service.submit(request))
     return results
 
 
-async def final_state(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
-    final_predictions = [await built.database.read(predictions.get_any(order.id)) for order in orders]
+async def final_state(pipeline: PipelineFixture, submissions: list[Prediction]) -> dict[str, Any]:
+    final_predictions = [
+        await pipeline.database.read(predictions.get_any(request.id)) for request in submissions
+    ]
     files = [
         file for prediction in final_predictions if prediction.output for file in prediction.output.files
     ]
-    stored = [await built.blobs.stat(file.blob) for file in files]
-    account = await built.account()
+    stored = [await pipeline.blobs.stat(file.blob) for file in files]
+    account = await pipeline.account()
     return {
         "states": Counter(prediction.state for prediction in final_predictions),
         "again": sum(prediction.attempt > 1 for prediction in final_predictions),
@@ -52,7 +54,7 @@ async def final_state(built: PipelineFixture, orders: list[Prediction]) -> dict[
         "posted": account.posted,
         "held": account.held,
         "files": len([info for info in stored if info is not None]),
-        "faults": await built.faults(),
+        "faults": await pipeline.faults(),
     }
 
 
@@ -63,17 +65,17 @@ async def main(folder: Path, address: str) -> None:
     expected = Options(
         slots=4, lease_seconds=3, max_attempts=9, driver=driver, models=models(facts=facts), placed=True
     )
-    async with running_pipeline(folder, expected) as built:
-        orders = await submit_all(built)
-        for order in orders:
-            await built.service.wait(order, 60)
+    async with running_pipeline(folder, expected) as pipeline:
+        submissions = await submit_all(pipeline)
+        for request in submissions:
+            await pipeline.service.wait(request, 60)
             print("ended", flush=True)  # noqa: T201 - what the parent reads
         while any(  # noqa: ASYNC110 - the end of an actor has no event
-            not name.startswith(built.scheduler.boot) for name in ray.util.list_named_actors()
+            not name.startswith(pipeline.scheduler.boot) for name in ray.util.list_named_actors()
         ):
             # The sweep stops workers of the previous server.
             await asyncio.sleep(0.2)
-        print(json.dumps(await final_state(built, orders)), flush=True)  # noqa: T201 - the same
+        print(json.dumps(await final_state(pipeline, submissions)), flush=True)  # noqa: T201 - the same
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from tests.harness.pipeline import Options, running_pipeline
 
 async def main(folder: Path, seconds: float) -> None:
     """Start the run, and print `running` when its worker reports."""
-    async with running_pipeline(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
-        order = built.order("slow", idempotency_id="slow", extras={"seconds": seconds})
-        prediction = await built.service.submit(order)
+    async with running_pipeline(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as pipeline:
+        request = pipeline.request("slow", idempotency_id="slow", extras={"seconds": seconds})
+        prediction = await pipeline.service.submit(request)
         response = "queued"
-        async for event in built.service.events(prediction):
+        async for event in pipeline.service.events(prediction):
             match event:
                 case ProgressEvent() if response != "running":
                     response = "running"

@@ -34,45 +34,45 @@ async def crash(folder: Path, failpoints: str) -> None:
 
 
 async def create_runs(folder: Path) -> set[str]:
-    async with running_pipeline(folder) as built:
-        orders = [await built.service.submit(built.order(extras={"n": n})) for n in range(RUNS)]
-        return {(await built.service.wait(order, 60)).id for order in orders}
+    async with running_pipeline(folder) as pipeline:
+        submissions = [await pipeline.service.submit(pipeline.request(extras={"n": n})) for n in range(RUNS)]
+        return {(await pipeline.service.wait(request, 60)).id for request in submissions}
 
 
-async def lines_of(built: PipelineFixture) -> list[SegmentLine]:
-    reader = ArchiveReader(built.database, built.blobs)
+async def lines_of(pipeline: PipelineFixture) -> list[SegmentLine]:
+    reader = ArchiveReader(pipeline.database, pipeline.blobs)
     return [line async for row in reader.rows() for line in (await reader.read(row)).lines]
 
 
-async def leftovers(built: PipelineFixture) -> list[str]:
+async def leftovers(pipeline: PipelineFixture) -> list[str]:
     """Return the segments in the store that are not part of the archive."""
-    named = {row["blob"] async for row in ArchiveReader(built.database, built.blobs).rows()}
+    named = {row["blob"] async for row in ArchiveReader(pipeline.database, pipeline.blobs).rows()}
     return [
         info.key
-        async for info in built.blobs.list()
-        if info.key not in named and await is_segment(built, info.key)
+        async for info in pipeline.blobs.list()
+        if info.key not in named and await is_segment(pipeline, info.key)
     ]
 
 
-async def is_segment(built: PipelineFixture, key: str) -> bool:
+async def is_segment(pipeline: PipelineFixture, key: str) -> bool:
     try:
-        segments.parse(await built.blobs.get(key))
+        segments.parse(await pipeline.blobs.get(key))
     except segments.SegmentDamaged:
         return False
     return True
 
 
-async def check_ledger(built: PipelineFixture) -> None:
+async def check_ledger(pipeline: PipelineFixture) -> None:
     """Check the ledger and the archive, whether or not a sweep has ended."""
-    account = await built.account()
+    account = await pipeline.account()
     assert (account.posted, account.held) == (CREDIT - RUNS * PRICE, 0)
-    assert await built.faults() == ()
-    assert (await ArchiveReader(built.database, built.blobs).verify()).faults == []
+    assert await pipeline.faults() == ()
+    assert (await ArchiveReader(pipeline.database, pipeline.blobs).verify()).faults == []
 
 
-async def remaining(built: PipelineFixture) -> set[str]:
+async def remaining(pipeline: PipelineFixture) -> set[str]:
     query = many("retention_predictions", after="", before="q", limit=1000)
-    return {str(row["id"]) for row in await built.database.read(query)}
+    return {str(row["id"]) for row in await pipeline.database.read(query)}
 
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
@@ -85,45 +85,45 @@ async def remaining(built: PipelineFixture) -> set[str]:
 async def test_killed_archiving_is_completed(either: Path, point: str) -> None:
     runs = await create_runs(either)
     await crash(either, point)
-    async with running_pipeline(either) as built:
-        await check_ledger(built)
-        archived = Counter(line.row["id"] for line in await lines_of(built) if line.table == "prediction")
-        assert archived + Counter(await remaining(built)) == Counter(runs)
-        await retention_child.sweep(built.database, either)
-        await check_ledger(built)
-        lines = await lines_of(built)
+    async with running_pipeline(either) as pipeline:
+        await check_ledger(pipeline)
+        archived = Counter(line.row["id"] for line in await lines_of(pipeline) if line.table == "prediction")
+        assert archived + Counter(await remaining(pipeline)) == Counter(runs)
+        await retention_child.sweep(pipeline.database, either)
+        await check_ledger(pipeline)
+        lines = await lines_of(pipeline)
         for table, name in (("prediction", "id"), ("transfer", "hold_id")):
             assert Counter(line.row[name] for line in lines if line.table == table) == Counter(runs)
-        assert await remaining(built) == set()
-        assert await leftovers(built) == []
+        assert await remaining(pipeline) == set()
+        assert await leftovers(pipeline) == []
 
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
 async def test_killed_sweep_is_completed(either: Path) -> None:
     await create_runs(either)
     await crash(either, "sweep.deleted=crash")
-    async with running_pipeline(either) as built:
-        await check_ledger(built)
-        await retention_child.sweep(built.database, either)
-        await check_ledger(built)
-        assert await remaining(built) == set()
+    async with running_pipeline(either) as pipeline:
+        await check_ledger(pipeline)
+        await retention_child.sweep(pipeline.database, either)
+        await check_ledger(pipeline)
+        assert await remaining(pipeline) == set()
 
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
 @pytest.mark.parametrize("point", ERASE_POINTS)
 async def test_killed_erasure_is_completed(either: Path, point: str) -> None:
     await create_runs(either)
-    async with running_pipeline(either) as built:
-        await retention_child.sweep(built.database, either)
-        count = len(await lines_of(built))
-        await built.database.write(many("erase_archived", account_id=built.payer.id))
+    async with running_pipeline(either) as pipeline:
+        await retention_child.sweep(pipeline.database, either)
+        count = len(await lines_of(pipeline))
+        await pipeline.database.write(many("erase_archived", account_id=pipeline.payer.id))
     await crash(either, f"{point}=crash")
-    async with running_pipeline(either) as built:
-        await check_ledger(built)
-        await retention_child.sweep(built.database, either)
-        await check_ledger(built)
-        lines = await lines_of(built)
+    async with running_pipeline(either) as pipeline:
+        await check_ledger(pipeline)
+        await retention_child.sweep(pipeline.database, either)
+        await check_ledger(pipeline)
+        lines = await lines_of(pipeline)
         assert len(lines) == count
-        owned = {line.table for line in lines if line.account == built.payer.id}
+        owned = {line.table for line in lines if line.account == pipeline.payer.id}
         assert owned == segments.PERMANENT, "erased, but for the amounts"
-        assert await leftovers(built) == []
+        assert await leftovers(pipeline) == []

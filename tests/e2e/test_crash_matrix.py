@@ -51,11 +51,13 @@ def _accepted_ids(output: bytes) -> set[str]:
     return {line.split()[1] for line in output.decode().splitlines() if line.startswith("accepted")}
 
 
-async def _settle(built: PipelineFixture) -> list[predictions.Prediction]:
+async def _settle(pipeline: PipelineFixture) -> list[predictions.Prediction]:
     """Return the end of every stored prediction, after the client has repeated all requests."""
-    await pipeline_child.submit_all(built)
-    listed_predictions, _ = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
-    return [await built.service.wait(prediction, 60) for prediction in listed_predictions]
+    await pipeline_child.submit_all(pipeline)
+    listed_predictions, _ = await pipeline.service.page(
+        Tenant(pipeline.payer.id), PredictionFilter(), 1000, None
+    )
+    return [await pipeline.service.wait(prediction, 60) for prediction in listed_predictions]
 
 
 async def _check(folder: Path, accepted: set[str]) -> None:

@@ -66,8 +66,10 @@ async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Pa
 
 async def test_requests_of_two_servers_run_and_are_charged_once(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (first, second):
-        orders = [pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (first, second)]
-        predictions = await asyncio.gather(*orders)
+        submissions = [
+            pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (first, second)
+        ]
+        predictions = await asyncio.gather(*submissions)
         assert {prediction.state for prediction in predictions} == {PredictionState.SUCCEEDED}
         assert {prediction.attempt for prediction in predictions} == {1}
         account = await first.account()
@@ -77,7 +79,7 @@ async def test_requests_of_two_servers_run_and_are_charged_once(tmp_path: Path) 
 
 async def test_events_of_a_run_on_another_server_arrive_in_order(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, _works):
-        prediction = await asks.service.submit(asks.order())
+        prediction = await asks.service.submit(asks.request())
         states = [
             event.prediction.state
             async for event in asks.service.events(prediction)
@@ -88,7 +90,7 @@ async def test_events_of_a_run_on_another_server_arrive_in_order(tmp_path: Path)
 
 async def test_run_on_another_server_is_canceled(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
-        prediction = await asks.service.submit(asks.order("slow", extras={"seconds": 60}))
+        prediction = await asks.service.submit(asks.request("slow", extras={"seconds": 60}))
         async for event in works.service.events(prediction):
             if isinstance(event, ProgressEvent):
                 break
@@ -105,7 +107,7 @@ async def test_lost_notification_is_replaced_by_polling(
     monkeypatch.setattr(peer_events.PeerEventListener, "_on_event", lambda *_: None)
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         assert (await asks.run()).state is PredictionState.SUCCEEDED
-        slow = await asks.service.submit(asks.order("slow", extras={"seconds": 60}))
+        slow = await asks.service.submit(asks.request("slow", extras={"seconds": 60}))
         async for event in works.service.events(slow):
             if isinstance(event, ProgressEvent):
                 break
@@ -115,7 +117,7 @@ async def test_lost_notification_is_replaced_by_polling(
 
 async def test_starting_server_keeps_runs_of_a_live_server(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, dataclasses.replace(WORKS, start=False)) as (works, late):
-        prediction = await works.service.submit(works.order("slow", extras={"seconds": 1}))
+        prediction = await works.service.submit(works.request("slow", extras={"seconds": 1}))
         async for event in works.service.events(prediction):
             if isinstance(event, ProgressEvent):
                 break
@@ -128,7 +130,7 @@ async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) ->
     async with pair(
         tmp_path, dataclasses.replace(WORKS, start=False), dataclasses.replace(WORKS, start=False)
     ) as (asks, late):
-        prediction = await asks.service.submit(asks.order())
+        prediction = await asks.service.submit(asks.request())
         gone = RunLease(ids.new("boot"), 3_600_000_000)
         (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
         assert claimed.id == prediction.id

@@ -26,24 +26,26 @@ def _limit_pages(database: SqliteDatabase, pages: int) -> None:
 
 async def test_full_disk_refuses_requests_and_recovers(tmp_path: Path) -> None:
     backends.database_url(tmp_path, "sqlite")  # what a PostgreSQL lacks is in tests/contract/test_postgres.py
-    async with running_pipeline(tmp_path, Options(credit=10_000_000, start=False)) as built:
-        assert isinstance(built.database, SqliteDatabase)
-        _limit_pages(built.database, 1)  # SQLite makes it: as many as there are
-        orders = [built.service.submit(built.order(extras={"n": n, "pad": "x" * 4000})) for n in range(60)]
-        results = await asyncio.gather(*orders, return_exceptions=True)
+    async with running_pipeline(tmp_path, Options(credit=10_000_000, start=False)) as pipeline:
+        assert isinstance(pipeline.database, SqliteDatabase)
+        _limit_pages(pipeline.database, 1)  # SQLite makes it: as many as there are
+        submissions = [
+            pipeline.service.submit(pipeline.request(extras={"n": n, "pad": "x" * 4000})) for n in range(60)
+        ]
+        results = await asyncio.gather(*submissions, return_exceptions=True)
         accepted = [result for result in results if isinstance(result, Prediction)]
         failures = [result for result in results if isinstance(result, errors.StoreFailed)]
         assert failures
         assert len(accepted) + len(failures) == 60
-        _limit_pages(built.database, 1_000_000)
-        assert (await built.account()).held == len(accepted) * PRICE
-        assert await built.faults() == ()
-        await built.scheduler.start()
-        last = await built.run(extras={"n": 61})
+        _limit_pages(pipeline.database, 1_000_000)
+        assert (await pipeline.account()).held == len(accepted) * PRICE
+        assert await pipeline.faults() == ()
+        await pipeline.scheduler.start()
+        last = await pipeline.run(extras={"n": 61})
         assert last.state is PredictionState.SUCCEEDED
-        predictions = [await built.service.wait(prediction, 60) for prediction in accepted]
+        predictions = [await pipeline.service.wait(prediction, 60) for prediction in accepted]
         assert {prediction.state for prediction in predictions} <= {PredictionState.SUCCEEDED}
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 class FailingConnection:
@@ -68,23 +70,23 @@ class FailingConnection:
 @pytest.mark.parametrize("at", nightly_after(7, sorted(range(2, 22), key=lambda at: at % 3 != 2)))
 async def test_io_error_at_any_statement_keeps_the_ledger_valid(tmp_path: Path, at: int) -> None:
     backends.database_url(tmp_path, "sqlite")
-    async with running_pipeline(tmp_path, Options(start=False)) as built:
-        database: Any = built.database
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        database: Any = pipeline.database
         real = database._writer
         database._writer = FailingConnection(real, at)
         entry = ledger.LedgerEntry("credit", "test")
         jobs = [
-            database.write(ledger.deposit(built.payer.id, 5, entry)),
-            built.service.submit(built.order(extras={"n": at})),
-            database.write(ledger.deposit(built.payer.id, 5, entry)),
+            database.write(ledger.deposit(pipeline.payer.id, 5, entry)),
+            pipeline.service.submit(pipeline.request(extras={"n": at})),
+            database.write(ledger.deposit(pipeline.payer.id, 5, entry)),
         ]
         results = await asyncio.gather(*jobs, return_exceptions=True)
         database._writer = real
         for result in results:
             assert not isinstance(result, BaseException) or isinstance(result, errors.StoreFailed)
-        account = await built.account()
+        account = await pipeline.account()
         deposits = sum(not isinstance(result, BaseException) for result in (results[0], results[2]))
         assert account.posted == 1_000_000 + 5 * deposits
         assert account.held == (0 if isinstance(results[1], BaseException) else PRICE)
-        assert await built.faults() == ()
-        assert (await database.read(accounts.by_id(built.payer.id))).id == built.payer.id
+        assert await pipeline.faults() == ()
+        assert (await database.read(accounts.by_id(pipeline.payer.id))).id == pipeline.payer.id

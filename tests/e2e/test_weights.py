@@ -52,8 +52,8 @@ async def fetch_image(app: AppFixture, url: str) -> np.ndarray[Any, Any]:
         return np.asarray(image.convert("RGB"))
 
 
-def order(app: AppFixture, model: str, **inputs: Any) -> PredictionRequest:
-    """An order of the account with 5 USD."""
+def new_request(app: AppFixture, model: str, **inputs: Any) -> PredictionRequest:
+    """Return a request of the account with 5 USD."""
     return PredictionRequest(
         app.account.owner, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}"
     )
@@ -76,7 +76,7 @@ async def test_request_is_served_by_installed_weights(app: AppFixture) -> None:
 async def test_concurrent_requests_of_equal_shape_share_a_batch(app: AppFixture) -> None:
     pipeline = app.predictions
     size = {"width": 64, "height": 64}
-    predictions = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]
+    predictions = [await pipeline.submit(new_request(app, "ra2", seed=seed, **size)) for seed in range(6)]
     final_predictions = await asyncio.gather(*(pipeline.wait(each, 60) for each in predictions))
     assert {each.state for each in final_predictions} == {PredictionState.SUCCEEDED}
     assert [each for each in final_predictions if "batched with" in each.logs]
@@ -90,7 +90,7 @@ async def test_broken_weights_are_reported_and_free(app: AppFixture, tmp_path: P
     record = {"added": "2027-01-01T00:00:00+00:00", "serves": ["ra1"]}
     (broken / "sixfold.json").write_text(json.dumps(record))
     pipeline = app.predictions
-    prediction = await pipeline.wait(await pipeline.submit(order(app, "ra1", seed=1)), 60)
+    prediction = await pipeline.wait(await pipeline.submit(new_request(app, "ra1", seed=1)), 60)
     assert prediction.state is PredictionState.FAILED
     assert "only safetensors are supported" in str(prediction.error)
     await app.until("5.00", "0.00")

@@ -111,14 +111,14 @@ class PipelineFixture:
             await self.peer_events.start()
         await self.scheduler.start()
 
-    def order(self, model: str = "echo", **changes: Any) -> PredictionRequest:
+    def request(self, model: str = "echo", **changes: Any) -> PredictionRequest:
         """Return a request of the paying account; `extras` are passed to the engine unchanged."""
-        order = PredictionRequest(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
-        return replace(order, **changes)
+        request = PredictionRequest(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
+        return replace(request, **changes)
 
     async def run(self, model: str = "echo", **changes: Any) -> Prediction:
         """Submit a request and wait for its prediction to end."""
-        prediction = await self.service.submit(self.order(model, **changes))
+        prediction = await self.service.submit(self.request(model, **changes))
         return await self.service.wait(prediction, 60)
 
     async def account(self) -> Account:
@@ -167,16 +167,16 @@ async def running_pipeline(folder: Path, options: Options | None = None) -> Asyn
     """Run a pipeline on `folder`; a second block with the same folder is a restart."""
     chosen = options or Options()
     database = databases.open_database(folder, chosen.clock)
-    built = await _build(folder, database, chosen)
+    pipeline = await _build(folder, database, chosen)
     if chosen.start:
-        await built.start()
+        await pipeline.start()
     try:
-        yield built
+        yield pipeline
     finally:
-        built.service.drain()
-        await built.scheduler.stop()
-        if built.peer_events is not None:
-            await built.peer_events.stop()
+        pipeline.service.drain()
+        await pipeline.scheduler.stop()
+        if pipeline.peer_events is not None:
+            await pipeline.peer_events.stop()
         await database.close()
 
 

@@ -20,8 +20,8 @@ from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, runn
 
 @pytest.fixture
 async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(tmp_path) as built:
-        yield built
+    async with running_pipeline(tmp_path) as result:
+        yield result
 
 
 def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ async def test_custom_model_is_invisible_to_other_accounts(pipeline: PipelineFix
     await pipeline.service.custom_models.put(pipeline.payer.id, "model", "mine", document())
     other = await pipeline.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
-        await pipeline.service.submit(replace(pipeline.order("mine"), principal=other.owner))
+        await pipeline.service.submit(replace(pipeline.request("mine"), principal=other.owner))
     assert await pipeline.service.custom_models.page(other.id) == ((), None)
 
 
@@ -163,7 +163,7 @@ async def test_built_in_names_are_reserved_and_bad_document_rejected(pipeline: P
 async def test_queued_run_of_a_custom_model_succeeds_after_a_restart(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as before:
         await before.service.custom_models.put(before.payer.id, "model", "mine", document())
-        pending_prediction = await before.service.submit(before.order("mine"))
+        pending_prediction = await before.service.submit(before.request("mine"))
     async with running_pipeline(tmp_path) as after:
         await after.service.custom_models.load()
         assert (await after.service.wait(pending_prediction, 60)).state is PredictionState.SUCCEEDED

@@ -45,8 +45,8 @@ def models_document() -> dict[str, Any]:
 
 @pytest.fixture
 async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(tmp_path, Options(models=models_document())) as built:
-        yield built
+    async with running_pipeline(tmp_path, Options(models=models_document())) as result:
+        yield result
 
 
 async def read_spent(pipeline: PipelineFixture) -> int:
@@ -138,7 +138,7 @@ async def test_failed_metered_run_is_free(pipeline: PipelineFixture) -> None:
 
 
 async def parent(pipeline: PipelineFixture, gate: Path) -> Prediction:
-    return await pipeline.service.submit(pipeline.order("chorus", extras={"gate": str(gate)}, hold=HELD))
+    return await pipeline.service.submit(pipeline.request("chorus", extras={"gate": str(gate)}, hold=HELD))
 
 
 async def test_parent_is_charged_for_children_without_holds(
@@ -176,10 +176,10 @@ async def test_repeated_child_request_starts_one_prediction(
 async def test_abandoned_child_ends_with_its_parent(pipeline: PipelineFixture, tmp_path: Path) -> None:
     watched = PipelineChildren(pipeline.service, pipeline.database)
     parent_prediction = await watched.parent((await parent(pipeline, tmp_path / "never")).id)
-    order = pipeline.order(
+    request = pipeline.request(
         "slow", parent=ParentRun(parent_prediction.id, "1", parent_prediction.model), extras={"seconds": 3600}
     )
-    orphan = await pipeline.service.submit(order)
+    orphan = await pipeline.service.submit(request)
     await pipeline.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
     assert (await pipeline.service.wait(orphan, 60)).state is PredictionState.CANCELED
     assert await read_spent(pipeline) == 0
@@ -189,7 +189,7 @@ async def test_children_of_a_canceled_parent_are_free(pipeline: PipelineFixture,
     parent_prediction = await parent(pipeline, tmp_path / "never")
     prediction = await pipeline.run(parent=ParentRun(parent_prediction.id, "1", parent_prediction.model))
     waits = await pipeline.service.submit(
-        pipeline.order(
+        pipeline.request(
             "slow",
             parent=ParentRun(parent_prediction.id, "2", parent_prediction.model),
             extras={"seconds": 60},
@@ -209,8 +209,8 @@ async def test_children_of_a_canceled_parent_are_free(pipeline: PipelineFixture,
 
 @pytest.fixture
 async def either_line(either: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(either, Options(models=models_document())) as built:
-        yield built
+    async with running_pipeline(either, Options(models=models_document())) as pipeline:
+        yield pipeline
 
 
 async def running(pipeline: PipelineFixture, prediction: Prediction) -> None:
@@ -226,12 +226,12 @@ async def test_child_finishing_after_its_parent_keeps_no_result(
 ) -> None:
     pipeline, gate = either_line, tmp_path / "child"
     parent_prediction = await parent(pipeline, tmp_path / "never")
-    order = pipeline.order(
+    request = pipeline.request(
         "chorus",
         parent=ParentRun(parent_prediction.id, "1", parent_prediction.model),
         extras={"gate": str(gate)},
     )
-    late = await pipeline.service.submit(order)
+    late = await pipeline.service.submit(request)
     await running(pipeline, parent_prediction)
     await running(pipeline, late)
     if end == "cancel":

@@ -55,8 +55,8 @@ def test_idle_time_follows_last_template_unless_configured() -> None:
 
 
 async def test_run_times_are_estimated_from_earlier_runs(tmp_path: Path) -> None:
-    async with running_pipeline(tmp_path, Options()) as built:
-        result = await built.run()
+    async with running_pipeline(tmp_path, Options()) as pipeline:
+        result = await pipeline.run()
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
     times = DurationEstimator(lambda: next(clock))
     guess = times.until_end(result.model, result.engine, 0, cold=True)
@@ -81,8 +81,8 @@ async def test_run_times_are_estimated_from_earlier_runs(tmp_path: Path) -> None
 
 
 async def test_full_history_drops_its_oldest_events_with_a_notice(tmp_path: Path) -> None:
-    async with running_pipeline(tmp_path, Options(start=False)) as built:
-        queued = await built.service.submit(built.order())
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        queued = await pipeline.service.submit(pipeline.request())
     moment = queued.created_at
     histories = EventHistories(lambda: moment)
     histories.add("pred_other", LogEvent("nobody knows of it"))
@@ -100,8 +100,8 @@ async def test_full_history_drops_its_oldest_events_with_a_notice(tmp_path: Path
 
 
 async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: Path) -> None:
-    async with running_pipeline(tmp_path, Options(start=False)) as built:
-        queued = await built.service.submit(built.order(extras={"graph": "x" * 2**20}))
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        queued = await pipeline.service.submit(pipeline.request(extras={"graph": "x" * 2**20}))
     assert 2**20 < queued.size < 2**20 + 1000
     histories = EventHistories(lambda: queued.created_at, max_bytes=4 * 2**20)
     for number in range(9):
@@ -115,8 +115,8 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
 
 
 async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Path) -> None:
-    async with running_pipeline(tmp_path, Options(start=False)) as built:
-        queued = await built.service.submit(built.order())
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        queued = await pipeline.service.submit(pipeline.request())
     prediction = msgspec.structs.replace(
         queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
     )

@@ -17,9 +17,9 @@ RUNS = 3
 
 async def archived(folder: Path) -> list[str]:
     """Run some predictions and archive them with their charges; return their ids."""
-    async with running_pipeline(folder) as built:
-        names = [(await built.run(extras={"n": number})).id for number in range(RUNS)]
-        await retention_child.sweep(built.database, folder)
+    async with running_pipeline(folder) as pipeline:
+        names = [(await pipeline.run(extras={"n": number})).id for number in range(RUNS)]
+        await retention_child.sweep(pipeline.database, folder)
     return names
 
 

@@ -24,38 +24,40 @@ pytestmark = pytest.mark.asyncio
 
 
 async def submit(
-    built: PipelineFixture, requests: list[PredictionRequest]
+    pipeline: PipelineFixture, requests: list[PredictionRequest]
 ) -> tuple[list[Prediction], Counter[Any]]:
     """Submit all requests at once; return those accepted, and the other results by type."""
     results = await asyncio.gather(
-        *(built.service.submit(request) for request in requests), return_exceptions=True
+        *(pipeline.service.submit(request) for request in requests), return_exceptions=True
     )
     accepted = [result for result in results if isinstance(result, Prediction)]
     return accepted, Counter(type(result) for result in results if not isinstance(result, Prediction))
 
 
 async def test_queue_limit_is_exact_among_a_thousand_requests(either: Path) -> None:
-    async with running_pipeline(either, Options(credit=10**9, start=False, queue_limit=333)) as built:
-        requests = [built.order(extras={"n": number}) for number in range(1_000)]
-        accepted, others = await submit(built, requests)
+    async with running_pipeline(either, Options(credit=10**9, start=False, queue_limit=333)) as pipeline:
+        requests = [pipeline.request(extras={"n": number}) for number in range(1_000)]
+        accepted, others = await submit(pipeline, requests)
         assert (len(accepted), others) == (333, {errors.QueueFull: 667})
-        account = await built.account()
+        account = await pipeline.account()
         assert (account.held, account.posted) == (333 * PRICE, 10**9)
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 async def test_free_share_of_each_account_is_exact(either: Path) -> None:
-    async with running_pipeline(either, Options(start=False, queue_limit=500, free_queue_limit=7)) as built:
-        owners: list[Principal] = [built.payer.owner]
+    async with running_pipeline(
+        either, Options(start=False, queue_limit=500, free_queue_limit=7)
+    ) as pipeline:
+        owners: list[Principal] = [pipeline.payer.owner]
         for number in range(4):
-            other = await built.database.write(accounts.create(f"other{number}@example.com"))
+            other = await pipeline.database.write(accounts.create(f"other{number}@example.com"))
             owners.append(other.owner)
         requests = [
-            built.order(hold=FREE, principal=owner, extras={"n": number})
+            pipeline.request(hold=FREE, principal=owner, extras={"n": number})
             for number in range(40)
             for owner in owners
         ]
-        accepted, others = await submit(built, requests)
+        accepted, others = await submit(pipeline, requests)
         assert Counter(prediction.account_id for prediction in accepted) == dict.fromkeys(
             (owner.account_id for owner in owners), 7
         )
@@ -63,34 +65,34 @@ async def test_free_share_of_each_account_is_exact(either: Path) -> None:
 
 
 async def test_free_share_counts_all_models_and_running_requests(either: Path) -> None:
-    async with running_pipeline(either, Options(start=False, free_queue_limit=3)) as built:
-        free = built.order(hold=FREE)
-        first = await built.service.submit(free)
-        await built.service.submit(built.order("slow", hold=FREE))
+    async with running_pipeline(either, Options(start=False, free_queue_limit=3)) as pipeline:
+        free = pipeline.request(hold=FREE)
+        first = await pipeline.service.submit(free)
+        await pipeline.service.submit(pipeline.request("slow", hold=FREE))
         lease = RunLease("a-server", 10**9)
-        claimed = await built.database.write(claims.claim(first.engine, lease, 1, warm=True))
+        claimed = await pipeline.database.write(claims.claim(first.engine, lease, 1, warm=True))
         assert [prediction.id for prediction in claimed] == [first.id]
-        accepted, others = await submit(built, [free] * 5)
+        accepted, others = await submit(pipeline, [free] * 5)
         assert (len(accepted), others) == (1, {errors.QueueFull: 4})
         failure = FailureRecord("canceled by the test", "lost")
-        await built.database.write(predictions.fail(first.id, claimed[0].attempt, failure))
-        accepted, others = await submit(built, [free] * 2)
+        await pipeline.database.write(predictions.fail(first.id, claimed[0].attempt, failure))
+        accepted, others = await submit(pipeline, [free] * 2)
         assert (len(accepted), others) == (1, {errors.QueueFull: 1})
 
 
 async def test_balance_is_spent_to_the_last_request(either: Path) -> None:
-    async with running_pipeline(either, Options(credit=PRICE * 123, start=False)) as built:
-        accepted, others = await submit(built, [built.order(extras={"n": n}) for n in range(400)])
+    async with running_pipeline(either, Options(credit=PRICE * 123, start=False)) as pipeline:
+        accepted, others = await submit(pipeline, [pipeline.request(extras={"n": n}) for n in range(400)])
         assert (len(accepted), others) == (123, {errors.InsufficientCredits: 277})
-        account = await built.account()
+        account = await pipeline.account()
         assert (account.held, account.posted) == (PRICE * 123, PRICE * 123)
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 async def test_equal_requests_share_their_origin(either: Path) -> None:
-    async with running_pipeline(either, Options(credit=10**9, start=False)) as built:
-        requests = [built.order(extras={"n": number % 5}) for number in range(200)]
-        accepted, others = await submit(built, requests)
+    async with running_pipeline(either, Options(credit=10**9, start=False)) as pipeline:
+        requests = [pipeline.request(extras={"n": number % 5}) for number in range(200)]
+        accepted, others = await submit(pipeline, requests)
         assert (len(accepted), others) == (200, {})
         groups: dict[str, list[Prediction]] = {}
         for prediction in accepted:
@@ -100,10 +102,10 @@ async def test_equal_requests_share_their_origin(either: Path) -> None:
 
 
 async def test_equal_idempotency_ids_are_accepted_once(either: Path) -> None:
-    async with running_pipeline(either, Options(credit=10**9, start=False)) as built:
-        requests = [built.order(idempotency_id=f"key-{number % 10}") for number in range(100)]
-        accepted, others = await submit(built, requests)
+    async with running_pipeline(either, Options(credit=10**9, start=False)) as pipeline:
+        requests = [pipeline.request(idempotency_id=f"key-{number % 10}") for number in range(100)]
+        accepted, others = await submit(pipeline, requests)
         assert (len(accepted), others) == (100, {})
         assert Counter(Counter(prediction.id for prediction in accepted).values()) == {10: 10}
-        assert (await built.account()).held == 10 * PRICE
-        assert await built.faults() == ()
+        assert (await pipeline.account()).held == 10 * PRICE
+        assert await pipeline.faults() == ()

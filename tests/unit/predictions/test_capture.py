@@ -15,9 +15,9 @@ from tests.harness.pipeline import Options, running_pipeline
 async def test_worker_runs_the_next_task_while_outputs_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_pipeline(tmp_path, Options(slots=1)) as built:
+    async with running_pipeline(tmp_path, Options(slots=1)) as pipeline:
         gate, last, states = asyncio.Event(), asyncio.Event(), list[str]()
-        store = built.media.store_outputs
+        store = pipeline.media.store_outputs
 
         async def slowly(prediction_id: str, *rest: Any) -> Any:
             states.append(prediction_id)
@@ -28,17 +28,17 @@ async def test_worker_runs_the_next_task_while_outputs_are_stored(
                 await gate.wait()
             return await store(prediction_id, *rest)
 
-        monkeypatch.setattr(built.media, "store_outputs", slowly)
-        first = await built.service.submit(built.order(extras={"n": 1}))
-        second = await built.run(extras={"n": 2})
+        monkeypatch.setattr(pipeline.media, "store_outputs", slowly)
+        first = await pipeline.service.submit(pipeline.request(extras={"n": 1}))
+        second = await pipeline.run(extras={"n": 2})
         assert states == [first.id, second.id]
         assert second.state is PredictionState.SUCCEEDED
-        assert (await built.service.get_any(first.id)).state is PredictionState.RUNNING
-        third = await built.service.submit(built.order(extras={"n": 3}))
-        fourth = await built.service.submit(built.order(extras={"n": 4}))
+        assert (await pipeline.service.get_any(first.id)).state is PredictionState.RUNNING
+        third = await pipeline.service.submit(pipeline.request(extras={"n": 3}))
+        fourth = await pipeline.service.submit(pipeline.request(extras={"n": 4}))
         await last.wait()
         assert fourth.id not in states
         gate.set()
         for each in (first, third, fourth):
-            assert (await built.service.wait(each, 60)).state is PredictionState.SUCCEEDED
-        assert await built.faults() == ()
+            assert (await pipeline.service.wait(each, 60)).state is PredictionState.SUCCEEDED
+        assert await pipeline.faults() == ()

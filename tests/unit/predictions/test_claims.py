@@ -22,8 +22,8 @@ LEASE = RunLease("boot_test", 30_000_000)
 
 @pytest.fixture
 async def still(either: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(either, Options(start=False)) as built:
-        yield built
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        yield pipeline
 
 
 async def claimed(pipeline: PipelineFixture, limit: int = 10, hardware: str | None = None) -> list[str]:
@@ -37,8 +37,10 @@ async def submit(
     results: list[Prediction] = []
     for _ in range(count):
         extras = {"n": ids.new("n")}
-        order = pipeline.order(charged=charged, extras=extras, principal=(account or pipeline.payer).owner)
-        results.append(await pipeline.service.submit(order))
+        request = pipeline.request(
+            charged=charged, extras=extras, principal=(account or pipeline.payer).owner
+        )
+        results.append(await pipeline.service.submit(request))
     return results
 
 

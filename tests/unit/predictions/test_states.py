@@ -58,8 +58,8 @@ EVENTS_TO: dict[PredictionState, tuple[PredictionEvent, ...]] = {
 
 @pytest.fixture
 async def still(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(tmp_path, Options(start=False)) as built:
-        yield built
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        yield pipeline
 
 
 async def _step(pipeline: PipelineFixture, prediction: Prediction, event: PredictionEvent) -> None:
@@ -71,7 +71,7 @@ async def _now(pipeline: PipelineFixture, prediction: Prediction) -> Prediction:
 
 
 async def _bring_to(pipeline: PipelineFixture, state: PredictionState) -> Prediction:
-    prediction = await pipeline.service.submit(pipeline.order())
+    prediction = await pipeline.service.submit(pipeline.request())
     for event in EVENTS_TO[state]:
         await _step(pipeline, prediction, event)
         prediction = await _now(pipeline, prediction)
@@ -156,7 +156,7 @@ async def test_ready_worker_learns_of_a_canceled_run(still: PipelineFixture) -> 
 
 
 async def test_prediction_lost_three_times_fails_and_is_free(still: PipelineFixture) -> None:
-    prediction = await still.service.submit(still.order())
+    prediction = await still.service.submit(still.request())
     for _ in range(3):
         await _step(still, prediction, PredictionEvent.CLAIM)
         prediction = await _now(still, prediction)
@@ -182,7 +182,7 @@ async def test_expired_lease_is_reclaimed_and_active_one_is_not(tmp_path: Path) 
 
 
 async def test_claims_are_handed_out_oldest_first_and_once(still: PipelineFixture) -> None:
-    results = [await still.service.submit(still.order(extras={"n": n})) for n in range(6)]
+    results = [await still.service.submit(still.request(extras={"n": n})) for n in range(6)]
     first = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
     second = await still.database.write(claims.claim("echo", LEASE, 4, warm=True))
     assert [p.id for p in (*first, *second)] == [p.id for p in results]
@@ -200,8 +200,8 @@ def test_every_named_query_is_used() -> None:
 
 
 async def test_shown_partial_images_are_paid_after_a_lost_worker(still: PipelineFixture) -> None:
-    order = msgspec.structs.replace(still.order(), extras={"partial_images": 1})
-    first = await still.service.submit(order)
+    request = msgspec.structs.replace(still.request(), extras={"partial_images": 1})
+    first = await still.service.submit(request)
     await _step(still, first, PredictionEvent.CLAIM_WARM)
     await _step(still, await _now(still, first), PredictionEvent.LOSE)
     await _step(still, first, PredictionEvent.CANCEL)
@@ -210,6 +210,6 @@ async def test_shown_partial_images_are_paid_after_a_lost_worker(still: Pipeline
     await _step(still, first, PredictionEvent.CANCEL)
     assert (await _now(still, first)).state is PredictionState.STARTING
     # One that no worker has run has shown nothing.
-    second = await still.service.submit(order)
+    second = await still.service.submit(request)
     await _step(still, second, PredictionEvent.CANCEL)
     assert (await _now(still, second)).state is PredictionState.CANCELED

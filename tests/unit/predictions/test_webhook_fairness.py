@@ -77,8 +77,8 @@ async def sending(pipeline: PipelineFixture, receivers: Receivers) -> AsyncItera
 async def finish(pipeline: PipelineFixture, url: str, owner: Principal | None = None) -> str:
     """Cancel a queued run that notifies `url` of its end, and return its id."""
     principal = owner or pipeline.payer.owner
-    order = pipeline.order(principal=principal, webhook=Webhook(url, ("completed",)))
-    run = await pipeline.service.submit(order)
+    request = pipeline.request(principal=principal, webhook=Webhook(url, ("completed",)))
+    run = await pipeline.service.submit(request)
     await pipeline.service.cancel(run.id, principal.tenant)
     return run.id
 

@@ -29,16 +29,16 @@ def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def _busy(folder: Path, options: Options = ONE) -> AsyncIterator[tuple[PipelineFixture, Prediction]]:
     """Run a pipeline whose one worker has finished a short run and is in a long one."""
-    async with running_pipeline(folder, options) as built:
-        assert (await built.run("slow", extras=SHORT)).state is PredictionState.SUCCEEDED
-        long = await built.service.submit(built.order("slow", extras=LONG))
-        await _until(built, long, PredictionState.RUNNING)
-        yield built, long
+    async with running_pipeline(folder, options) as pipeline:
+        assert (await pipeline.run("slow", extras=SHORT)).state is PredictionState.SUCCEEDED
+        long = await pipeline.service.submit(pipeline.request("slow", extras=LONG))
+        await _until(pipeline, long, PredictionState.RUNNING)
+        yield pipeline, long
 
 
-async def _until(built: PipelineFixture, prediction: Prediction, state: PredictionState) -> Prediction:
+async def _until(pipeline: PipelineFixture, prediction: Prediction, state: PredictionState) -> Prediction:
     async with asyncio.timeout(30):
-        async for event in built.service.events(prediction):
+        async for event in pipeline.service.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is state:
                 return event.prediction
     raise AssertionError(f"it never was {state}")
@@ -48,13 +48,13 @@ async def test_short_run_is_claimed_while_its_worker_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
-    async with _busy(tmp_path) as (built, long):
-        short = await built.service.submit(built.order("slow", extras=SHORT))
-        assert (await _until(built, short, PredictionState.RUNNING)).attempt == 1
-        await built.service.cancel(long.id, Tenant(built.payer.id))
-        ended = await built.service.wait(short, 60)
+    async with _busy(tmp_path) as (pipeline, long):
+        short = await pipeline.service.submit(pipeline.request("slow", extras=SHORT))
+        assert (await _until(pipeline, short, PredictionState.RUNNING)).attempt == 1
+        await pipeline.service.cancel(long.id, Tenant(pipeline.payer.id))
+        ended = await pipeline.service.wait(short, 60)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 async def test_idle_time_follows_the_run_claimed_early(
@@ -62,47 +62,47 @@ async def test_idle_time_follows_the_run_claimed_early(
 ) -> None:
     monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
     messages: list[str] = []
-    async with _busy(tmp_path, dataclasses.replace(ONE, idle_of=messages.append)) as (built, long):
-        short = await built.service.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, PredictionState.RUNNING)
+    async with _busy(tmp_path, dataclasses.replace(ONE, idle_of=messages.append)) as (pipeline, long):
+        short = await pipeline.service.submit(pipeline.request("slow", extras=SHORT))
+        await _until(pipeline, short, PredictionState.RUNNING)
         assert messages == ["slow", "slow"], "by the two that have had the worker"
-        await built.service.cancel(long.id, Tenant(built.payer.id))
-        await built.service.wait(short, 60)
+        await pipeline.service.cancel(long.id, Tenant(pipeline.payer.id))
+        await pipeline.service.wait(short, 60)
         assert messages == ["slow", "slow", "slow"]
 
 
 async def test_run_claimed_too_early_is_queued_again_unchanged(tmp_path: Path) -> None:
-    async with _busy(tmp_path) as (built, long):
-        short = await built.service.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, PredictionState.RUNNING)
-        backend = await _until(built, short, PredictionState.QUEUED)
+    async with _busy(tmp_path) as (pipeline, long):
+        short = await pipeline.service.submit(pipeline.request("slow", extras=SHORT))
+        await _until(pipeline, short, PredictionState.RUNNING)
+        backend = await _until(pipeline, short, PredictionState.QUEUED)
         assert (backend.attempt, backend.started_at, backend.created_at) == (0, None, short.created_at)
-        await built.service.cancel(long.id, Tenant(built.payer.id))
-        ended = await built.service.wait(short, 60)
+        await pipeline.service.cancel(long.id, Tenant(pipeline.payer.id))
+        ended = await pipeline.service.wait(short, 60)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 async def test_run_claimed_early_is_canceled_for_free(tmp_path: Path) -> None:
-    async with _busy(tmp_path) as (built, long):
-        short = await built.service.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, PredictionState.RUNNING)
-        await built.service.cancel(short.id, Tenant(built.payer.id))
-        ended = await built.service.wait(short, 60)
+    async with _busy(tmp_path) as (pipeline, long):
+        short = await pipeline.service.submit(pipeline.request("slow", extras=SHORT))
+        await _until(pipeline, short, PredictionState.RUNNING)
+        await pipeline.service.cancel(short.id, Tenant(pipeline.payer.id))
+        ended = await pipeline.service.wait(short, 60)
         assert (ended.state, ended.cost) == (PredictionState.CANCELED, 0)
-        assert (await built.service.get_any(long.id)).state is PredictionState.RUNNING
-        assert await built.faults() == ()
+        assert (await pipeline.service.get_any(long.id)).state is PredictionState.RUNNING
+        assert await pipeline.faults() == ()
 
 
 async def test_no_early_claim_while_another_engine_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
-    async with _busy(tmp_path) as (built, long):
-        other = await built.service.submit(built.order())
-        short = await built.service.submit(built.order("slow", extras=SHORT))
-        await built.service.cancel(long.id, Tenant(built.payer.id))
-        first, second = [await built.service.wait(each, 60) for each in (other, short)]
+    async with _busy(tmp_path) as (pipeline, long):
+        other = await pipeline.service.submit(pipeline.request())
+        short = await pipeline.service.submit(pipeline.request("slow", extras=SHORT))
+        await pipeline.service.cancel(long.id, Tenant(pipeline.payer.id))
+        first, second = [await pipeline.service.wait(each, 60) for each in (other, short)]
         assert first.started_at is not None
         assert second.started_at is not None
         assert first.started_at < second.started_at
@@ -112,9 +112,9 @@ async def test_run_claimed_early_runs_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "TURN_SECONDS", 60)
-    async with _busy(tmp_path) as (built, _):
-        short = await built.service.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, PredictionState.RUNNING)
+    async with _busy(tmp_path) as (pipeline, _):
+        short = await pipeline.service.submit(pipeline.request("slow", extras=SHORT))
+        await _until(pipeline, short, PredictionState.RUNNING)
     async with running_pipeline(tmp_path, Options(slots=2)) as later:
         assert (await later.service.wait(short, 60)).state is PredictionState.SUCCEEDED
         assert await later.faults() == ()

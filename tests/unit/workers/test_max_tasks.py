@@ -40,8 +40,8 @@ def options(**changes: Any) -> Options:
 
 @pytest.fixture
 async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(tmp_path, options(slots=1)) as built:
-        yield built
+    async with running_pipeline(tmp_path, options(slots=1)) as result:
+        yield result
 
 
 async def ends(pipeline: PipelineFixture, *waiting: Prediction) -> list[Prediction]:
@@ -56,9 +56,9 @@ def together(ended: Prediction) -> int:
 
 async def test_runs_that_wait_for_one_worker_form_a_batch(pipeline: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    first = await pipeline.service.submit(pipeline.order("chorus", extras={"gate": str(gate)}))
+    first = await pipeline.service.submit(pipeline.request("chorus", extras={"gate": str(gate)}))
     others = [
-        await pipeline.service.submit(pipeline.order("chorus", extras={"shape": "s"})) for _ in range(3)
+        await pipeline.service.submit(pipeline.request("chorus", extras={"shape": "s"})) for _ in range(3)
     ]
     for prediction in others:
         await is_running(pipeline, prediction)
@@ -73,9 +73,9 @@ async def test_runs_that_wait_for_one_worker_form_a_batch(pipeline: PipelineFixt
 
 async def test_a_worker_with_max_tasks_uses_one_slot(pipeline: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    orders = [pipeline.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
-    waiting = [await pipeline.service.submit(order) for order in orders]
-    blocked = await pipeline.service.submit(pipeline.order("echo"))
+    submissions = [pipeline.request("chorus", extras={"gate": str(gate)}) for _ in range(6)]
+    waiting = [await pipeline.service.submit(request) for request in submissions]
+    blocked = await pipeline.service.submit(pipeline.request("echo"))
     await is_running(pipeline, waiting[0])
     assert pipeline.scheduler.snapshot()["chorus"] == {"busy": 1, "idle": 0}
     assert (
@@ -95,7 +95,7 @@ async def is_running(pipeline: PipelineFixture, prediction: Prediction) -> None:
 
 
 async def test_remote_runs_take_no_slot_of_this_machine(pipeline: PipelineFixture) -> None:
-    away = [await pipeline.service.submit(pipeline.order("far", extras={"seconds": 600})) for _ in range(3)]
+    away = [await pipeline.service.submit(pipeline.request("far", extras={"seconds": 600})) for _ in range(3)]
     for prediction in away:
         await is_running(pipeline, prediction)
     near = await pipeline.run("echo")
@@ -120,7 +120,7 @@ async def test_cost_of_a_provider_is_stored_beside_the_price(pipeline: PipelineF
 
 async def test_remote_run_above_its_time_limit_ends_alone(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, options(slots=1, run_limit_seconds=0.5)) as pipeline:
-        slow = await pipeline.service.submit(pipeline.order("far", extras={"seconds": 600}))
+        slow = await pipeline.service.submit(pipeline.request("far", extras={"seconds": 600}))
         await is_running(pipeline, slow)
         quick = await pipeline.run("far")
         assert quick.state is PredictionState.SUCCEEDED

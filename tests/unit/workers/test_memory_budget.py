@@ -46,18 +46,18 @@ def size_of(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
     )
 
 
-async def running(built: PipelineFixture, model: str) -> str:
+async def running(pipeline: PipelineFixture, model: str) -> str:
     """Start a long run; return its id."""
-    prediction = await built.service.submit(built.order(model, extras={"seconds": 600}))
-    async for _ in built.service.events(prediction):
-        if (await built.service.get_any(prediction.id)).state is PredictionState.RUNNING:
+    prediction = await pipeline.service.submit(pipeline.request(model, extras={"seconds": 600}))
+    async for _ in pipeline.service.events(prediction):
+        if (await pipeline.service.get_any(prediction.id)).state is PredictionState.RUNNING:
             break
     return prediction.id
 
 
-async def cramp(built: PipelineFixture) -> None:
+async def cramp(pipeline: PipelineFixture) -> None:
     """Wait until an engine waits for memory."""
-    await wait_until(lambda: built.scheduler.memory()[2])
+    await wait_until(lambda: pipeline.scheduler.memory()[2])
 
 
 async def test_two_models_that_do_not_fit_together_run_in_turn(
@@ -65,18 +65,18 @@ async def test_two_models_that_do_not_fit_together_run_in_turn(
 ) -> None:
     caplog.set_level(logging.INFO, "sixfold.scheduler")
     driver = Counting()
-    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12)) as built:
-        first = await running(built, "slow")
-        second = await built.service.submit(built.order("echo"))
-        await cramp(built)
-        assert (await built.service.get_any(second.id)).state is PredictionState.QUEUED
-        assert built.scheduler.memory() == (12 * GIB, 16 * GIB, 1)
-        await built.service.cancel(first, Tenant(built.payer.id))
-        assert (await built.service.wait(second, 60)).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12)) as pipeline:
+        first = await running(pipeline, "slow")
+        second = await pipeline.service.submit(pipeline.request("echo"))
+        await cramp(pipeline)
+        assert (await pipeline.service.get_any(second.id)).state is PredictionState.QUEUED
+        assert pipeline.scheduler.memory() == (12 * GIB, 16 * GIB, 1)
+        await pipeline.service.cancel(first, Tenant(pipeline.payer.id))
+        assert (await pipeline.service.wait(second, 60)).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
-        assert built.scheduler.memory() == (12 * GIB, 16 * GIB, 0)
+        assert pipeline.scheduler.memory() == (12 * GIB, 16 * GIB, 0)
         assert [each.message for each in caplog.records].count("a worker waits for memory") == 1
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 async def test_run_that_waits_longest_for_memory_starts_first(
@@ -84,14 +84,14 @@ async def test_run_that_waits_longest_for_memory_starts_first(
 ) -> None:
     monkeypatch.setattr(machines, "PATIENCE_SECONDS", 0.0)
     driver = Counting()
-    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12, other=1)) as built:
-        first = await running(built, "slow")
-        large = await built.service.submit(built.order("echo"))
-        await cramp(built)
-        small = await built.service.submit(built.order("other"))
-        await built.service.cancel(first, Tenant(built.payer.id))
-        assert (await built.service.wait(large, 60)).state is PredictionState.SUCCEEDED
-        assert (await built.service.wait(small, 60)).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12, other=1)) as pipeline:
+        first = await running(pipeline, "slow")
+        large = await pipeline.service.submit(pipeline.request("echo"))
+        await cramp(pipeline)
+        small = await pipeline.service.submit(pipeline.request("other"))
+        await pipeline.service.cancel(first, Tenant(pipeline.payer.id))
+        assert (await pipeline.service.wait(large, 60)).state is PredictionState.SUCCEEDED
+        assert (await pipeline.service.wait(small, 60)).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
 
 
@@ -99,55 +99,55 @@ async def test_run_does_not_wait_for_a_canceled_larger_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines, "PATIENCE_SECONDS", 0.0)
-    async with running_pipeline(tmp_path, size_of(Counting(), slow=12, echo=12, other=1)) as built:
-        await running(built, "slow")
-        large = await built.service.submit(built.order("echo"))
-        await cramp(built)
-        await built.service.cancel(large.id, Tenant(built.payer.id))
-        assert (await built.run("other")).state is PredictionState.SUCCEEDED
-        assert built.scheduler.memory()[2] == 0
+    async with running_pipeline(tmp_path, size_of(Counting(), slow=12, echo=12, other=1)) as pipeline:
+        await running(pipeline, "slow")
+        large = await pipeline.service.submit(pipeline.request("echo"))
+        await cramp(pipeline)
+        await pipeline.service.cancel(large.id, Tenant(pipeline.payer.id))
+        assert (await pipeline.run("other")).state is PredictionState.SUCCEEDED
+        assert pipeline.scheduler.memory()[2] == 0
 
 
 async def test_run_that_fits_in_memory_does_not_wait(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=3)) as built:
-        await running(built, "slow")
-        assert (await built.run()).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=3)) as pipeline:
+        await running(pipeline, "slow")
+        assert (await pipeline.run()).state is PredictionState.SUCCEEDED
         assert driver.beside[-1] == ["echo", "slow"]
 
 
 async def test_longest_idle_workers_stop_and_no_more_than_needed(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, size_of(driver, slow=6, echo=6, other=6)) as built:
-        await built.run("slow", extras={"seconds": 0})
-        await built.run("echo")
-        assert (await built.run("other")).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, size_of(driver, slow=6, echo=6, other=6)) as pipeline:
+        await pipeline.run("slow", extras={"seconds": 0})
+        await pipeline.run("echo")
+        assert (await pipeline.run("other")).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo", "slow"], ["echo", "other"]]
 
 
 async def test_run_larger_than_the_memory_runs_alone(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, size_of(driver, slow=1, echo=64)) as built:
-        await built.run("slow", extras={"seconds": 0})
-        assert (await built.run()).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, size_of(driver, slow=1, echo=64)) as pipeline:
+        await pipeline.run("slow", extras={"seconds": 0})
+        assert (await pipeline.run()).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
 
 
 async def test_idle_worker_stays_while_the_queue_is_empty(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, size_of(driver, slow=10, echo=6)) as built:
-        await built.run("slow", extras={"seconds": 0})
+    async with running_pipeline(tmp_path, size_of(driver, slow=10, echo=6)) as pipeline:
+        await pipeline.run("slow", extras={"seconds": 0})
         for number in range(3):
-            await built.run(extras={"n": number})
+            await pipeline.run(extras={"n": number})
         assert driver.beside == [["slow"], ["echo", "slow"]]
 
 
 async def test_measured_memory_of_a_worker_is_used_later(tmp_path: Path) -> None:
     async with running_pipeline(
         tmp_path, Options(driver=ProcessDriver(), machine=MemoryBudget(16 * GIB))
-    ) as built:
-        await built.run()
-        await wait_until(lambda: built.scheduler.memory()[0])
+    ) as pipeline:
+        await pipeline.run()
+        await wait_until(lambda: pipeline.scheduler.memory()[0])
 
 
 def test_memory_is_the_smallest_limit_of_the_machine(tmp_path: Path) -> None:

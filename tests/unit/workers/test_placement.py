@@ -30,35 +30,35 @@ class Placing(InlineDriver):
 
 async def test_worker_runs_on_the_hardware_of_its_runs(tmp_path: Path) -> None:
     driver = Placing()
-    async with running_pipeline(tmp_path, Options(slots=2, driver=driver, placed=True)) as built:
-        orders = [built.run(hardware=HARDWARE if number % 2 else None) for number in range(12)]
-        assert {ended.state for ended in await asyncio.gather(*orders)} == {PredictionState.SUCCEEDED}
+    async with running_pipeline(tmp_path, Options(slots=2, driver=driver, placed=True)) as pipeline:
+        submissions = [pipeline.run(hardware=HARDWARE if number % 2 else None) for number in range(12)]
+        assert {ended.state for ended in await asyncio.gather(*submissions)} == {PredictionState.SUCCEEDED}
         assert set(driver.started) == {"", HARDWARE}
         assert len(driver.started) <= 4
-        assert await built.faults() == ()
+        assert await pipeline.faults() == ()
 
 
 async def test_single_server_runs_all_hardware_on_this_machine(tmp_path: Path) -> None:
     driver = Placing()
-    async with running_pipeline(tmp_path, Options(slots=1, driver=driver)) as built:
+    async with running_pipeline(tmp_path, Options(slots=1, driver=driver)) as pipeline:
         for hardware in (HARDWARE, None, HARDWARE):
-            assert (await built.run(hardware=hardware)).state is PredictionState.SUCCEEDED
+            assert (await pipeline.run(hardware=hardware)).state is PredictionState.SUCCEEDED
         assert driver.started == [""]
 
 
 async def test_runs_succeed_if_a_worker_cannot_be_placed(tmp_path: Path) -> None:
     driver = Placing(capacity=1)
-    async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
-        ended = await asyncio.gather(*(built.run(extras={"n": number}) for number in range(9)))
+    async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as pipeline:
+        ended = await asyncio.gather(*(pipeline.run(extras={"n": number}) for number in range(9)))
         assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         assert driver.started == [""]
 
 
 async def test_idle_worker_is_stopped_for_one_that_cannot_start(tmp_path: Path) -> None:
     driver = Placing(capacity=1)
-    async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
-        await built.run()
-        slow = asyncio.create_task(built.run("slow", extras={"seconds": 0}))
+    async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as pipeline:
+        await pipeline.run()
+        slow = asyncio.create_task(pipeline.run("slow", extras={"seconds": 0}))
         (idle,) = driver.workers
         await wait_until(lambda: not idle.alive)
         driver.capacity.release()
@@ -66,10 +66,10 @@ async def test_idle_worker_is_stopped_for_one_that_cannot_start(tmp_path: Path) 
 
 
 async def test_run_without_a_local_engine_stays_queued(tmp_path: Path) -> None:
-    async with running_pipeline(tmp_path, Options(slots=2)) as built:
-        built.scheduler.can_run = lambda engine: engine != "slow"
-        left = await built.service.submit(built.order("slow", extras={"seconds": 0}))
-        assert (await built.run()).state is PredictionState.SUCCEEDED
-        assert (await built.service.get(left.id, Tenant.of(left))).state is PredictionState.QUEUED
-        built.scheduler.can_run = lambda _engine: True
-        assert (await built.service.wait(left, 60)).state is PredictionState.SUCCEEDED
+    async with running_pipeline(tmp_path, Options(slots=2)) as pipeline:
+        pipeline.scheduler.can_run = lambda engine: engine != "slow"
+        left = await pipeline.service.submit(pipeline.request("slow", extras={"seconds": 0}))
+        assert (await pipeline.run()).state is PredictionState.SUCCEEDED
+        assert (await pipeline.service.get(left.id, Tenant.of(left))).state is PredictionState.QUEUED
+        pipeline.scheduler.can_run = lambda _engine: True
+        assert (await pipeline.service.wait(left, 60)).state is PredictionState.SUCCEEDED
