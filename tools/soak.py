@@ -39,6 +39,7 @@ _SAMPLE_SECONDS = 2.0
 _SETTLED = 0.3  # share of the first samples that the slope omits
 _WINDOW = 1 / 6  # share of the time whose rate is compared at the start and at the end
 _OUTAGE_SECONDS = 3.0
+_LOOP = 1_000_000  # iterations of the loop that measures the speed of the machine
 _CLOCK_OFFSETS = (-3600, -60, 60, 3600)
 _MB = 1024  # KiB per MB
 
@@ -74,6 +75,15 @@ class History:
 
 
 @dataclass
+class Round:
+    """Duration, number of requests, and speed of the machine: seconds for an empty loop, before the round."""
+
+    seconds: float
+    requests: int
+    loop_seconds: float
+
+
+@dataclass
 class SoakTest:
     """A cluster with its rounds of work and its crashes."""
 
@@ -81,15 +91,15 @@ class SoakTest:
     rays: RayCluster | None
     chance: random.Random
     options: argparse.Namespace
-    # Duration and number of requests of each round.
-    rates: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
+    rates: list[Round] = field(default_factory=list[Round])
     rounds: list[Work] = field(default_factory=list[Work])
     crashes: dict[str, int] = field(default_factory=dict[str, int])
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run_rounds(self, ends: float) -> None:
         """Run rounds of work, each followed by a pause of `--rest` seconds, until `ends`."""
-        while (began := time.monotonic()) < ends:
+        while time.monotonic() < ends:
+            loop_seconds, began = _loop_seconds(), time.monotonic()
             number = len(self.rounds)
             work = Work(self.cluster, f"round-{number}")
             self.rounds.append(work)
@@ -102,7 +112,7 @@ class SoakTest:
             )
             over.set()
             await session
-            self.rates.append((time.monotonic() - began, work.request_count))
+            self.rates.append(Round(time.monotonic() - began, work.request_count, loop_seconds))
             await asyncio.sleep(min(self.options.rest, max(0.0, ends - time.monotonic())))
 
     async def crash_parts(self) -> None:
@@ -139,14 +149,19 @@ class SoakTest:
             await server.kill()
             await server.restart()
 
-    def rate(self, rounds: Iterable[tuple[float, int]]) -> float:
-        """Return the requests per minute of the rounds that fill a window of the time."""
-        seconds = requests = 0.0
-        for duration, count in rounds:
+    def rate(self, rounds: Iterable[Round]) -> tuple[float, float]:
+        """Return the requests per minute, and per 1,000 empty loops, of the rounds in a window of the time.
+
+        The second rate is independent of the speed of the machine if the rounds use all of its processors.
+        """
+        seconds = loops = requests = 0.0
+        for each in rounds:
             if seconds >= self.options.seconds * _WINDOW:
                 break
-            seconds, requests = seconds + duration, requests + count
-        return requests / seconds * 60 if seconds else 0.0
+            seconds += each.seconds
+            loops += each.seconds / each.loop_seconds
+            requests += each.requests
+        return (requests / seconds * 60, requests / loops * 1000) if seconds else (0.0, 0.0)
 
     async def faults(self) -> list[str]:
         """Return the inconsistencies in the results of all rounds."""
@@ -164,6 +179,17 @@ class SoakTest:
             )
             result += [f"{work.run}: {gaps} gaps in its session"] * bool(gaps)
         return result
+
+
+def _loop_seconds() -> float:
+    """Return the shortest of three durations, to omit interruptions by other processes."""
+    durations: list[float] = []
+    for _ in range(3):
+        began = time.perf_counter()
+        for _ in range(_LOOP):
+            pass
+        durations.append(time.perf_counter() - began)
+    return min(durations)
 
 
 async def _crash_machine(rays: RayCluster) -> None:
@@ -234,8 +260,12 @@ def _print_report(
     print(f"{seconds:.0f} s: {runs} runs, {calls} calls, {pages} pages, {sessions}")
     print(f"faults: {crashes}")
     first, last = run.rate(run.rates), run.rate(reversed(run.rates))
+    print(f"requests per minute: {first[0]:.0f} in the first {_WINDOW:.0%} of the time, then {last[0]:.0f}")
     print(
-        f"requests per minute: {first:.0f} in the first {_WINDOW:.0%} of the time, {last:.0f} in the last\n"
+        f"requests in the time of 1,000 empty loops: {first[1]:.2f} and {last[1]:.2f}, so the last rate is "
+        f"{last[1] / first[1]:.2f} of the first on a machine of constant speed\n"
+        if first[1]
+        else ""
     )
     rows = [("", "memory", "slope", "descriptors"), *(history.row() for history in histories)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
