@@ -34,8 +34,6 @@ def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path:
     start(folder, SIXFOLD_SANDBOX="off")
     assert "Model speaker not found" in inside(folder, "model", "logs", "speaker").err
     assert inside(folder, "model", "add", str(tmp_path / "speaker.py")).status == 0
-    while inside(folder, "model", "logs", "speaker").status:  # the server sees the file within two seconds
-        pass
     assert inside(folder, "run", "speaker", "word=duck").status == 0
     assert inside(folder, "run", "speaker", "word=swan").status == 1
 

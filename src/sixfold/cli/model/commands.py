@@ -14,6 +14,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
 from sixfold.cli import database_access
 from sixfold.cli.client import ServerClient
+from sixfold.cli.model import registration
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Query, Row, Transaction
@@ -57,6 +58,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     folder = server_settings.data_dir / "models"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / f"{name}.py"
+    target.with_name(f"{target.name}.error").unlink(missing_ok=True)  # of an earlier version
     if source.absolute() != target.absolute():
         part = target.with_suffix(".part")
         shutil.copyfile(source, part)
@@ -64,6 +66,9 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     models = watcher.read_entries(folder)
     models[target.name] = {"sha256": described.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, models)
+    hardware = arguments.hardware or str(described.facts["hardware"] or "")
+    entry = {"version": described.sha256[:16], "hardware": hardware}
+    registration.wait_until_added(server_settings, target, name, entry)
     print_model({**_as_record(described, name), "file": str(target)}, as_json=arguments.json)
 
 
@@ -113,6 +118,7 @@ def remove(arguments: argparse.Namespace) -> None:
         models = watcher.read_entries(folder)
         if models.pop(target.name, None) is not None:
             _write(folder, models)
+        registration.wait_until_removed(server_settings, arguments.name)
     elif not any(row["name"] == arguments.name for row in _stored_models(server_settings)):
         raise CommandError(f"Model {arguments.name} not found: it is neither in {folder} nor from an image")
     else:
