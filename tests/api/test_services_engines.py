@@ -94,6 +94,7 @@ async def test_voice_sample_without_weights_is_503_and_names_them(real: AppFixtu
     response = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
     body = response.json()
     assert (response.status_code, body["code"]) == (503, "engine_unavailable")
+    assert f"No engine can serve {model} with voice_sample here." in body["error"]
     assert "chatterbox" in body["error"]
     assert "Piper" not in body["error"]
     assert await real.balance() == ("5.00", "0.00")

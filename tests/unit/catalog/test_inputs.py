@@ -71,6 +71,15 @@ def test_one_sided_limit_is_named_for_wrong_types_too() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "   ", None])
+def test_a_blank_number_without_a_default_is_omitted(blank: str | None) -> None:
+    assert "strength" not in inputs.check(DESCRIPTORS, {"prompt": "x", "strength": blank})
+    if blank is not None:
+        assert _problems({"prompt": "x", "width": blank}) == {
+            "width": "width must be a whole number from 64 to 2048"
+        }
+
+
+@pytest.mark.parametrize("blank", ["", "   ", None])
 def test_a_blank_required_text_is_missing(blank: str | None) -> None:
     assert _problems({"prompt": blank}) == {"prompt": "prompt is required"}
 

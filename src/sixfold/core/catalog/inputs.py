@@ -34,6 +34,7 @@ Type = Literal[
     "messages",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
+NUMBER_TYPES = frozenset({"integer", "number"})
 # Each of these may also be sent as a string.
 LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns", "messages"})
 # Roles of a turn; `model` means assistant.
@@ -183,11 +184,16 @@ def _value_of(descriptor: Descriptor, request: Mapping[str, Any]) -> Any:
 
 
 def _is_absent(descriptor: Descriptor, value: Any) -> bool:
-    """Return whether a value counts as omitted: a blank string does if the input is required or a file."""
+    """Return whether a value counts as omitted.
+
+    A blank string does if the input is required, a file, or a number that the engine chooses by default,
+    such as a seed: an empty field of a form sends a blank string.
+    """
     if value is None:
         return True
     blank = isinstance(value, str) and not value.strip()
-    return blank and (descriptor.required or descriptor.type in MEDIA_TYPES)
+    chosen = descriptor.type in NUMBER_TYPES and descriptor.default is None
+    return blank and (descriptor.required or chosen or descriptor.type in MEDIA_TYPES)
 
 
 def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:

@@ -249,15 +249,15 @@ class Model(msgspec.Struct, frozen=True):
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
     def describe_request(self, values: Mapping[str, Any]) -> str:
-        """Describe the model and its selected task or mode: `speech-to-speech with task speak`."""
+        """Describe the model and the inputs that not every engine supports: `upscaler with face_enhance`."""
         by = {name for engine in self.engines for name in engine.only}
-        texts = [
-            descriptor.name
+        settings = [
+            f"{descriptor.name} {values[descriptor.name]}" if descriptor.choices else descriptor.name
             for descriptor in self.inputs
-            if descriptor.name in by and descriptor.choices and values.get(descriptor.name)
+            if descriptor.name in by and values.get(descriptor.name)
+            if descriptor.choices or descriptor.type != "string"
         ]
-        settings = " and ".join(f"{name} {values[name]}" for name in texts)
-        return f"{self.name} with {settings}" if settings else self.name
+        return f"{self.name} with {' and '.join(settings)}" if settings else self.name
 
     def _invalid_addresses(
         self, values: Mapping[str, Any], stored: Collection[str]
