@@ -274,6 +274,17 @@ async def test_unsupported_routes_respond_with_replicate_errors(app: AppFixture)
         assert (response.status_code, set(response.json())) == (status, {"detail", "status", "title"})
 
 
+async def test_a_prediction_of_another_model_is_not_a_training(app: AppFixture) -> None:
+    made = await client(app).models.predictions.async_create(
+        ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True
+    )
+    for method, path in (("GET", f"trainings/{made.id}"), ("POST", f"trainings/{made.id}/cancel")):
+        response = await app.client.request(method, f"{BASE}/{path}", headers=app.bearer)
+        assert (response.status_code, response.json()["detail"]) == (404, f"Training {made.id} not found")
+    response = await app.client.get(f"{BASE}/predictions/{made.id}", headers=app.bearer)
+    assert response.json()["status"] == "succeeded"
+
+
 async def test_only_text_outputs_have_a_stream(app: AppFixture) -> None:
     result = await client(app).models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True

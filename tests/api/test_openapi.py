@@ -43,6 +43,7 @@ CHECKS = [status_code_conformance, content_type_conformance, response_schema_con
 DOCUMENTED = frozenset({502, 503})
 UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "comfyui"})  # pages, and other protocols
 STANDARDS = ("/.well-known/", "/oauth/")  # RFC 8414, 9728, 7591 and 7009 describe these
+UNPAGED = frozenset({"/api/tags/{slug}"})  # the tags of a page, whose `next_cursor` is always null
 CASES = 50
 WRONG_CASES = 15
 
@@ -86,6 +87,31 @@ async def test_an_operation_names_the_right_that_its_route_needs(app: AppFixture
                 assert access is not None
                 needed = [] if access.public else [{"bearer": access.name.split()}]
                 assert [each for each in operation["security"] if each] == needed, f"{method} {path}"
+
+
+async def test_a_list_in_pages_declares_the_parameters_of_its_pages(app: AppFixture) -> None:
+    missing: list[str] = []
+    for area in AREAS:
+        document = (await app.client.get(f"/openapi/{area}.json")).json()
+        for path, item in document["paths"].items():
+            if "get" not in item or path in UNPAGED:
+                continue
+            schemas = [
+                content["schema"]
+                for content in item["get"]["responses"].get("200", {}).get("content", {}).values()
+            ]
+            names = {each["name"] for each in item["get"].get("parameters", [])}
+            if any("next_cursor" in fields_of(schema, document) for schema in schemas):
+                missing += [f"{path}: {name}" for name in sorted({"limit", "cursor"} - names)]
+    assert missing == []
+
+
+def fields_of(schema: dict[str, Any], document: dict[str, Any]) -> set[str]:
+    """Return the names of the properties of a schema, or of each of its alternatives."""
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    results = set(schema.get("properties", {}))
+    return results.union(*(fields_of(each, document) for each in schema.get("anyOf", [])))
 
 
 async def test_document_is_built_once_and_off_the_event_loop(app: AppFixture) -> None:

@@ -372,6 +372,21 @@ async def test_objects_of_a_former_owner_end_with_its_membership(any_database_ap
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
 
 
+async def test_list_of_keys_shows_the_name_and_the_limits_of_each(app: AppFixture) -> None:
+    limits = {"services": ["ra1"], "rpm": 60, "tpm": 9000, "budget_day_usd": "1.00", "budget_month_usd": None}
+    sent: list[dict[str, Any]] = [{"name": "blog", "rights": ["run"], **limits}]
+    sent.append({"name": "notes", "rights": ["memory.read"], "collections": ["island"]})
+    ids: list[str] = []
+    for body in sent:
+        response = await app.client.post(f"{ORGANIZATION}/keys", json=body, headers=app.bearer)
+        assert response.status_code == 201, response.text
+        ids.append(response.json()["id"])
+    rows = (await app.client.get(f"{ORGANIZATION}/keys", headers=app.bearer)).json()["keys"]
+    listed = {row["id"]: row for row in rows}
+    for key_id, body in zip(ids, sent, strict=True):
+        assert {name: listed[key_id][name] for name in body} == body
+
+
 async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         app = gateway.app

@@ -29,7 +29,7 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 async def test_share_with_an_account_is_hidden_from_others(app: AppFixture) -> None:
     created = await share(app, "run", (await run(app))["id"], **{"with": "ben@example.com"})
     path = created["url"].removeprefix("http://127.0.0.1:8600")
-    assert (created["with"], created["team_id"], created["public"]) == ("ben@example.com", "", False)
+    assert (created["with"], created["team_id"], created["public"]) == ("ben@example.com", None, False)
     away = await anonymous_visitor(app).get(path)
     assert (away.status_code, away.headers["location"]) == (303, f"/signin?next={path.replace('/', '%2F')}")
     ben, cleo, ada = [(await browser(app, f"{name}@example.com")).client for name in ("ben", "cleo", "ada")]
@@ -74,7 +74,7 @@ async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> Non
     )
     assert "Only Flyers of ben@example.com" in (await person.post("/shares", **form, who=team.id)).text
     mine = (await app.client.get(PATH, headers=app.bearer)).json()["shares"]
-    assert [(each["with"], each["team_id"]) for each in mine] == [("", team.id), ("cleo@example.com", "")]
+    assert [(each["with"], each["team_id"]) for each in mine] == [(None, team.id), ("cleo@example.com", None)]
     cleo = await browser(app, "cleo@example.com")
     html = (await cleo.client.get("/account/shares")).text
     assert f'<a href="/s/{mine[1]["id"]}">a quiet harbour</a>' in html

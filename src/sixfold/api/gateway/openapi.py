@@ -125,7 +125,10 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
             _ONCE,
         ),
         "GET /api/services": OperationSpec(
-            "List services", {200: openapi.response("Every service", services_schema)}, _STATUSES
+            "List services",
+            {200: openapi.response("Every service", services_schema)},
+            _STATUSES,
+            parameters=(openapi.limit(200, 100), openapi.text("cursor", 300)),
         ),
         "GET /api/gateway/calls": OperationSpec(
             "List calls",

@@ -33,7 +33,7 @@ class NewShareSchema(TypedDict):
 
 
 # `with` is a keyword, so these cannot be classes.
-_GranteeSchema = TypedDict("_GranteeSchema", {"with": str, "team_id": str})
+_GranteeSchema = TypedDict("_GranteeSchema", {"with": str | None, "team_id": str | None})
 _NewGranteeSchema = TypedDict("_NewGranteeSchema", {"with": NotRequired[str]})
 
 

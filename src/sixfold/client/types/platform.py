@@ -127,7 +127,7 @@ class CreatedShare(TypedDict):
     kind: Literal["chat", "page", "run", "workflow"]
     object_id: str
     public: bool
-    team_id: str
+    team_id: str | None
     title: str
     url: str
     views: int
@@ -291,7 +291,7 @@ class Install(TypedDict):
 
     bytes: int
     family: str
-    licence: str
+    license: str
     log: list[str]
     name: str
     percent: int | None
@@ -551,15 +551,19 @@ class OrganizationKey(TypedDict):
 
     budget_day_usd: str | None
     budget_month_usd: str | None
+    collections: list[str]
     created_at: str
     expires_at: str | None
     hint: str
     id: str
     member_id: str | None
+    name: str
     revoked_at: str | None
     rights: list[str]
+    rpm: int | None
     services: list[str]
     team_id: str | None
+    tpm: int | None
 
 
 class OrganizationKeyRequest(TypedDict):
@@ -628,7 +632,7 @@ class ReceivedShare(TypedDict):
     object_id: str
     owner: str
     public: bool
-    team_id: str
+    team_id: str | None
     title: str
     url: str
     views: int
@@ -697,7 +701,7 @@ class Share(TypedDict):
     kind: Literal["chat", "page", "run", "workflow"]
     object_id: str
     public: bool
-    team_id: str
+    team_id: str | None
     title: str
     views: int
 

@@ -30,7 +30,13 @@ def document() -> OpenApiDocument:
 
 def _models() -> dict[str, OperationSpec]:
     return {
-        "GET /models": _get("List models", "Every model", _page("Models", schemas.ReplicateModelSchema)),
+        "GET /models": _get(
+            "List models",
+            "Every model",
+            _page("Models", schemas.ReplicateModelSchema),
+            openapi.limit(200, 100),
+            openapi.text("cursor", 300),
+        ),
         "GET /models/{owner}/{name}": _get("One model", "The model", schemas.ReplicateModelSchema),
         "GET /models/{owner}/{name}/versions": _get(
             "Its versions", "Its versions", _page("Versions", schemas.ReplicateVersionSchema)

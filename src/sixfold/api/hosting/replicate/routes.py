@@ -123,6 +123,23 @@ class ReplicateRoutes:
         prediction_id = requests.path_value(request, "prediction_id")
         return self._answer(await self._services.predictions.cancel(prediction_id, principal.tenant))
 
+    async def training(self, request: Request) -> Response:
+        return self._answer(await self._training(request))
+
+    async def cancel_training(self, request: Request) -> Response:
+        """Cancel a training that has not ended."""
+        await self._training(request)
+        return await self.cancel(request)
+
+    async def _training(self, request: Request) -> Prediction:
+        """Return the training of the path; raises `NotFound`, also for a prediction of another model."""
+        principal = await self._enter(request)
+        training_id = requests.path_value(request, "prediction_id")
+        prediction = await self._services.predictions.get(training_id, principal.tenant)
+        if prediction.model != trained_models.MODEL:
+            raise errors.NotFound(f"Training {training_id[:60]} not found")
+        return prediction
+
     def webhook_payload(
         self, prediction: Prediction, _event: str, _moment: int
     ) -> schemas.ReplicatePredictionSchema:
@@ -254,9 +271,12 @@ def _run_routes(services: WebServices, replicate: ReplicateRoutes) -> tuple[Rout
             "/replicate/v1/predictions/{prediction_id}/cancel", {"POST": replicate.cancel}, small, access=run
         ),
         RouteEntry("/replicate/v1/trainings", {"GET": replicate.trainings}, access=run),
-        RouteEntry("/replicate/v1/trainings/{prediction_id}", {"GET": replicate.show}, access=run),
+        RouteEntry("/replicate/v1/trainings/{prediction_id}", {"GET": replicate.training}, access=run),
         RouteEntry(
-            "/replicate/v1/trainings/{prediction_id}/cancel", {"POST": replicate.cancel}, small, access=run
+            "/replicate/v1/trainings/{prediction_id}/cancel",
+            {"POST": replicate.cancel_training},
+            small,
+            access=run,
         ),
     )
 

@@ -34,7 +34,7 @@ class InstallSchema(TypedDict):
     state: InstallState
     percent: int | None
     bytes: int
-    licence: str
+    license: str
     log: list[str]
 
 
@@ -87,7 +87,7 @@ def _install(view: InstallView) -> InstallSchema:
         "state": view.state,
         "percent": view.percent,
         "bytes": view.size_bytes,
-        "licence": view.licence,
+        "license": view.licence,
         "log": list(view.log),
     }
 

@@ -25,7 +25,6 @@ from sixfold.web.services import WebServices
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _BODY_BYTES = 16_384
-_PAGE, _MAX_PAGE, _MAX_TEXT = 50, 200, 200
 
 
 class OperatorRoutes:
@@ -109,9 +108,9 @@ async def _body(request: Request, *names: str) -> dict[str, Any]:
 
 def _page(request: Request, name: str) -> tuple[str, int, str | None]:
     """Return the text to search for, the limit and the cursor of a list."""
-    limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
-    cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
-    return requests.query_text(request, name, _MAX_TEXT), limit, cursor
+    limit = requests.page_size(request, schemas.PAGE, schemas.MAX_PAGE, schemas.MAX_TEXT)
+    cursor = requests.query_text(request, "cursor", schemas.MAX_TEXT) or None
+    return requests.query_text(request, name, schemas.MAX_TEXT), limit, cursor
 
 
 def _amount(body: dict[str, Any], name: str, default: str | None = None) -> int:

@@ -14,6 +14,8 @@ from sixfold.core.database import Row
 from sixfold.web import openapi
 from sixfold.web.openapi import OperationSpec
 
+# Of lists: the default and the largest number of rows, and the longest text of a query parameter.
+PAGE, MAX_PAGE, MAX_TEXT = 50, 200, 200
 _Amount = str | float | None
 
 
@@ -111,9 +113,13 @@ def operations() -> dict[str, OperationSpec]:
     accounts = openapi.shape("Customers", accounts=list[CustomerSchema], next_cursor=str | None)
     actions = openapi.shape("OperatorActions", actions=list[OperatorActionSchema], next_cursor=str | None)
     reason = _request("OperatorReason", {}, {"reason": str})
+    paging = (openapi.limit(MAX_PAGE, PAGE), openapi.text("cursor", MAX_TEXT))
     return {
         f"GET {root}/accounts": OperationSpec(
-            "The accounts of this server", {200: openapi.response("Newest first", accounts)}, (400,)
+            "The accounts of this server",
+            {200: openapi.response("Newest first", accounts)},
+            (400,),
+            parameters=(openapi.text("q", MAX_TEXT), *paging),
         ),
         f"POST {root}/accounts": OperationSpec(
             "Create an account and a link that signs in once",
@@ -140,6 +146,9 @@ def operations() -> dict[str, OperationSpec]:
             "End the suspension of an account", changed, (404,), reason
         ),
         f"GET {root}/actions": OperationSpec(
-            "What operators did", {200: openapi.response("Newest first", actions)}, (400,)
+            "What operators did",
+            {200: openapi.response("Newest first", actions)},
+            (400,),
+            parameters=(openapi.text("target", MAX_TEXT), *paging),
         ),
     }

@@ -93,11 +93,15 @@ class OrganizationKeySchema(TypedDict):
     """A key of the organization, of a member or a team, without its secret."""
 
     id: str
+    name: str
     hint: str
     member_id: str | None
     team_id: str | None
     rights: list[str]
     services: list[str]
+    collections: list[str]
+    rpm: int | None
+    tpm: int | None
     budget_day_usd: str | None
     budget_month_usd: str | None
     created_at: str
@@ -182,11 +186,15 @@ def key(row: Row) -> OrganizationKeySchema:
     scope = keys.scope_of(row)
     return {
         "id": row["id"],
+        "name": row["name"],
         "hint": row["hint"],
         "member_id": row["member_id"],
         "team_id": row["team_id"],
         "rights": list(rights.names(keys.rights_of(row))),
         "services": list(scope.services),
+        "collections": list(scope.collections),
+        "rpm": scope.rpm,
+        "tpm": scope.tpm,
         "budget_day_usd": _usd(scope.budget_day),
         "budget_month_usd": _usd(scope.budget_month),
         "created_at": rfc3339(row["created_at"]),
