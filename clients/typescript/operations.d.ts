@@ -336,6 +336,7 @@ export interface Operations {
   "GET /api/containers/templates": { response: HostingSchemas["Templates"] };
   "POST /api/containers/templates": { body: { "image": string; "hardware"?: string | null; "name"?: string }; response: HostingSchemas["Template"] };
   "GET /api/containers/templates/{name}": { path: { "name": string }; response: HostingSchemas["Template"] };
+  "DELETE /api/containers/templates/{name}": { path: { "name": string }; response: Response };
   "GET /api/containers/hardware": { response: HostingSchemas["HardwareList"] };
   "POST /api/containers/spaces/import": { body: { "space"?: string; "folder"?: string; "run"?: "remote" | "container" | "process"; "hardware"?: string | null }; response: HostingSchemas["Template"] };
   "POST /api/containers/run": { body: HostingSchemas["Run"]; response: HostingSchemas["Prediction"] };

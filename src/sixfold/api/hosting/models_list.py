@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.hosting import schemas
+from sixfold.api.hosting.removal import ModelRemoval
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import hardware
@@ -328,6 +329,10 @@ def routes(services: WebServices, import_image: Handler) -> tuple[RouteEntry, ..
             services.settings.json_body_bytes,
             access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
         ),
-        RouteEntry("/api/containers/templates/{name:path}", {"GET": model_list.one}, access=rights.PUBLIC),
+        RouteEntry(
+            "/api/containers/templates/{name:path}",
+            {"GET": model_list.one, "DELETE": ModelRemoval(services).remove},
+            access={"GET": rights.PUBLIC, "DELETE": rights.RUN_ACCOUNT_READ},
+        ),
         RouteEntry("/api/containers/hardware", {"GET": model_list.hardware}, access=rights.PUBLIC),
     )

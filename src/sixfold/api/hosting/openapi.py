@@ -56,6 +56,9 @@ def _templates() -> dict[str, OperationSpec]:
     }
     return {
         **rows,
+        "DELETE /api/containers/templates/{name}": OperationSpec(
+            "Remove a model of the account", {204: {"description": "Removed"}}, (403, 404, 409)
+        ),
         "POST /api/containers/templates": OperationSpec(
             "Add a template by its image", created, (400, 404, 409, 502, 503), _IMAGE, _ONCE
         ),

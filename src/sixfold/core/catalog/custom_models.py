@@ -27,6 +27,7 @@ from sixfold.core.input_limits import json_decoding
 _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # prefix of account ids
+_WORKFLOW = "space"  # prefix of the names of workflows
 _MAX_MODELS = 1000  # per account
 MAX_VERSIONS = 5000  # per account, including versions of removed models
 PAGE = 100
@@ -174,8 +175,10 @@ class CustomModels:
 
         def transaction() -> Transaction[Rows]:
             yield from _require_version(account_id, name, expected)
-            shared = {"account_id": account_id, "kind": "workflow", "object_id": name.partition(":")[2]}
-            yield Query("shares_end_object", shared)
+            prefix, _, slug = name.partition(":")
+            if prefix == _WORKFLOW:
+                shared = {"account_id": account_id, "kind": "workflow", "object_id": slug}
+                yield Query("shares_end_object", shared)
             return (yield from many("custom_model_remove", account_id=account_id, name=name))
 
         if not await self._database.write(transaction()):

@@ -29,7 +29,7 @@ def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
     """Delete a run of a tenant with its parts.
 
     Raises `NotFound`, also for a run of another tenant, and `Conflict` for a part of a workflow, a run that
-    has not ended, or a training whose model may be in use.
+    has not ended, or a training whose model exists.
     """
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
@@ -37,13 +37,25 @@ def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
     if row["parent_id"] is not None:
         raise errors.Conflict("This run is part of a workflow: delete the run of the workflow")
     if row["model"] == _TRAINING:
-        raise errors.Conflict("A training cannot be deleted: its files belong to the trained model")
+        model = yield from one("training_model", account_id=row["account_id"], id=prediction_id)
+        if model is not None:
+            raise errors.Conflict(
+                f"The files of this training belong to the model {model['name']}: remove the model with "
+                f"DELETE /api/containers/templates/{model['name']}, which also deletes its trainings"
+            )
     if (yield from one("history_unfinished", id=prediction_id)) is not None:
         raise errors.Conflict("This run has not ended: cancel it before you delete it")
     yield from delete_all([prediction_id])
     if row["idempotency_id"] is not None:
         yield Query("idempotency_withdraw", {"id": idempotency.scope_of(row["idempotency_id"])})
     yield from audit_log.note(str(row["account_id"]), "prediction.delete", prediction_id)
+
+
+def delete_trainings(account_id: str, name: str) -> Transaction[None]:
+    """Delete the trainings of a model that an account has removed, with their images and weights."""
+    rows = yield Query("trainings_of_removed", {"account_id": account_id, "name": name})
+    yield from delete_all([str(row["id"]) for row in rows])
+    yield from audit_log.note(account_id, "model.remove", name)
 
 
 def delete_session(session_id: str, tenant: Tenant) -> Transaction[None]:

@@ -78,7 +78,7 @@ DELETE FROM prediction WHERE id IN (SELECT id FROM below);
 
 -- name: retention_predictions | Return predictions between two ids, oldest first; `due` is 1 if one can be deleted with its parts.
 SELECT p.id, p.account_id,
-       CASE WHEN p.parent_id IS NULL AND p.model <> 'training'
+       CASE WHEN p.parent_id IS NULL AND (p.model <> 'training' OR p.state <> 'succeeded')
             AND p.state IN ('succeeded', 'failed', 'canceled', 'expired')
             AND (SELECT c.id FROM prediction c WHERE c.parent_id = p.id
                  AND c.state NOT IN ('succeeded', 'failed', 'canceled', 'expired') LIMIT 1) IS NULL
