@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts import accounts, audit_log, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.keys import Holder
-from sixfold.core.accounts.organizations import invitations, members, organizations
+from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.database import Query, Transaction, now
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
 from tests.api.app_fixture import AppFixture, bearer, running_app
@@ -450,3 +450,19 @@ async def test_page_version_names_its_key_and_team(any_database_app: AppFixture)
     assert (newest["created_by"], newest["on_behalf_of"]) == (key.id, team)
     assert first["created_by"].startswith("key_")
     assert (first["created_by"] != key.id, first["on_behalf_of"]) == (True, None)
+
+
+async def test_changes_of_budgets_and_teams_are_logged(any_database_app: AppFixture) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    cleo = await member(app, "cleo@example.com")
+    team = await write(teams.create(app.account.id, "design"))
+    await write(members.change(app.account.id, cleo.id, budget_day=2_000_000, team_id=team.id))
+    await write(teams.change(app.account.id, team.id, name="art", budget_month=5_000_000))
+    await write(members.change(app.account.id, cleo.id, budget_day=2_000_000))
+    log = await app.database.read(audit_log.page(app.account.id, 4, None))
+    assert {(entry["action"], entry["detail"]) for entry in log.entries} == {
+        ("team.budgets", "art, 5.00 USD per month"),
+        ("team.rename", "design, art"),
+        ("member.budgets", "cleo@example.com, 2.00 USD per day"),
+        ("member.team", f"cleo@example.com, {team.id}"),
+    }

@@ -9,7 +9,8 @@ import msgspec
 
 from sixfold.clients.hosts import LOOPBACK
 
-_LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
+# The last two are services of Kubernetes, and a domain that is used in many offices.
+_LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa", ".svc", ".corp")
 
 
 class LocalServer(msgspec.Struct, frozen=True):
@@ -54,4 +55,5 @@ def is_in_local_network(host: str) -> bool:
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:
-        return "." not in host or host.endswith(_LOCAL_SUFFIXES)
+        name = host.lower().rstrip(".")
+        return "." not in name or name.endswith(_LOCAL_SUFFIXES)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.clients import hosts
+from sixfold.clients import hosts, local_servers
 from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
 from sixfold.clients.local_servers import CHAT
 
@@ -82,3 +82,17 @@ async def test_slow_name_lookup_counts_as_unresolved(names: Names, monkeypatch: 
 
 def test_ipv6_address_is_written_in_brackets() -> None:
     assert CHAT[0].url_on("fd00::5") == "http://[fd00::5]:11434"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        *[
+            (host, True)
+            for host in ("vllm", "GPU.lan", "vllm.ai.svc", "vllm.ai.svc.cluster.local.", "10.0.0.4")
+        ],
+        *[(host, False) for host in ("api.example.com", "svc.example.com", "8.8.8.8")],
+    ],
+)
+def test_server_in_the_local_network_is_known_by_its_name(host: str, is_local: bool) -> None:
+    assert local_servers.is_in_local_network(host) is is_local

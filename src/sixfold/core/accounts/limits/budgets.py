@@ -207,3 +207,10 @@ def _until_next(epoch_us: int, unit: PeriodUnit) -> int:
         # From the first day on, 32 days always end in the next month.
         following = (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
     return max(1, math.ceil((following - moment).total_seconds()))
+
+
+def format_budgets(day: int | None, month: int | None) -> str:
+    """Return the description of budgets in the log of an account."""
+    amounts = (("day", day), ("month", month))
+    texts = (f"{money.format_usd(amount)} USD per {unit}" for unit, amount in amounts if amount is not None)
+    return ", ".join(texts) or "none"

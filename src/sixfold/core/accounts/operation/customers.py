@@ -12,6 +12,7 @@ from sixfold.core.accounts import accounts, audit_log, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey, Principal
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.clock import DAY_US
@@ -117,7 +118,7 @@ def set_budgets(
     before = yield from find(account_id)
     yield from organizations.begin_budgets(account_id, (day, month))
     yield Query("account_limit", {"id": account_id, "operator_day": day, "operator_month": month})
-    yield from audit_log.note(account_id, "account.budgets", organizations.budget_text(day, month))
+    yield from audit_log.note(account_id, "account.budgets", budgets.format_budgets(day, month))
     after = yield from accounts.by_id(account_id)
     yield actions.note(actor, "account.budgets", account_id, _budgets(before), _budgets(after))
     return after

@@ -13,6 +13,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, audit_log, keys, rights
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.rights import Role
 from sixfold.core.database import Query, Row, Transaction, Value, many, one
 
@@ -44,6 +45,11 @@ class Member(msgspec.Struct, frozen=True):
     budget_day: int | None
     budget_month: int | None
     created_at: int
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The budgets per day and month."""
+        return self.budget_day, self.budget_month
 
     @classmethod
     def of(cls, row: Row) -> Member:
@@ -132,7 +138,13 @@ def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Mem
         yield from audit_log.note(account_id, "member.role", f"{before.email}, {role}")
     if (before.role, role) == ("admin", "member"):
         yield from _end_admin(account_id, member_id)
-    return (yield from find(account_id, member_id))
+    after = yield from find(account_id, member_id)
+    if after.team_id != before.team_id:
+        yield from audit_log.note(account_id, "member.team", f"{after.email}, {after.team_id or 'none'}")
+    if after.limits != before.limits:
+        text = budgets.format_budgets(*after.limits)
+        yield from audit_log.note(account_id, "member.budgets", f"{after.email}, {text}")
+    return after
 
 
 def _end_admin(account_id: str, member_id: str) -> Transaction[None]:

@@ -11,7 +11,7 @@ import re
 import secrets
 
 from sixfold import errors
-from sixfold.core import ids, money
+from sixfold.core import ids
 from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.limits import budgets
@@ -82,15 +82,8 @@ def set_budgets(account_id: str, day: int | None, month: int | None) -> Transact
     """
     yield from begin_budgets(account_id, (day, month))
     yield Query("account_set_budgets", {"id": account_id, "budget_day": day, "budget_month": month})
-    yield from audit_log.note(account_id, "organization.budgets", budget_text(day, month))
+    yield from audit_log.note(account_id, "organization.budgets", budgets.format_budgets(day, month))
     return (yield from accounts.by_id(account_id))
-
-
-def budget_text(day: int | None, month: int | None) -> str:
-    """Return the description of budgets in the log of an account."""
-    amounts = (("day", day), ("month", month))
-    texts = (f"{money.format_usd(amount)} USD per {unit}" for unit, amount in amounts if amount is not None)
-    return ", ".join(texts) or "none"
 
 
 def begin_budgets(account_id: str, amounts: tuple[int | None, int | None]) -> Transaction[None]:

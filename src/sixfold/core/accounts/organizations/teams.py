@@ -7,6 +7,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import audit_log
+from sixfold.core.accounts.limits import budgets
 from sixfold.core.database import Query, Row, Transaction, Value, many, one
 
 MAX_TEAMS = 200
@@ -64,7 +65,13 @@ def change(account_id: str, team_id: str, **changes: Value) -> Transaction[Team]
     values["name"] = _name(str(values["name"]))
     if not (yield Query("team_change", {"id": team_id, "account_id": account_id, **values})):
         raise errors.Conflict(f"The team {values['name']} already exists: choose another name")
-    return (yield from find(account_id, team_id))
+    team = yield from find(account_id, team_id)
+    if team.name != before.name:
+        yield from audit_log.note(account_id, "team.rename", f"{before.name}, {team.name}")
+    if (team.budget_day, team.budget_month) != (before.budget_day, before.budget_month):
+        text = budgets.format_budgets(team.budget_day, team.budget_month)
+        yield from audit_log.note(account_id, "team.budgets", f"{team.name}, {text}")
+    return team
 
 
 def remove(account_id: str, team_id: str) -> Transaction[None]:
