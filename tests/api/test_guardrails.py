@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sixfold.api.gateway import chat_handler
+from sixfold.api.gateway import key_auth
 from sixfold.core import ids
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, idempotency, keys, rights
@@ -437,7 +437,7 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
 async def test_the_hook_of_a_suspended_admin_gets_no_calls(
     any_gateway: Gateway, server: SayingServer, monkeypatch: pytest.MonkeyPatch, of_key: bool
 ) -> None:
-    monkeypatch.setattr(chat_handler, "KEY_SECONDS", 0)
+    monkeypatch.setattr(key_auth, "KEY_SECONDS", 0)
     app, write = any_gateway.app, any_gateway.app.database.write
     eve = await write(accounts.create("eve@example.com"))
     admin = await write(members.add(app.account.id, eve.id, "admin", "operator"))

@@ -24,7 +24,7 @@ from sixfold.web.connections import encoded_bodies
 from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.connections.peers import network
 from sixfold.web.metrics import Metrics
-from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
+from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse, late_headers
 from sixfold.web.responses import LongResponse, compress_page, error_response
 from sixfold.web.routing import ApiGroup, RouteMatch, Router
 
@@ -91,6 +91,7 @@ class WebApp:
         start = time.perf_counter()
         reset(network(_client(scope)))
         sessions.begin(scope["path"])
+        late_headers.set(None)
         request_id = ids.new("req")
         match = self._router.find(scope["path"])
         if match.api is FALLBACK and _is_browser(scope):
@@ -107,6 +108,8 @@ class WebApp:
                 if type(response) is Response:
                     await compress_page(dict(scope["headers"]), response)
                 response.raw_headers += [(b"x-request-id", request_id.encode()), *self._headers]
+                if (further := late_headers.get()) is not None:
+                    response.raw_headers += await further()
                 wrapped_send = send if scope["method"] != "HEAD" else _without_body(send)
                 if self._connections is not None and isinstance(response, _LONG):
                     await _stream(self._connections, response, scope, receive, wrapped_send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Protocol
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,6 +16,10 @@ JSON = (b"content-type", b"application/json")
 # The scope key of a connection that can send a whole response in one write.
 CONNECTION = "sixfold.connection"
 Header = tuple[bytes, bytes]
+# Returns further headers of the current request's response, also of an error; called when it is complete.
+late_headers: ContextVar[Callable[[], Awaitable[list[Header]]] | None] = ContextVar(
+    "late_headers", default=None
+)
 
 
 class RawRequest:

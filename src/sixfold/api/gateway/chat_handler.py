@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any, Protocol
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +17,6 @@ from sixfold.api.gateway import tags
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import budgets
-from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import idempotency as gateway_idempotency
@@ -27,7 +25,6 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.request_log import refunded_on_failure
 from sixfold.core.gateway.response_stream import ResponseStream
-from sixfold.web import auth
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.raw_asgi import CONNECTION, Header, RawConnection, RawRequest
 from sixfold.web.raw_asgi import RawResponse as Whole
@@ -36,11 +33,6 @@ from sixfold.web.routing import ErrorFormat
 from sixfold.web.services import WebServices
 
 KEEP_ALIVE = b": keep-alive\n\n"
-# A looked-up key is trusted for this time, so revoking one takes effect within it.
-KEY_SECONDS = 0.25
-_MAX_PRINCIPALS = 4096
-# The cache key: the values of `Authorization` and `x-api-key`.
-_Credentials = tuple[bytes | None, bytes | None]
 # With `false`, the call is not logged.
 _STORE_HEADER = b"x-sixfold-store"
 SERVICES = ("chat", "vision", "text-llm")
@@ -144,38 +136,6 @@ class ResponseDialect(msgspec.Struct, frozen=True):
     render_error: Callable[[errors.SixfoldError, str], bytes]
     render_keep_alive: Callable[[ChatCall], bytes] = lambda _call: KEEP_ALIVE
     stream_type: str = "text/event-stream"
-
-
-class CachedKeyAuth:
-    """Authentication of `/v1` by `Authorization` or `x-api-key`, with a short cache of looked-up keys."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
-        self._principals: dict[_Credentials, tuple[float, Principal]] = {}
-        self._reads = SharedReads[Principal]()
-
-    async def enter(self, request: Request) -> Principal:
-        """Return the principal of a request; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
-        return await self.admit(dict(reversed(request.headers.raw)))
-
-    async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """Return the principal; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
-        credentials = headers.get(b"authorization"), headers.get(b"x-api-key")
-        cached = self._principals.get(credentials)
-        if cached is None or time.monotonic() - cached[0] >= KEY_SECONDS:
-            principal = await self._reads.get(credentials, lambda: self._find(credentials))
-        else:
-            principal = cached[1]
-        return await self._services.authenticator.admit(principal)
-
-    async def _find(self, credentials: _Credentials) -> Principal:
-        started_at = time.monotonic()
-        bearer, plain = (value.decode("latin-1") if value is not None else None for value in credentials)
-        principal = await self._services.authenticator.find(auth.token_of(bearer) or plain)
-        if len(self._principals) >= _MAX_PRINCIPALS:
-            self._principals.clear()
-        self._principals[credentials] = (started_at, principal)
-        return principal
 
 
 class ChatHandler:

@@ -14,6 +14,7 @@ from sixfold.api.gateway import (
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches import openapi as batch_descriptions
 from sixfold.api.gateway.cohere import responses as cohere
+from sixfold.api.gateway.files import anthropic_files
 from sixfold.api.gateway.files import openapi as file_descriptions
 from sixfold.api.gateway.ollama import openapi as ollama
 from sixfold.api.gateway.openai import errors, media_jobs, moderations
@@ -141,8 +142,15 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
 
 def _models() -> dict[str, OperationSpec]:
     models_schema = openapi.shape("Models", data=list[routes.ModelSchema])
+    paging = (
+        openapi.limit(anthropic_files.MAX_PAGE),
+        openapi.text("after_id", anthropic_files.MAX_TEXT),
+        openapi.text("before_id", anthropic_files.MAX_TEXT),
+    )
     return {
-        "GET /v1/models": _openai("List models", openapi.response("Every model", models_schema)),
+        "GET /v1/models": _openai(
+            "List models", openapi.response("Every model, or a page", models_schema), parameters=paging
+        ),
         "GET /v1/models/{model}": _openai("Get a model", openapi.response("The model", routes.ModelSchema)),
     }
 

@@ -17,7 +17,8 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway import unsupported
-from sixfold.api.gateway.chat_handler import CachedKeyAuth, text_headers
+from sixfold.api.gateway.chat_handler import text_headers
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import media_jobs, parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner

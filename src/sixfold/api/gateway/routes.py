@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from sixfold.api.gateway import (
     calls,
     cohere_embeddings,
+    model_pages,
     provider_objects,
     rerank,
     service,
@@ -24,18 +25,11 @@ from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.anthropic import messages
 from sixfold.api.gateway.batches import routes as batch_routes
 from sixfold.api.gateway.chat_documents import ChatDocuments
-from sixfold.api.gateway.chat_handler import (
-    SERVICES,
-    CachedKeyAuth,
-    ChatCall,
-    ChatHandler,
-    SearchOutput,
-    anthropic_headers,
-)
+from sixfold.api.gateway.chat_handler import SERVICES, ChatCall, ChatHandler, SearchOutput, anthropic_headers
 from sixfold.api.gateway.chat_memory import ChatMemory
-from sixfold.api.gateway.cohere import responses as cohere_responses
 from sixfold.api.gateway.cohere import routes as cohere
 from sixfold.api.gateway.files import routes as file_routes
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.ollama import routes as ollama
 from sixfold.api.gateway.ollama.routes import OllamaParts
 from sixfold.api.gateway.openai import chat, media_jobs, text_completions
@@ -90,8 +84,6 @@ _OWN_CAPABILITIES: Mapping[str, str] = {
     }.items()
     for name in (model, *media_jobs.OPENAI_NAMES[model])
 }
-# The header by which Cohere's libraries name themselves.
-_CLIENT_HEADER, _COHERE = "x-fern-sdk-name", "cohere"
 
 
 class ModelRoutes:
@@ -114,15 +106,7 @@ class ModelRoutes:
         principal = await self._auth.enter(request)
         listing = self._gateway.router.listing()
         rows = [self._row(name, owner, listing.get(name)) for name, owner in self.visible(principal)]
-        ends = (
-            {"first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
-            if rows
-            else {"first_id": None, "last_id": None}
-        )
-        page: dict[str, Any] = {"object": "list", "data": rows, "has_more": False, **ends}
-        if _COHERE in request.headers.get(_CLIENT_HEADER, ""):
-            page["models"] = cohere_responses.models(rows, request.query_params.get("endpoint"))
-        return web_responses.json(page)
+        return web_responses.json(model_pages.page(request, rows))
 
     async def show(self, request: Request) -> Response:
         """Return one model; raises `UnknownModel`."""
@@ -131,7 +115,7 @@ class ModelRoutes:
         for name, owner in self.visible(principal):
             if name == model:
                 listed_model = self._gateway.router.listing().get(name)
-                return web_responses.json(self._row(name, owner, listed_model))
+                return web_responses.json(model_pages.model(request, self._row(name, owner, listed_model)))
         raise UnknownModel(f"The model {model[:100]!r} was not found")
 
     def _row(self, name: str, owner: str, model: ServedModel | None) -> ModelSchema:

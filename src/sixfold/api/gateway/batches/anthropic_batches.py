@@ -17,8 +17,9 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches.runner import ANTHROPIC_ENDPOINT
-from sixfold.api.gateway.chat_handler import CachedKeyAuth, anthropic_headers
+from sixfold.api.gateway.chat_handler import anthropic_headers
 from sixfold.api.gateway.files import anthropic_files, intake
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.batches.models import Batch
 from sixfold.core.batches.service import NewBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches.anthropic_batches import AnthropicBatchRoutes
 from sixfold.api.gateway.batches.openai_batches import OpenAIBatchRoutes
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.core.accounts import rights
 from sixfold.web.routing import ApiGroup, RouteEntry

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from sixfold.api.gateway.chat_handler import CachedKeyAuth, ChatHandler
+from sixfold.api.gateway.chat_handler import ChatHandler
 from sixfold.api.gateway.cohere import requests, responses
 from sixfold.api.gateway.cohere.requests import CohereCall
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.core.accounts import rights
 from sixfold.web import bodies
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse

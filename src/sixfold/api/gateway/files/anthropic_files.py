@@ -23,7 +23,7 @@ from sixfold.web.uploads import ReceivedUpload
 
 PAGE, MAX_PAGE, MAX_IDS = 20, 1000, 100
 MIN_SECONDS, MAX_SECONDS = 3600, 90 * 24 * 3600
-_MAX_TEXT = 200
+MAX_TEXT = 200
 _CURSOR = "page_"
 # OpenAI's purpose of a file for any use.
 _PURPOSE = "user_data"
@@ -82,7 +82,7 @@ class AnthropicFileRoutes(FileRoutes):
             records = await files.some(principal.tenant, _ids(requested_ids), with_memory=reads)
             limit = len(records)
         else:
-            after = after or _page_id(requests.query_text(request, "page", _MAX_TEXT))
+            after = after or _page_id(requests.query_text(request, "page", MAX_TEXT))
             file_filter = FileFilter(with_memory=reads, ascending=bool(before))
             records = await files.page(principal.tenant, file_filter, limit + 1, before or after)
         rows = [document(file) for file in records[:limit]]
@@ -128,9 +128,9 @@ def _seconds(text: str | None) -> int | None:
 
 def list_bounds(request: Request) -> tuple[int, str, str]:
     """Return `limit`, `after_id` and `before_id` of a list; raises `BadRequest` for both ids at once."""
-    limit = requests.page_size(request, PAGE, MAX_PAGE, _MAX_TEXT)
-    after = requests.query_text(request, "after_id", _MAX_TEXT)
-    before = requests.query_text(request, "before_id", _MAX_TEXT)
+    limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
+    after = requests.query_text(request, "after_id", MAX_TEXT)
+    before = requests.query_text(request, "before_id", MAX_TEXT)
     if after and before:
         raise errors.BadRequest("after_id and before_id cannot be combined")
     return limit, after, before

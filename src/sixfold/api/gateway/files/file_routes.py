@@ -9,9 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.files import intake
 from sixfold.api.gateway.files.intake import FileIntake
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.files.files import AccountFile
 from sixfold.web import requests, responses

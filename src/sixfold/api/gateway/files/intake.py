@@ -8,7 +8,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.files.files import AccountFile
 from sixfold.web import files as served_files

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.files.anthropic_files import AnthropicFileRoutes
 from sixfold.api.gateway.files.openai_files import OpenAIFileRoutes
 from sixfold.api.gateway.files.uploads import UploadInPartsRoutes
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.core.accounts import rights
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry

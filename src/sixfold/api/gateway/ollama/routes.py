@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import CachedKeyAuth, ChatCall, ChatHandler
+from sixfold.api.gateway.chat_handler import ChatCall, ChatHandler
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.ollama import requests as ollama_requests
 from sixfold.api.gateway.ollama import responses as ollama_responses
 from sixfold.api.gateway.ollama.embeddings import OllamaEmbeddings

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.accounts import idempotency

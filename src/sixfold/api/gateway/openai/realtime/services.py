@@ -10,7 +10,8 @@ import msgspec
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth
+from sixfold.api.gateway.chat_handler import SERVICES
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.openai.audio.routes import SPEECH, TRANSCRIPTION, recording_call, voice_name
 from sixfold.api.gateway.openai.errors import InvalidRequest

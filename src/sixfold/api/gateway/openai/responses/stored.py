@@ -18,7 +18,8 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway import provider_objects
-from sixfold.api.gateway.chat_handler import CachedKeyAuth, EventStreamResponse
+from sixfold.api.gateway.chat_handler import EventStreamResponse
+from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import PreviousResponseNotFound
 from sixfold.api.gateway.openai.responses import compaction, dialect, references

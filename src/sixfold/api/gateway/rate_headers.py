@@ -1,0 +1,61 @@
+"""Headers with the rate limits of a key, under the names that clients of OpenAI and Anthropic read."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import NamedTuple
+
+from sixfold import errors
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits.rate_limits import RateLeft, RateLimits
+from sixfold.web.raw_asgi import Header
+
+
+class RateHeaders(NamedTuple):
+    """The limits of requests and tokens per minute of one key; `for_anthropic` selects the names."""
+
+    principal: Principal
+    requests: RateLimits
+    tokens: RateLimits
+    for_anthropic: bool
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the key has a limit."""
+        return self.principal.rate_id is not None and (
+            self.principal.scope.rpm is not None or self.principal.scope.tpm is not None
+        )
+
+    async def headers(self) -> list[Header]:
+        """Return the headers of each limit: its amount, what remains, and when all of it is available."""
+        scope, rate_id = self.principal.scope, self.principal.rate_id or ""
+        result: list[Header] = []
+        for kind, limit, rates in (
+            ("requests", scope.rpm, self.requests),
+            ("tokens", scope.tpm, self.tokens),
+        ):
+            if limit is None:
+                continue
+            try:
+                left = await rates.left(rate_id, limit)
+            except errors.StoreFailed:
+                # The response itself is complete.
+                continue
+            render = _anthropic if self.for_anthropic else _openai
+            result += render(kind, limit, left)
+        return result
+
+
+def _openai(kind: str, limit: int, left: RateLeft) -> list[Header]:
+    minutes, seconds = divmod(left.reset_seconds, 60)
+    reset = (f"{minutes:.0f}m" if minutes else "") + f"{round(seconds, 3):g}s"
+    rows = (("limit", str(limit)), ("remaining", str(left.amount)), ("reset", reset))
+    return [(f"x-ratelimit-{name}-{kind}".encode(), value.encode()) for name, value in rows]
+
+
+def _anthropic(kind: str, limit: int, left: RateLeft) -> list[Header]:
+    end = datetime.datetime.fromtimestamp(time.time() + left.reset_seconds, datetime.UTC)
+    reset = end.isoformat(timespec="seconds").replace("+00:00", "Z")
+    rows = (("limit", str(limit)), ("remaining", str(left.amount)), ("reset", reset))
+    return [(f"anthropic-ratelimit-{kind}-{name}".encode(), value.encode()) for name, value in rows]
