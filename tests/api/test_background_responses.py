@@ -223,7 +223,6 @@ async def test_repeated_request_has_one_background_response(gateway: Gateway) ->
 @pytest.mark.parametrize(
     ("wrong", "status", "message"),
     [
-        ({"stream": True}, 400, "cannot be streamed"),
         ({"store": False}, 400, "store must not be false"),
         ({"model": "acme/none"}, 400, "acme/none has no price"),
         ({"model": "none/small"}, 404, "none/small"),

@@ -7,6 +7,7 @@ route that runs the line stores the response under the id with which the request
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +15,14 @@ from typing import Any
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Scope
 
 from sixfold import errors
+from sixfold.api.gateway.chat_handler import EventStreamResponse, check_replay
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.responses import dialect, replay
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
 from sixfold.api.gateway.openai.responses.event_writer import response_defaults
 from sixfold.core import ids
@@ -28,6 +32,7 @@ from sixfold.core.batches.models import Batch
 from sixfold.core.batches.service import NewBatch
 from sixfold.core.batches.validation import MAX_LINE_BYTES
 from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway.conversations.responses import ResponseNotFound
 from sixfold.web import responses
 from sixfold.web.idempotency import BATCH_LINE, IdempotentRequest
 from sixfold.web.raw_asgi import RawRequest
@@ -61,11 +66,6 @@ class BackgroundResponses:
         self, request: RawRequest, principal: Principal, head: ResponsesRequest, raw: bytes
     ) -> Response:
         """Accept a request whose model is known, and return its queued response."""
-        if head.stream:
-            raise InvalidRequest(
-                "background responses cannot be streamed: omit stream, and poll GET /v1/responses/{id}",
-                param="stream",
-            )
         if head.store is False or not self._services.responses.should_store(True):
             reason = "store must not be false" if head.store is False else "this server stores no responses"
             raise InvalidRequest(f"background responses are stored: {reason}", param="background")
@@ -74,16 +74,20 @@ class BackgroundResponses:
                 f"A background request must be at most {MAX_LINE_BYTES:,} bytes (got {len(raw):,}): "
                 "send its files as URLs or file ids"
             )
+        if head.stream:
+            check_replay(stream=True, has_key=b"idempotency-key" in request.headers)
+            own_id, _ = await self._create(request, principal, head, raw)
+            return self.stream(request.scope, principal, own_id)
         idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
 
         async def work(_idempotency_id: str | None) -> Response:
-            return await self._create(request, principal, head, raw)
+            return responses.json(_document(*await self._create(request, principal, head, raw)))
 
         return await self._services.idempotency.run(request.request(), idempotent_request, work)
 
     async def _create(
         self, request: RawRequest, principal: Principal, head: ResponsesRequest, raw: bytes
-    ) -> Response:
+    ) -> tuple[str, Batch]:
         own_id = ids.new("resp")
         async with self._services.files.temporary_path() as path:
             echo = await PARSER.run_large(len(raw), _write_line, raw, head, path)
@@ -100,8 +104,26 @@ class BackgroundResponses:
                 total=1,
                 response_id=own_id,
             )
-            batch = await self._batches.create_from_path(principal, new, path)
-        return responses.json(_document(own_id, batch))
+            return own_id, await self._batches.create_from_path(principal, new, path)
+
+    async def shown(self, tenant: Tenant, own_id: str) -> str | bytes:
+        """Return a stored or background response as JSON; raises `ResponseNotFound`."""
+        try:
+            return await self._services.responses.get(tenant, own_id)
+        except ResponseNotFound:
+            if (body := await self.find(tenant, own_id)) is None:
+                # It may have been completed since the first read.
+                return await self._services.responses.get(tenant, own_id)
+            return body
+
+    def stream(self, scope: Scope, principal: Principal, own_id: str, after: int = -1) -> Response:
+        """Return the events of a stored or background response with numbers above `after`."""
+        self._services.admission.chat_streams.hold(scope, principal.account_id)
+        find = functools.partial(self.shown, principal.tenant, own_id)
+        seconds = self._services.gateway.policy.keep_alive_seconds
+        response = EventStreamResponse(replay.stream(find, after, seconds))
+        response.revocation = dialect.render_error(errors.Unauthenticated("This credential was revoked"), "")
+        return response
 
     async def find(self, tenant: Tenant, own_id: str) -> bytes | None:
         """Return an unfinished, failed or canceled background response as JSON, or None."""

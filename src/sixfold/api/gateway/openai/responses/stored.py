@@ -290,20 +290,14 @@ class StoredResponseRoutes:
         self._max_bytes = services.settings.inline_body_bytes
 
     async def show(self, request: HttpRequest) -> Response:
+        """Return a response, or with `stream` its events with numbers above `starting_after`."""
+        principal = await self._auth.enter(request)
+        response_id = requests.path_value(request, "response_id")
+        after = _starting_after(request)
+        body = await self._background.shown(principal.tenant, response_id)
         if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
-            raise errors.BadRequest("A stored response cannot be streamed: omit stream")
-        tenant, response_id = await self._tenant(request), requests.path_value(request, "response_id")
-        return _stored(await self._shown(tenant, response_id))
-
-    async def _shown(self, tenant: Tenant, response_id: str) -> str | bytes:
-        """Return a stored or background response as JSON; raises `ResponseNotFound`."""
-        try:
-            return await self._store.get(tenant, response_id)
-        except ResponseNotFound:
-            if (body := await self._background.find(tenant, response_id)) is None:
-                # It may have been completed since the first read.
-                return await self._store.get(tenant, response_id)
-            return body
+            return self._background.stream(request.scope, principal, response_id, after)
+        return _stored(body)
 
     async def delete(self, request: HttpRequest) -> Response:
         """Delete a response, first at the model server if that also stores it."""
@@ -357,6 +351,13 @@ class StoredResponseRoutes:
 
     async def _tenant(self, request: HttpRequest) -> Tenant:
         return (await self._auth.enter(request)).tenant
+
+
+def _starting_after(request: HttpRequest) -> int:
+    value = requests.query_text(request, "starting_after", _MAX_TEXT) or "-1"
+    if value != "-1" and not (value.isascii() and value.isdigit() and len(value) < 9):
+        raise errors.BadRequest(f"starting_after must be the number of an event (got {value[:20]!r})")
+    return int(value)
 
 
 def _stored(body: str | bytes) -> Response:

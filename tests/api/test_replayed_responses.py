@@ -1,0 +1,110 @@
+"""Streams of stored and background responses, as the official library reads and continues them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.api.gateway import Gateway, listening, running_gateway
+from tests.api.test_response_tools import WEATHER, running
+
+FUNCTION: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.fixture
+async def gateway(either: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(either) as result:
+        yield result
+
+
+def unlike_deltas(events: list[Any]) -> list[str]:
+    """Return the types of the events, with consecutive deltas as one."""
+    names = [event.type for event in events]
+    return [name for at, name in enumerate(names) if not name.endswith(".delta") or names[at - 1] != name]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"input": "say 3 words"}, {"input": "Rain?", "tools": [FUNCTION]}, {"input": "think"}]
+)
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_stored_response_has_the_events_of_its_stream(
+    gateway: Gateway, fields: dict[str, Any], model: str
+) -> None:
+    client: Any = gateway.openai().responses
+    live = [event async for event in await client.create(model=model, **fields, stream=True)]
+    response = live[-1].response
+    again = [event async for event in await client.retrieve(response.id, stream=True)]
+    assert unlike_deltas(again) == unlike_deltas(live)
+    assert [event.sequence_number for event in again] == list(range(len(again)))
+    assert again[-1].response == await client.retrieve(response.id)
+    rest = [event async for event in await client.retrieve(response.id, stream=True, starting_after=3)]
+    assert rest == again[4:]
+    async with client.stream(response_id=response.id, starting_after=1) as helper:
+        assert (await anext(aiter(helper))).sequence_number == 2
+
+
+async def test_calls_of_mcp_tools_are_replayed(tmp_path: Path) -> None:
+    async with running(tmp_path) as (gateway, _):
+        client: Any = gateway.openai().responses
+        response = await client.create(model="acme/small", input="Will it snow?", tools=[WEATHER])
+        names = [event.type async for event in await client.retrieve(response.id, stream=True)]
+        assert names.count("response.output_item.done") == len(response.output) == 3
+        assert "response.mcp_call_arguments.done" in names
+
+
+async def test_background_response_is_streamed_when_it_is_complete(gateway: Gateway) -> None:
+    gateway.acme.mode = "wait"
+    async with listening(gateway.app.asgi) as origin:
+        library = openai.AsyncOpenAI(api_key=gateway.app.key, base_url=f"{origin}/v1", max_retries=0)
+        async with library as client:
+            stream: Any = await client.responses.create(
+                model="acme/small", input="say 3 words", background=True, stream=True
+            )
+            events = [await anext(stream) for _ in range(3)]
+            assert [event.type for event in events] == [
+                *("response.created", "response.queued", "response.in_progress"),
+            ]
+            own_id = events[0].response.id
+            await stream.close()
+            gateway.acme.mode = "well"
+            gateway.acme.go_on.set()
+            rest: Any = await client.responses.retrieve(own_id, stream=True, starting_after=2)
+            events += [event async for event in rest]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert (events[-1].type, events[-1].response.id) == ("response.completed", own_id)
+    assert events[-1].response.output_text == "word word word"
+    assert len(await gateway.settled()) == 1
+
+
+async def test_failed_background_response_ends_with_its_error(gateway: Gateway) -> None:
+    gateway.acme.mode = "refuse"
+    async with listening(gateway.app.asgi) as origin:
+        library = openai.AsyncOpenAI(api_key=gateway.app.key, base_url=f"{origin}/v1", max_retries=0)
+        async with library as client:
+            stream: Any = await client.responses.create(
+                model="acme/small", input="say 3 words", background=True, stream=True
+            )
+            events = [event async for event in stream]
+    assert [event.type for event in events[-2:]] == ["error", "response.failed"]
+    assert "It says so" in events[-1].response.error.message
+
+
+async def test_invalid_streams_are_refused(gateway: Gateway) -> None:
+    client: Any = gateway.openai().responses
+    with pytest.raises(openai.NotFoundError):
+        await client.retrieve("resp_none", stream=True)
+    response = await client.create(model="acme/small", input="say 3 words")
+    with pytest.raises(openai.BadRequestError, match="starting_after must be the number"):
+        await client.retrieve(response.id, stream=True, extra_query={"starting_after": "x"})
+    with pytest.raises(openai.BadRequestError, match="omit Idempotency-Key"):
+        await client.create(
+            model="acme/small",
+            input="a",
+            background=True,
+            stream=True,
+            extra_headers={"Idempotency-Key": "a"},
+        )
