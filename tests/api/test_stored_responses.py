@@ -339,7 +339,7 @@ async def test_a_deleted_response_is_gone_and_its_conversation_ends(gateway: Gat
     assert first.id in str(excinfo.value)
 
 
-async def test_ended_response_cannot_be_canceled_or_streamed(gateway: Gateway) -> None:
+async def test_ended_response_cannot_be_canceled(gateway: Gateway) -> None:
     client = gateway.openai()
     response = await client.responses.create(model="acme/small", input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import venv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SECONDS = 900
@@ -19,11 +21,15 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """Packages of PyPI or npm, and the free disk space in GiB that they need."""
+    """Packages of PyPI or npm, and the free disk space in GiB that they need.
+
+    `overrides` are versions of indirect dependencies that npm has, for those that come from other sites.
+    """
 
     python: tuple[str, ...] = ()
     npm: tuple[str, ...] = ()
     disk_gib: int = 2
+    overrides: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def install(name: str, packages: Packages, folder: Path) -> None:
@@ -42,7 +48,8 @@ def install(name: str, packages: Packages, folder: Path) -> None:
         if npm is None:
             raise NotInstalled("npm is not on this machine: install Node.js 20.19 or newer")
         # Without this file, npm names the package after the folder, and refuses to install it into itself.
-        (folder / "package.json").write_text('{"private": true}', "utf-8")
+        document = {"private": True, "overrides": dict(packages.overrides)}
+        (folder / "package.json").write_text(json.dumps(document), "utf-8")
         options = ("--no-fund", "--no-audit", "--loglevel=error", "--prefix", str(folder))
         _call(folder, npm, "install", *options, *packages.npm)
     (folder / _READY).touch()
@@ -58,10 +65,28 @@ def version(folder: Path, packages: Packages) -> str:
     return found[0].name.removeprefix(f"{name}-").removesuffix(".dist-info") if found else ""
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of an installation, with the headers of Node.js if they are on this machine.
+
+    Otherwise, npm downloads them for packages that it compiles.
+    """
+    node = shutil.which("node")
+    prefix = Path(node).resolve().parents[1] if node is not None else None
+    if prefix is None or not (prefix / "include/node/node.h").exists():
+        return dict(os.environ)
+    return {**os.environ, "npm_config_nodedir": str(prefix)}
+
+
 def _call(folder: Path, *command: str) -> None:
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+            command,
+            cwd=folder,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise NotInstalled(f"the installation took more than {SECONDS} s") from error

@@ -120,7 +120,9 @@ RECIPES: Mapping[str, Recipe] = {
         ),
         Recipe("claude-code", Packages(npm=("@anthropic-ai/claude-code",)), _claude, ("word word word",)),
         Recipe("codex", Packages(npm=("@openai/codex",)), _codex, ("word word word",)),
-        Recipe("n8n", Packages(npm=("n8n",), disk_gib=5), _n8n, ("word word word",)),
+        Recipe(
+            "n8n", Packages(npm=("n8n",), disk_gib=5, overrides={"xlsx": "0.18.5"}), _n8n, ("word word word",)
+        ),
         Recipe(
             "open-webui",
             Packages(python=("open-webui",), disk_gib=12),
