@@ -11,9 +11,12 @@ import pytest
 from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import bearer
 from tests.api.gateway import running_gateway
+from tests.fakes import fault_server
 from tests.fakes.chat_servers import model_server
+from tests.harness import image_files
 
 STREAM: dict[str, Any] = {"stream": True}
+PIXEL = image_files.data_uri(fault_server.image(2, 2))
 
 
 async def test_the_next_server_answers_when_one_fails(tmp_path: Path) -> None:
@@ -182,3 +185,26 @@ async def test_fields_that_select_other_models_are_not_forwarded(tmp_path: Path,
             assert (document["model"], document.keys() & chosen.keys()) == ("small", set())
             response = await gateway.app.client.post(path, json={**body, "model": "small"}, headers=key)
             assert response.status_code == 403
+
+
+@pytest.mark.parametrize("action", ["fail", "hang", "crash"])
+@pytest.mark.parametrize("service", ["chat", "vision"])
+async def test_failpoint_of_a_chat_service_fails_its_calls(tmp_path: Path, service: str, action: str) -> None:
+    points = {"failpoints": f"engine.run.{service}={action}"}
+    async with running_gateway(tmp_path, points, timeout_seconds=0.2) as gateway:
+        client, headers = gateway.app.client, gateway.headers
+        before = (await client.get("/api/account", headers=headers)).json()
+        body = {"service": service, "prompt": "say 3 words", "model": "acme/small", "image_url": PIXEL}
+        response = await client.post("/api/service", json=body, headers=headers)
+        assert (response.status_code, response.json()["code"]) == (502, "generation_failed")
+        assert gateway.acme.requests == []
+        assert await gateway.pending() == 0
+        assert (await client.get("/api/account", headers=headers)).json() == before
+
+
+async def test_failpoint_of_chat_fails_the_compatible_apis_too(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, {"failpoints": "engine.run.chat=fail"}) as gateway:
+        for more in ({}, STREAM):
+            response = await gateway.chat(**more)
+            assert (response.status_code, response.json()["error"]["code"]) == (502, "generation_failed")
+        assert gateway.acme.requests == []

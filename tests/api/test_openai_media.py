@@ -411,6 +411,7 @@ async def test_models_list_has_the_own_media_models(real: AppFixture) -> None:
         ("embeddings", {"input": "a", "model": 5}, "model", 400),
         ("images/generations", {}, "prompt", 400),
         ("images/generations", {"prompt": "x", "n": 11}, "n", 400),
+        ("images/generations", {"prompt": "x", "n": 10**400}, "n", 400),
         ("images/generations", {"prompt": "x", "size": "big"}, "size", 400),
         ("images/generations", {"prompt": "x", "size": "9000x9000"}, "size", 400),
         ("images/generations", {"prompt": "x", "response_format": "gif"}, "response_format", 400),

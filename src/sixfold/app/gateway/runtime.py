@@ -26,6 +26,7 @@ from sixfold.core.concurrency import background
 from sixfold.core.concurrency.background import Work
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
+from sixfold.core.failpoints import Failpoints
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attachments.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.attempts import FailoverClient
@@ -190,7 +191,8 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
         settings.response_memory_bytes,
         "Too many large responses at a time: retry when earlier responses have ended",
     )
-    attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)), memory)
+    failpoints = Failpoints(settings.failpoints).engines
+    attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)), memory, failpoints)
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
     if tracing is not None:
         gateway.on_call_end = tracing.record_call

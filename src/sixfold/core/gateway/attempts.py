@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
+from sixfold.core.failpoints import Action
 from sixfold.core.gateway import gpu_calls
 from sixfold.core.gateway.attachments.media_inlining import MediaInliner
 from sixfold.core.gateway.chat import ChatRequest
@@ -141,9 +142,15 @@ class FailoverClient:
     """Opens responses according to the policy: retries, other targets, circuit breakers."""
 
     def __init__(
-        self, policy: GatewayPolicy, health: HealthTracker, media: MediaInliner, memory: MemoryLimit
+        self,
+        policy: GatewayPolicy,
+        health: HealthTracker,
+        media: MediaInliner,
+        memory: MemoryLimit,
+        failpoints: Mapping[str, Action] | None = None,
     ) -> None:
         self._policy = policy
+        self._failpoints = failpoints or {}
         self._memory = memory
         self.health = health
         self._media = media
@@ -312,6 +319,7 @@ class FailoverClient:
         stream: UpstreamStream | None = None
         try:
             with self._deadlines.start():
+                await self._inject(request, name)
                 stream = await target.upstream.open(
                     wire,
                     wire.path_of(target.model, stream=request.stream),
@@ -343,6 +351,19 @@ class FailoverClient:
         active.record.first_us = int((time.perf_counter() - active.started_at) * 1_000_000)
         lease = self._memory.lease(request.account_id)
         return UpstreamResponse(target, rates, wire, stream, first_block, usage, lease)
+
+    async def _inject(self, request: GatewayRequest, target: str) -> None:
+        """Fail, hang or disconnect like a model server, if a failpoint names the service or the model."""
+        names = (*request.services[:1], request.model, target)
+        match next((self._failpoints[name] for name in names if name in self._failpoints), None):
+            case "hang":
+                await asyncio.Event().wait()
+            case "fail":
+                raise UpstreamFailure("failed (injected by a failpoint)")
+            case "crash":
+                raise UpstreamFailure("disconnected (injected by a failpoint)")
+            case None:
+                pass
 
     async def _classify_error_response(
         self, stream: UpstreamStream, wire: WireProtocol, name: str

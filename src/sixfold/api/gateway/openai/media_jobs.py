@@ -306,7 +306,7 @@ def number(values: Mapping[str, Any], name: str, default: float, low: float, hig
         return default
     try:
         parsed = float(value) if not isinstance(value, bool) else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         parsed = None
     if parsed is None or not low <= parsed <= high:
         raise InvalidRequest(f"{name} must be a number from {low:g} to {high:g}", param=name)
