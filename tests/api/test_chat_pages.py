@@ -369,6 +369,8 @@ async def test_draw_answers_with_an_image_and_its_receipt(tmp_path: Path) -> Non
         page = await person.page(where)
         result = re.search(r'<img src="(/media/[^"]+)" alt="a red fox" width="1024" height="1024"', page)
         assert result is not None
+        # The button would speak the text of an image, at a price.
+        assert "data-speak" not in page
         assert (await person.client.get(result[1])).headers["content-type"] == "image/png"
         assert f"<span>{gateway.app.server.catalog['ra2'].title}</span>" in page
         run = re.search(r'href="(/predictions/pred_\w+)"', page)

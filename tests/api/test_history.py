@@ -266,6 +266,17 @@ async def test_inputs_and_recent_files_have_names_in_words(dot_app: AppFixture) 
     assert f'title="{app.server.catalog["bg-remover"].title}"' in fields
 
 
+async def test_models_with_the_ability_of_the_source_are_offered_last(app: AppFixture) -> None:
+    await signed_in(app)
+    image = await run_model(app, "a fox")
+    body = {"model": "bg-remover", "input": {"image": image["output"]["url"]}}
+    cutout = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
+    for run, is_first in ((image, True), (cutout, False)):
+        page = (await app.client.get(f"/predictions/{run['id']}")).text
+        models = re.findall(r'href="/catalog/([^"?]+)\?from=[^"]+&amp;as=', page)
+        assert (models[0] in {"bg-remover", "remove-background"}) is is_first
+
+
 async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> None:
     token = await signed_in(app)
     run = await run_model(app, "a fox")

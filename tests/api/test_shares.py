@@ -402,7 +402,7 @@ async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None
     assert (row["public"], row["include_inputs"]) == (True, False)
     assert row["expires_at"] is not None
     own = (await app.client.get("/account/shares")).text
-    assert "1</td>" in own
+    assert "· 1 view" in own
     assert link[1].rpartition("/")[2] not in own
     end = {"csrf": csrf, "next": where}
     response = await app.client.post(f"/shares/{row['id']}/end", data={"csrf": "x"})

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core import gallery
 from sixfold.core.catalog.models import Model
+from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
@@ -31,16 +32,25 @@ _OPTIONS = ("hardware", "variant")
 _PARAMETERS = ("from", "as", "share", "run")
 
 
+class SharedResult(msgspec.Struct, frozen=True):
+    """The paths of a page that shows a result, and of the image on it."""
+
+    page: str
+    image: str
+
+
 class InitialValues(msgspec.Struct, frozen=True):
     """Inputs and options (hardware, variant) of a form, and the id of the run that it shows, or "".
 
-    `labels` maps file inputs to labels: the prompts of the runs that generated the files.
+    `labels` maps file inputs to labels: the prompts of the runs that generated the files. `shared` is the
+    result that the form starts from, if it is an image of a share or a post.
     """
 
     inputs: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
     run: str = ""
     labels: Mapping[str, str] = {}
+    shared: SharedResult | None = None
 
 
 def query_of(request: Request) -> str:
@@ -69,9 +79,10 @@ async def of_request(
         post = await services.database.read(gallery.get_post(origin))
         if post.model != model.name:
             raise errors.NotFound(f"The post used a model other than {model.name}")
-        return InitialValues({name: value for name, value in post.inputs.items() if model.takes(name)})
+        inputs = {name: value for name, value in post.inputs.items() if model.takes(name)}
+        return InitialValues(inputs, shared=_posted(post))
     if query.get("share"):
-        return InitialValues(await _shared(services, user, model, query["share"]))
+        return await _shared(services, user, model, query["share"])
     if user is None:
         return InitialValues()
     run = query.get("run", "")
@@ -98,8 +109,8 @@ async def _again(services: WebServices, model: Model, prediction: Prediction, ru
     return InitialValues(values, {name: options[name] for name in _OPTIONS if options[name]}, run)
 
 
-async def _shared(services: WebServices, user: PageUser | None, model: Model, token: str) -> dict[str, Any]:
-    """Return the inputs that the page of a shared run shows."""
+async def _shared(services: WebServices, user: PageUser | None, model: Model, token: str) -> InitialValues:
+    """Return the inputs and the image that the page of a shared run shows."""
     viewer = None if user is None else user.principal
     share = await services.database.read(shares.opened(token, viewer), snapshot=False)
     if share.kind != "run":
@@ -107,7 +118,22 @@ async def _shared(services: WebServices, user: PageUser | None, model: Model, to
     prediction = await services.database.read(objects.run(share.tenant, share.object_id))
     if prediction.model != model.name:
         raise errors.NotFound(f"The shared run used the model {prediction.model}, not {model.name}")
-    return text_inputs(prediction.inputs, model)
+    path, files = shares.path_of(token), () if prediction.output is None else prediction.output.files
+    image = None
+    if files and _is_picture(files[0].content_type):
+        # The name that the share gives its first file.
+        image = SharedResult(path, f"{path}/files/0.{files[0].name.rpartition('.')[2]}")
+    return InitialValues(text_inputs(prediction.inputs, model), shared=image)
+
+
+def _posted(post: gallery.Post) -> SharedResult | None:
+    if not _is_picture(post.content_type):
+        return None
+    return SharedResult(f"/gallery/posts/{post.id}", f"{MEDIA_PATH}{post.media}")
+
+
+def _is_picture(content_type: str) -> bool:
+    return content_type.startswith("image/") and "svg" not in content_type
 
 
 def _output_as(services: WebServices, model: Model, prediction: Prediction, name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from sixfold import errors
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
+from sixfold.ui.catalog.abilities import ability_of
 from sixfold.ui.catalog.cards import has_card
 from sixfold.web.services import WebServices
 
@@ -36,15 +37,20 @@ class NextModels:
         self._services = services
         self._found: dict[str, tuple[float, tuple[NextModel, ...]]] = {}
 
-    def for_kind(self, kind: str) -> tuple[NextModel, ...]:
-        """Return the models with an input of this kind: ready ones first, and required inputs first."""
+    def for_kind(self, kind: str, source: str = "") -> tuple[NextModel, ...]:
+        """Return the models with an input of this kind: ready ones first, and required inputs first.
+
+        Models with the ability of `source`, the model that generated the output, follow the others.
+        """
         if kind not in (*_FILE_KINDS, "text"):
             return ()
         made_at, models = self._found.get(kind, (float("-inf"), ()))
         if time.monotonic() - made_at > _SECONDS:
             models = self._find(kind)
             self._found[kind] = (time.monotonic(), models)
-        return models
+        ability = ability_of(source)
+        repeated = (source,) if ability is None else ability.models
+        return tuple(sorted(models, key=lambda each: (not each.ready, each.name in repeated)))
 
     def _find(self, kind: str) -> tuple[NextModel, ...]:
         ranked: list[tuple[tuple[bool, bool, bool, str], NextModel]] = []

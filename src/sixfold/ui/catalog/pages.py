@@ -25,6 +25,7 @@ from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import abilities, code_samples, example_outputs, initial_values, input_files
 from sixfold.ui.catalog.cards import (
     SECTIONS,
+    AbilityCard,
     CatalogCard,
     by_ability,
     current_section,
@@ -174,7 +175,8 @@ class CatalogPages:
                 **{name: [card for card in ready if card.section == name] for name in SECTIONS},
                 "Needs a model or a key": others,
             },
-            counts={name: sum(card.section == name for card in cards) for name in SECTIONS},
+            counts=_counts(filter_cards(cards, query, "")),
+            shown=_counts(cards),
             query=query,
             section=section,
             total=len(matches),
@@ -209,6 +211,7 @@ class CatalogPages:
             hardware=self._hardware(model),
             options=initial.options,
             run=initial.run,
+            shared=initial.shared,
             max_bytes=self._services.settings.upload_body_bytes,
             samples=code_samples.build(self._services.settings.base_url, model.name, inputs),
             user=user,
@@ -275,6 +278,11 @@ class CatalogPages:
                 if file.content_type.startswith("image/"):
                     images[prediction.model] = f"{MEDIA_PATH}{file.name}"
         return images
+
+
+def _counts(cards: Sequence[AbilityCard]) -> dict[str, int]:
+    """Return the number of cards in each section."""
+    return {name: sum(card.section == name for card in cards) for name in SECTIONS}
 
 
 def _example(descriptor: Descriptor) -> Any:

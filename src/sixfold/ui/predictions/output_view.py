@@ -84,7 +84,9 @@ class OutputView:
             "succeeded": succeeded,
             "view": view,
             "recording": await self._recording(prediction, view),
-            "next_models": self._next_models.for_kind(_input_kind(views, data)) if succeeded else (),
+            "next_models": self._next_models.for_kind(_input_kind(views, data), prediction.model)
+            if succeeded
+            else (),
             # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,

@@ -81,12 +81,12 @@ class RunRoutes:
         seconds = self._serializer.until_end(model.name, engine, queued)
         list_price, charged = price_quote.price.list_micros, price_quote.price.micros
         amount = charged if list_price is None else list_price
-        cost = f"{money.format_usd(amount)} USD"
+        cost = f"{money.short_usd(amount)} USD"
         if model.price == metering.CONTAINER_TIME:
             micros = round(amount * average.run / self._services.settings.run_limit_seconds)
-            cost = f"about {money.format_usd(micros)} USD" if has_sample else "charged by time"
+            cost = f"about {money.short_usd(micros)} USD" if has_sample else "charged by time"
         if list_price is not None:
-            cost = f"{money.format_usd(charged)} USD (list price: {cost})"
+            cost = f"{money.short_usd(charged)} USD (list price: {cost})"
         return {
             "cost": cost,
             "took": f"about {humanize.roughly(seconds)}" if has_sample else "duration not yet known",

@@ -21,6 +21,16 @@
     return words.every((word) => text.includes(` ${word}`));
   }
 
+  // The numbers beside the kinds are those of the matches; a kind without a match is shown with 0.
+  function countMatches() {
+    const visible = [...shelves.querySelectorAll(".card")].filter((card) => !card.hidden);
+    // The page of one kind has only the cards of this kind.
+    const only = document.querySelector(".chips [aria-current] [data-count]");
+    for (const number of only ? [only] : document.querySelectorAll(".chips [data-count]")) {
+      number.textContent = visible.filter((card) => card.dataset.section === number.dataset.count).length;
+    }
+  }
+
   function show() {
     const words = queryWords();
     let count = 0;
@@ -35,6 +45,7 @@
       section.hidden = !visible;
       count += visible;
     }
+    countMatches();
     nothing.hidden = count > 0;
     matches.textContent = count === 1 ? "1 match" : `${count} matches`;
   }

@@ -216,6 +216,10 @@ window.connection = (() => {
   }
 
   document.addEventListener("click", ({ target }) => { if (target.closest?.("[data-keep-draft]")) saveDraft(); });
+  // Images that failed to load while the connection was lost are loaded again.
+  document.addEventListener("connection-back", () => {
+    for (const image of document.images) if (image.complete && !image.naturalWidth) image.src = image.src; // eslint-disable-line no-self-assign
+  });
   addEventListener("offline", lose);
   addEventListener("online", async () => { if (await ping()) recover(); });
   document.addEventListener("submit", ({ target, defaultPrevented }) => {

@@ -295,6 +295,12 @@ function dropWarning(log) {
   log.hidden ||= warnings.includes(plain(log.textContent));
 }
 
+// The result of a workflow is below its graph; it does not move while someone types.
+function showBelowGraph() {
+  if (!document.querySelector("[data-pane]") || document.activeElement?.matches("input, textarea, select")) return;
+  byId("result").querySelector("figure")?.scrollIntoView({ block: "nearest" });
+}
+
 function follow(id) {
   const [progress, log] = [byId("progress"), byId("log")];
   byId("waiting").dataset.id = id;
@@ -324,6 +330,7 @@ function follow(id) {
         dropWarning(log);
         notifyEnd(data.status);
         window.viewers?.show(byId("result"));
+        showBelowGraph();
         resolve();
       },
     }, {

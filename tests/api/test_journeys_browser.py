@@ -1,0 +1,149 @@
+"""What a reviewer met in the eleven journeys of `docs/reference/journeys.md`, at three widths."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import TabOptions
+from tests.api.page_checks import WIDTHS, is_accessible
+
+pytestmark = [pytest.mark.browser, browser.needed]
+
+DONE = ".prediction[data-status=succeeded]"
+SMALL = {"width": 256, "height": 256}
+UNSUPPORTED = {
+    "1": {"class_type": "PrimitiveString", "inputs": {"value": "Hello"}},
+    "2": {"class_type": "FaceDetailerOfNobody", "inputs": {"source": ["1", 0]}},
+}
+# The edges of the first element of a selector, and the height of the window.
+BOX = """(selector) => {
+  const box = document.querySelector(selector).getBoundingClientRect();
+  return [box.top, box.bottom, box.width / box.height, box.right, innerHeight, innerWidth];
+}"""
+LOADED = "(selector) => document.querySelector(selector)?.naturalWidth > 0"
+Browser = tuple[AppFixture, str, Any]
+
+
+async def run_model(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
+    body = {"model": model, "input": inputs}
+    response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_an_image_that_failed_while_offline_is_loaded_again(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    await run_model(app, "fast-image-native", prompt="a red fox", **SMALL)
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        page = tab.page
+        await page.route("**/media/**", lambda route: route.abort())
+        await tab.open("/predictions")
+        await page.wait_for_function("() => document.querySelector('.thumb img').complete")
+        await page.unroute("**/media/**")
+        await page.evaluate("document.dispatchEvent(new Event('connection-back'))")
+        await page.wait_for_function(LOADED, arg=".thumb img")
+        tab.ignore("net::ERR_FAILED")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    run = await run_model(app, "fast-image-native", prompt="a red fox", **SMALL)
+    body = {"kind": "run", "id": run["id"]}
+    share = (await app.client.post("/api/shares", json=body, headers=app.bearer)).json()
+    options = TabOptions(width=width, signed_in=False)
+    async with browser.tab(chromium, app, url, options) as tab:
+        await tab.open(f"/s/{share['url'].rpartition('/')[2]}")
+        await tab.page.click("text='Make your own'")
+        await tab.page.wait_for_function(LOADED, arg=".example img[alt='The shared result']")
+        assert await tab.page.input_value("#in-prompt") == "a red fox"
+        await is_accessible(tab)
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        await tab.open("/account/shares")
+        end = "button[aria-label='End the link to a red fox']"
+        right = (await tab.page.evaluate(BOX, end))[3]
+        assert right <= width  # the button is not outside of a table that scrolls
+        await is_accessible(tab)
+        await tab.page.click(end)
+        await tab.page.wait_for_selector(".empty:has-text('Nothing is shared.')")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_result_of_a_workflow_is_in_view_at_its_end(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        page = tab.page
+        await tab.open("/workflows/turbo-text-to-image")
+        await page.fill("#in-prompt", "a windmill")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.click("#run .actions .primary")
+        await page.wait_for_selector(f"{DONE} figure img")
+        await page.wait_for_function(LOADED, arg=f"{DONE} figure img")
+        top, bottom, ratio, _, height, _ = await page.evaluate(BOX, f"{DONE} figure img")
+        assert 0 <= top < bottom <= height
+        assert ratio == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_images_of_a_result_have_no_bars_beside_them(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    run = await run_model(app, "anime", prompt="a red fox", num_images=2, size="square_hd")
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        await tab.open(f"/predictions/{run['id']}")
+        await tab.page.wait_for_function(LOADED, arg=".outputs img")
+        assert await tab.page.locator(".outputs img").count() == 2
+        assert (await tab.page.evaluate(BOX, ".outputs img"))[2] == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_a_workflow_with_missing_nodes_says_that_it_cannot_run(
+    browser_app: Browser, width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        await tab.open("/workflows")
+        content = json.dumps(UNSUPPORTED).encode()
+        file = {"name": "portrait.json", "mimeType": "application/json", "buffer": content}
+        await tab.page.set_input_files("main input[type=file]", file)
+        await tab.page.wait_for_url("**/workflows/portrait*")
+        assert await tab.page.inner_text("#price") == "This workflow cannot run here yet."
+        assert not await tab.page.is_enabled("#run .actions .primary")
+        await is_accessible(tab)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_image_of_a_live_session_does_not_move(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        await tab.open("/live/world-model")
+        before = (await tab.page.evaluate(BOX, "#canvas"))[0]
+        await tab.page.evaluate("""() => {
+          document.getElementById("stage").textContent = "Painting the new world …";
+          document.getElementById("meter").textContent = "00:12 · 0.0018 USD";
+          document.querySelector("#saved-notice a").textContent = "1 saved";
+          for (const name of ["meter", "saved-notice"]) document.getElementById(name).hidden = false;
+        }""")
+        assert (await tab.page.evaluate(BOX, "#canvas"))[0] == pytest.approx(before, abs=1)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_numbers_of_the_catalog_follow_a_search(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        await tab.open("/catalog")
+        await tab.page.locator("#q").press_sequentially("cutout")
+        await tab.page.wait_for_function(
+            "() => document.querySelector('[data-count=Audio]').innerText === '0'"
+        )
+        assert await tab.page.inner_text("[data-count=Images]") == "1"
+    async with browser.tab(chromium, app, url, TabOptions(width=width, scripts=False)) as tab:
+        await tab.open("/catalog?q=cutout")
+        assert await tab.page.inner_text("[data-count=Audio]") == "0"
+        assert await tab.page.inner_text("[data-count=Images]") == "1"
