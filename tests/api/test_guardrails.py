@@ -233,10 +233,17 @@ async def test_guardrails_need_account_rights_and_an_own_key(gateway: Gateway) -
         PATH, json={"key": second.id, "mask": ["cards"]}, headers=bearer(app.other)
     )
     assert response.status_code == 404
+    wrong: dict[str, dict[str, Any]] = {
+        "mask[0]": {"mask": ["names"]},
+        "mask_responses": {"mask_responses": True},
+        "hook": {"hook": {"url": "ftp://x"}},
+        "hook.timeout_seconds": {"hook": {"url": "https://example.com/", "timeout_seconds": "long"}},
+    }
+    for name, fields in wrong.items():
+        answer = await app.client.put(PATH, json=fields, headers=app.bearer)
+        assert (answer.status_code, answer.json()["errors"][0]["input"]) == (400, name)
+        assert answer.json()["error"].startswith(name)
     for fields in (
-        {"mask": ["names"]},
-        {"mask_responses": True},
-        {"hook": {"url": "ftp://x"}},
         {"hook": {"url": "http://10.0.0.1/"}},
         {"hook": {"url": "https://example.com/", "timeout_seconds": 99}},
         {"other": 1},

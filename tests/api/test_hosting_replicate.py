@@ -274,6 +274,15 @@ async def test_unsupported_routes_respond_with_replicate_errors(app: AppFixture)
         assert (response.status_code, set(response.json())) == (status, {"detail", "status", "title"})
 
 
+async def test_every_server_gives_a_version_the_same_date(tmp_path: Path) -> None:
+    dates: list[str] = []
+    for name in ("first", "second"):
+        async with running_app(tmp_path / name) as app:
+            response = await app.client.get(f"{BASE}/models/sixfold/ra1", headers=app.bearer)
+            dates.append(response.json()["latest_version"]["created_at"])
+    assert dates == ["2025-11-21T00:00:00.000Z"] * 2
+
+
 async def test_a_prediction_of_another_model_is_not_a_training(app: AppFixture) -> None:
     made = await client(app).models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True

@@ -19,7 +19,6 @@ from sixfold.api.hosting.replicate import schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.tasks import TASKS
-from sixfold.core.clock import rfc3339, steady_clock
 from sixfold.web import requests, responses
 from sixfold.web.services import WebServices
 
@@ -40,7 +39,6 @@ class ReplicateModels:
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._base_url = services.settings.base_url
-        self._since = rfc3339(steady_clock()()) or ""
         self.names = PublicNames("replicate")
         catalog = services.catalog
         self._built_in = [
@@ -101,11 +99,11 @@ class ReplicateModels:
     async def versions(self, request: Request) -> Response:
         """Return the versions of a model, which are only the current one."""
         model = await self.named(request, await self._enter(request))
-        return _page([schemas.version(model.model, self._since, model.public)])
+        return _page([schemas.version(model.model, model.public)])
 
     async def version(self, request: Request) -> Response:
         model = await self.named(request, await self._enter(request))
-        version = schemas.version(model.model, self._since, model.public)
+        version = schemas.version(model.model, model.public)
         published = () if model.public is None else model.public.versions
         if requests.path_value(request, "version") not in (version["id"], *published):
             raise errors.NotFound("The model does not have this version")
@@ -187,9 +185,7 @@ class ReplicateModels:
 
     def _render(self, named_model: NamedModel) -> schemas.ReplicateModelSchema:
         is_custom = named_model.model.name not in self._services.catalog
-        return schemas.model(
-            named_model.model, self._base_url, self._since, own=is_custom, public=named_model.public
-        )
+        return schemas.model(named_model.model, self._base_url, own=is_custom, public=named_model.public)
 
     def _collection(self, task: str) -> schemas.ReplicateCollectionSchema:
         return {"name": task, "slug": _slug(task), "description": f"Models for {task}"}

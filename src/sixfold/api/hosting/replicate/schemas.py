@@ -25,6 +25,8 @@ from sixfold.web import openapi, predictions, responses
 OWNER = "sixfold"
 BASE = "/replicate/v1"
 DEFAULT_WAIT, MAX_WAIT = 60, 60
+# Clients require a date, which this server does not store for models.
+_CREATED_AT = "2025-11-21T00:00:00.000Z"
 _PREFER = re.compile(r"wait(?:\s*=\s*(\d{1,4}))?", re.IGNORECASE)
 _EVENTS = {"start": "started", "completed": "completed", "output": None, "logs": None}
 Status = Literal["starting", "processing", "succeeded", "failed", "canceled"]
@@ -210,7 +212,7 @@ def public_version(model: Model, public: PublicModel | None) -> str:
     return hashlib.sha256(f"{public.name} {version_of(model)}".encode()).hexdigest()
 
 
-def version(model: Model, since: str, public: PublicModel | None = None) -> ReplicateVersionSchema:
+def version(model: Model, public: PublicModel | None = None) -> ReplicateVersionSchema:
     inputs = openapi.object_of(model.inputs)
     if public is not None:
         inputs = _public_inputs(inputs, public)
@@ -219,7 +221,7 @@ def version(model: Model, since: str, public: PublicModel | None = None) -> Repl
     schemas_by_name = {"Input": {"title": "Input", **inputs}, "Output": {"title": "Output"}}
     return {
         "id": public_version(model, public),
-        "created_at": since,
+        "created_at": _CREATED_AT,
         "cog_version": "0",
         "openapi_schema": {
             "openapi": "3.0.2",
@@ -241,7 +243,7 @@ def _public_inputs(inputs: dict[str, Any], public: PublicModel) -> dict[str, Any
 
 
 def model(
-    source: Model, base_url: str, since: str, *, own: bool, public: PublicModel | None = None
+    source: Model, base_url: str, *, own: bool, public: PublicModel | None = None
 ) -> ReplicateModelSchema:
     owner, _, name = (OWNER, "", source.name) if public is None else public.name.partition("/")
     return {
@@ -256,7 +258,7 @@ def model(
         "run_count": 0,
         "cover_image_url": None,
         "default_example": None,
-        "latest_version": version(source, since, public),
+        "latest_version": version(source, public),
     }
 
 

@@ -54,10 +54,11 @@ def parse(fields: Mapping[str, Any]) -> Guardrail:
     try:
         guardrail = msgspec.convert(fields, Guardrail)
     except msgspec.ValidationError as error:
-        reason = str(error)
+        reason, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`") or "guardrail"
         raise errors.InvalidInput.of(
-            "guardrail",
-            f"The guardrail is not valid: {reason[:1].lower()}{reason[1:]}; mask is a list of "
+            name,
+            f"{name} is not valid: {reason[:1].lower()}{reason[1:]}; mask is a list of "
             f"{', '.join(KINDS)}, and hook has url, stages, timeout_seconds and on_failure",
         ) from error
     hook = guardrail.hook
