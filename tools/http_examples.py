@@ -20,9 +20,10 @@ from typing import Any
 
 import httpx
 
-from tools.http_stand_ins import ADDRESS, STRIPE_SECRET, files, running
+from tools.http_stand_ins import STRIPE_SECRET, files, running
 
 TABLE = Path(__file__).with_suffix(".toml")
+ADDRESS = "http://127.0.0.1:8600"  # the default one, in place of the server's
 FOLDER = Path("docs/reference/http/examples")
 WITHOUT = "without"
 _LONGEST_TEXT, _LONGEST_LIST, _DEEPEST, _WIDTH, _LINES = 110, 2, 5, 100, 12
@@ -48,6 +49,7 @@ class Examples:
 
     def __init__(self, client: httpx.AsyncClient, environ: Mapping[str, str]) -> None:
         self._client, self._environ = client, environ
+        self._origin = str(client.base_url).rstrip("/")
         key = Path(environ["SIXFOLD_DATA_DIR"], "local.key").read_text("utf-8").strip()
         self._keys = {"": key}
         self._saved: dict[str, str] = {}
@@ -59,10 +61,11 @@ class Examples:
             await self._command(row)
             return ""
         method, path = self._fill(row["request"]).split(" ", 1)
-        path, body = path.removeprefix(ADDRESS), self._fill(row.get("body", ""))
+        path, body = path.removeprefix(self._origin), self._fill(row.get("body", ""))
+        field = self._fill(row.get("field", "status"))
         response = await self._send(method, path, body, row)
         for _ in range(_TRIES):
-            if "until" not in row or _at(response.json(), row.get("field", "status")) == row["until"]:
+            if "until" not in row or _at(response.json(), field) == row["until"]:
                 break
             await asyncio.sleep(_PAUSE_SECONDS)
             response = await self._send(method, path, body, row)

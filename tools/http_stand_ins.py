@@ -21,9 +21,9 @@ from tests.fakes import documents, fault_server, huggingface
 from tests.fakes.fact_model import FactModel, fact
 from tests.fakes.gradio import gradio
 from tests.fakes.saying_server import SayingServer
+from tests.harness.embedded_server import open_listener
 from tests.unit.engines import onnx_model
 
-ADDRESS = "http://127.0.0.1:8600"
 _SLOW = "Write an essay."
 STRIPE_SECRET = "whsec_of_the_examples"  # noqa: S105 - of a server that ends with the examples
 _HUB_FILE = "BritishWerewolf/U-2-Netp/onnx/model.onnx"  # `u2netp` in weights.toml
@@ -137,21 +137,25 @@ async def running() -> AsyncIterator[tuple[httpx.AsyncClient, dict[str, str], di
     """Start a new server; yield a client, the environment of its commands, and texts to replace."""
     async with AsyncExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port = await stack.enter_async_context(fault_server.serve(StandIns().routes))
+        models = await stack.enter_async_context(fault_server.serve(StandIns().routes))
         space = await stack.enter_async_context(gradio("6"))
         onnx_model.write(_folder(data / "hub" / _HUB_FILE), (8.0, -4.0, -4.0))
         hub = stack.enter_context(huggingface.serving(data / "hub"))
-        config = _CONFIG.format(url=f"http://127.0.0.1:{port}", hub=hub.url, space=space.url)
+        config = _CONFIG.format(url=f"http://127.0.0.1:{models}", hub=hub.url, space=space.url)
         (data / "sixfold.toml").write_text(config, "utf-8")
         environ = {**os.environ, "SIXFOLD_DATA_DIR": str(data), "SIXFOLD_WORKERS": "2"}
         environ |= {"SIXFOLD_STRIPE_SECRET_KEY": "sk_x", "SIXFOLD_STRIPE_WEBHOOK_SECRET": STRIPE_SECRET}
-        command = [sys.executable, "-m", "sixfold.cli.main", "serve", "--port", "8600"]
+        with open_listener() as listener:
+            port = listener.getsockname()[1]
+        command = [sys.executable, "-m", "sixfold.cli.main", "serve", "--port", str(port)]
         process = await asyncio.create_subprocess_exec(*command, env=environ, stdout=subprocess.DEVNULL)
         try:
-            async with httpx.AsyncClient(base_url=ADDRESS, timeout=120) as client:
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
                 await _wait(client, process, data / "local.key")
-                fixed = {str(data): "/srv/sixfold", f"127.0.0.1:{port}": "127.0.0.1:11434"}
-                yield client, environ, {**fixed, space.url: "http://127.0.0.1:7860", **_REPLACED}
+                ports = {port: 8600, models: 11434, space.port: 7860}
+                fixed = {f"127.0.0.1:{own}": f"127.0.0.1:{shown}" for own, shown in ports.items()}
+                fixed |= {str(data): "/srv/sixfold", hub.url: "https://huggingface.co"}
+                yield client, environ, {**fixed, **_REPLACED}
         finally:
             if process.returncode is None:
                 process.terminate()
@@ -166,10 +170,9 @@ def _folder(path: Path) -> Path:
 async def _wait(client: httpx.AsyncClient, process: asyncio.subprocess.Process, key: Path) -> None:
     async with asyncio.timeout(120):
         while process.returncode is None:
-            # Without the key, another server responds on this port.
             if await asyncio.to_thread(key.exists):
                 with suppress(httpx.TransportError):
                     if (await client.get("/readyz")).is_success:
                         return
             await asyncio.sleep(0.2)
-    raise SystemExit("The server ended before it was ready: is port 8600 free?")
+    raise SystemExit(f"The server ended before it was ready, with {process.returncode}")
