@@ -10,8 +10,9 @@ import pytest
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.organizations import group_roles, members, organizations
 from sixfold.settings import InvalidSetting
-from tests.api.app_fixture import AppFixture
+from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_oidc import app_with_provider, login_redirect
+from tests.api.test_pages import signed_in
 from tests.fakes.oidc import provider
 
 RULES: dict[str, Any] = {
@@ -58,6 +59,20 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         invited = await app.database.read(members.of_person(account.id, eve.id))
         assert invited is not None
         assert (invited.role, invited.source) == ("admin", "invitation")
+
+
+async def test_users_cannot_take_the_name_of_a_groups_organization(either: Path) -> None:
+    """The users of the group would join it, and its owner would see their work."""
+    async with provider() as result, app_with_provider(either, result, tables={"sign_in": RULES}) as app:
+        path = "/api/organizations"
+        csrf = await signed_in(app)
+        for name, status in (("acme", 403), ("acme-friends", 201)):
+            response = await app.client.post(path, json={"name": name}, headers=app.bearer)
+            assert response.status_code == status, response.text
+        page = await app.client.post("/account/organizations", data={"csrf": csrf, "name": "acme"})
+        assert (page.status_code, "[sign_in.groups]" in page.text) == (403, True)
+        headers = bearer(await app.operator_key())
+        assert (await app.client.post(path, json={"name": "acme"}, headers=headers)).status_code == 201
 
 
 async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> None:

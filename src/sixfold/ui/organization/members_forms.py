@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Holder
-from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.accounts.organizations import group_roles, invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction, Value
 from sixfold.ui.organization import members_page
@@ -106,6 +106,7 @@ class MembersForms:
 
     async def create(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
         name = form.get("name", "").strip()
+        group_roles.require_unassigned(session.principal, name, self._services.oidc.group_rules)
 
         def created() -> Transaction[str]:
             account = yield from organizations.create(session.person_id, name)
@@ -115,6 +116,7 @@ class MembersForms:
 
     async def transfer(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
         member_id, handle = form.get("member_id", "")[:100], form.get("handle", "").strip()
+        group_roles.require_unassigned(session.principal, handle, self._services.oidc.group_rules)
         transfer = organizations.transfer(session.account.id, member_id, handle)
         return await self._done(transfer, "transferred")
 

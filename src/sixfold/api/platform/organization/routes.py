@@ -14,7 +14,7 @@ from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import Holder, Principal
 from sixfold.core.accounts.limits import budgets
-from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.accounts.organizations import group_roles, invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
 from sixfold.web import bodies, idempotency, requests, responses
@@ -59,6 +59,7 @@ class OrganizationRoutes:
         principal, body = await self._fields(request, "member_id", "handle")
         principal.require_grantable(rights.OF_ROLE["owner"])
         member_id, handle = fields.text(body, "member_id"), fields.text(body, "handle", "")
+        group_roles.require_unassigned(principal, handle, self._services.oidc.group_rules)
         owner = await self._write(organizations.transfer(principal.account_id, member_id, handle))
         return responses.json(schemas.member(owner, None))
 
@@ -73,6 +74,7 @@ class OrganizationRoutes:
         """Create an organization without credit, owned by the user of the key."""
         body = await _body(request, "name")
         handle = fields.text(body, "name")
+        group_roles.require_unassigned(principal, handle, self._services.oidc.group_rules)
         account = await self._write(organizations.create(principal.account_id, handle))
         member = await self._read(members.of_person(account.id, principal.account_id))
         row = {"account_id": account.id, "name": account.email, "role": "owner"}

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.accounts.organizations.members import Member
 from sixfold.core.database import Transaction, one
@@ -50,6 +51,18 @@ class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if best is None or (best.role == "member" and rule.role == "admin"):
                 roles[rule.organization] = rule
         return roles
+
+
+def require_unassigned(person: Principal, name: str, rules: GroupRules) -> None:
+    """Raise `Forbidden` for the name of an organization that a rule assigns, unless the operator takes it.
+
+    Users of the group join the organization with this name at their sign-in, and its owner sees their work.
+    """
+    assigned = {rule.organization for rule in rules.groups.values()}
+    if name in assigned and not person.is_operator:
+        raise errors.Forbidden(
+            f"{name} is in [sign_in.groups]: ask the operator to create it with sixfold organization create"
+        )
 
 
 def parse(table: object) -> GroupRules:
