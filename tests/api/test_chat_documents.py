@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -12,6 +13,8 @@ import anthropic
 import openai
 import pytest
 
+from sixfold.core.files import loaded_files
+from sixfold.core.files.files import AccountFile, AccountFiles
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import documents as fakes
@@ -262,3 +265,35 @@ async def test_local_url_of_a_document_is_refused(gateway: Gateway) -> None:
     for url in ("http://127.0.0.1:1/a.pdf", "file:///etc/passwd"):
         with pytest.raises(openai.BadRequestError):
             await respond(gateway, {"type": "input_file", "file_url": url})
+
+
+@pytest.mark.parametrize("kind", ["document", "image"])
+async def test_files_of_concurrent_requests_share_a_limit(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[int] = []
+    reading = AccountFiles.read
+
+    async def read(files: AccountFiles, file: AccountFile) -> AsyncIterator[bytes]:
+        loaded.append(file.size)
+        try:
+            async for block in reading(files, file):
+                await asyncio.sleep(0)
+                yield block
+            most.append(sum(loaded))
+        finally:
+            loaded.remove(file.size)
+
+    most: list[int] = []
+    monkeypatch.setattr(AccountFiles, "read", read)
+    # One account uses half of it.
+    monkeypatch.setattr(loaded_files, "MAX_BYTES", 2 * 2**20)
+    image = b"\x89PNG\r\n\x1a\n" + bytes(400_000)
+    async with running_gateway(tmp_path) as gateway:
+        content = REPORT + b"\n%" + bytes(400_000) if kind == "document" else image
+        file = await gateway.openai().files.create(file=(f"a.{kind[:3]}.pdf", content), purpose="user_data")
+        part: dict[str, Any] = {"type": "input_file", "file_id": file.id}
+        if kind == "image":
+            part = {"type": "input_image", "file_id": file.id}
+        await asyncio.gather(*(respond(gateway, part) for _ in range(8)))
+    assert (len(most), max(most) < 2**20) == (8, True)

@@ -19,6 +19,7 @@ from sixfold.core import documents
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.files import loaded_files
 from sixfold.core.files.files import AccountFile, FileNotFound
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.routing import ModelRouter
@@ -123,26 +124,27 @@ class ChatDocuments:
         return await asyncio.to_thread(_encode, body)
 
     async def _text(self, principal: Principal, part: DocumentPart) -> str:
-        name, data = await self._load(principal, part)
+        name, data = await self._load(principal, part, loaded_files.DOCUMENT_COPIES)
         return await self._texts.text(principal.account_id, name, data)
 
     async def _load(
-        self, principal: Principal, part: DocumentPart, budget: _InlineBudget | None = None
+        self, principal: Principal, part: DocumentPart, copies: int, budget: _InlineBudget | None = None
     ) -> tuple[str, bytes]:
         """Return the name of a document, whose extension states its type, and its bytes."""
         if part.data:
             return _named(part.name, part.media_type), await asyncio.to_thread(_decoded, part.data)
         if part.file_id:
-            file, data = await self._read(principal, part.file_id, budget)
+            file, data = await self._read(principal, part.file_id, copies, budget)
             return _named(file.filename, file.content_type), data
         if not part.url.startswith(("https://", "http://")):
             raise errors.BadRequest("A document must have base64 data, an http(s) URL or the id of a file")
         source = await self._services.media.resolve(principal.tenant, Descriptor("url", "file"), part.url)
         name = part.name or unquote(urlsplit(part.url).path.rpartition("/")[2])
+        await loaded_files.reserve(source.size, copies)
         return _named(name, source.content_type), await self._services.blobs.get(source.blob)
 
     async def _read(
-        self, principal: Principal, file_id: str, budget: _InlineBudget | None
+        self, principal: Principal, file_id: str, copies: int, budget: _InlineBudget | None
     ) -> tuple[AccountFile, bytes]:
         file = await self._services.files.get(
             principal.tenant, file_id, with_memory=principal.has(Rights.MEMORY_READ)
@@ -153,6 +155,7 @@ class ChatDocuments:
             )
         if budget is not None:
             budget.spend(file.size)
+        await loaded_files.reserve(file.size, copies)
         return file, b"".join([block async for block in self._services.files.read(file)])
 
     async def _inline_image(self, principal: Principal, part: dict[str, Any], budget: _InlineBudget) -> bool:
@@ -160,13 +163,13 @@ class ChatDocuments:
         is_block = part["type"] == "image"
         fields = _mapping(part.get("source"), "source") if is_block else part
         try:
-            _, data = await self._read(principal, _string(fields, "file_id"), budget)
+            file_id = _string(fields, "file_id")
+            _, data = await self._read(principal, file_id, loaded_files.INLINED_COPIES, budget)
         except FileNotFound:
             return False
         kind = media_types.sniff(data[: media_types.HEAD_BYTES])
         if not kind.startswith("image/"):
-            file_id = _string(fields, "file_id")[:100]
-            raise errors.BadRequest(f"The file {file_id} is not an image (content type: {kind})")
+            raise errors.BadRequest(f"The file {file_id[:100]} is not an image (content type: {kind})")
         encoded = await asyncio.to_thread(documents.to_base64, data)
         if is_block:
             part["source"] = {"type": "base64", "media_type": kind, "data": encoded}
@@ -178,7 +181,7 @@ class ChatDocuments:
     async def _inline_file(self, principal: Principal, part: DocumentPart, budget: _InlineBudget) -> bool:
         """Inline a file of this server; return False for another id, which belongs to the provider."""
         try:
-            name, data = await self._load(principal, part, budget)
+            name, data = await self._load(principal, part, loaded_files.INLINED_COPIES, budget)
         except FileNotFound:
             return False
         encoded = await asyncio.to_thread(documents.to_base64, data)

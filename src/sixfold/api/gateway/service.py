@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
@@ -14,7 +14,7 @@ from sixfold.api.gateway import chat_services
 from sixfold.api.gateway.chat_handler import ChatHandler
 from sixfold.api.gateway.openai import chat
 from sixfold.api.gateway.services_list import ServiceList
-from sixfold.core import money
+from sixfold.core import documents, money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
@@ -23,6 +23,7 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
+from sixfold.core.files import loaded_files
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply
@@ -264,8 +265,10 @@ class ServiceRoutes:
         if not text:
             return ""
         source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)
-        data = base64.b64encode(await self._services.blobs.get(source.blob)).decode()
-        return f"data:{source.content_type};base64,{data}"
+        await loaded_files.reserve(source.size, loaded_files.INLINED_COPIES)
+        data = await self._services.blobs.get(source.blob)
+        encoded = await asyncio.to_thread(documents.to_base64, data)
+        return f"data:{source.content_type};base64,{encoded}"
 
 
 def text_of(output: Any) -> str | None:

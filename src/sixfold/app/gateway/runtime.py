@@ -27,6 +27,7 @@ from sixfold.core.concurrency.background import Work
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
+from sixfold.core.files import loaded_files
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attachments.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.attempts import FailoverClient
@@ -254,6 +255,7 @@ def _standing(router: ModelRouter, name: str) -> EngineStatus:
 def _media_fetcher(media: MediaService) -> Fetch:
     async def fetch(tenant: Tenant, name: str, kind: str, url: str) -> tuple[str, bytes]:
         source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), url)
+        await loaded_files.reserve(source.size, loaded_files.INLINED_COPIES)
         return source.content_type, await media.blobs.get(source.blob)
 
     return fetch

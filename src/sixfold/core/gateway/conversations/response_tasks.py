@@ -7,6 +7,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from sixfold.core.concurrency import memory_limit
+from sixfold.core.concurrency.memory_limit import MemoryScope
+
 _LOG = logging.getLogger("sixfold.chat")
 
 
@@ -34,7 +37,7 @@ class ResponseTasks:
     ) -> None:
         key = account_id, chat_id
         self._responses[key] = response
-        task = asyncio.get_running_loop().create_task(work, name=f"chat {chat_id}")
+        task = asyncio.get_running_loop().create_task(_with_scope(work), name=f"chat {chat_id}")
         self._tasks.add(task)
 
         def end(task: asyncio.Task[None]) -> None:
@@ -52,3 +55,13 @@ class ResponseTasks:
             response.stop()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def _with_scope(work: Coroutine[Any, Any, None]) -> None:
+    """Run a response with memory leases of its own, because those of its request end before it."""
+    scope = MemoryScope()
+    memory_limit.scope.set(scope)
+    try:
+        await work
+    finally:
+        scope.close()
