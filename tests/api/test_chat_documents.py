@@ -13,7 +13,7 @@ import anthropic
 import openai
 import pytest
 
-from sixfold.core.files import loaded_files
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.files.files import AccountFile, AccountFiles
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway, running_gateway
@@ -287,7 +287,7 @@ async def test_files_of_concurrent_requests_share_a_limit(
     most: list[int] = []
     monkeypatch.setattr(AccountFiles, "read", read)
     # One account uses half of it.
-    monkeypatch.setattr(loaded_files, "MAX_BYTES", 2 * 2**20)
+    monkeypatch.setattr(loaded_objects, "MAX_BYTES", 2 * 2**20)
     image = b"\x89PNG\r\n\x1a\n" + bytes(400_000)
     async with running_gateway(tmp_path) as gateway:
         content = REPORT + b"\n%" + bytes(400_000) if kind == "document" else image

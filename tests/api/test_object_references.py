@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import openai
 import pytest
 
+from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_stored_responses import native
 
@@ -41,6 +44,41 @@ async def test_reference_to_an_own_item_is_passed_on(servers: tuple[Gateway, Gat
     bare: Any = [{"id": result.output[0].id}, AND]
     await client.responses.create(model=MODEL, input=bare)
     assert first.acme.requests[-1].document["input"] == bare
+
+
+@pytest.mark.parametrize("way", ["previous response", "conversation", "item", "list of items"])
+async def test_concurrent_continuations_share_a_limit_of_memory(
+    way: str, either: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[int] = []
+    resize = MemoryLimit.resize
+
+    async def record(limit: MemoryLimit, lease: MemoryLease, size: int) -> None:
+        await resize(limit, lease, size)
+        reserved.append(limit.total)
+
+    # One account uses half of it.
+    monkeypatch.setattr(loaded_objects, "MAX_BYTES", 2**21)
+    price = {"input_per_million_usd": "0.01", "output_per_million_usd": "0.01"}
+    async with running_gateway(either, prices={"acme/small": price}) as gateway:
+        client, model = gateway.openai(), "acme/small"
+        conversation = await client.conversations.create()
+        first = await client.responses.create(
+            model=model, input=f"say 9 words {'x' * 150_000}", conversation=conversation.id
+        )
+        part: Any = {"role": "user", "content": [{"type": "input_text", "text": "And?"}]}
+        body: Any = {"previous_response_id": first.id, "input": [part]}
+        if way == "item":
+            body = {"input": [{"type": "item_reference", "id": first.output[0].id}]}
+        monkeypatch.setattr(MemoryLimit, "resize", record)
+        if way == "conversation":
+            await client.responses.create(model=model, input=[part], conversation=conversation.id)
+        elif way == "list of items":
+            await asyncio.gather(*(client.responses.input_items.list(first.id) for _ in range(8)))
+        else:
+            await asyncio.gather(*(client.responses.create(model=model, **body) for _ in range(8)))
+    # A single request may exceed its share: the response is read with the conversation in which it began.
+    assert (max(reserved) > 600_000, max(reserved) < 1_400_000) == (True, True)
 
 
 async def test_items_in_place_of_many_references_have_a_limit(tmp_path: Path) -> None:

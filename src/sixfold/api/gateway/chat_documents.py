@@ -19,7 +19,7 @@ from sixfold.core import documents
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.files import loaded_files
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.files.files import AccountFile, FileNotFound
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.routing import ModelRouter
@@ -124,7 +124,7 @@ class ChatDocuments:
         return await asyncio.to_thread(_encode, body)
 
     async def _text(self, principal: Principal, part: DocumentPart) -> str:
-        name, data = await self._load(principal, part, loaded_files.DOCUMENT_COPIES)
+        name, data = await self._load(principal, part, loaded_objects.DOCUMENT_COPIES)
         return await self._texts.text(principal.account_id, name, data)
 
     async def _load(
@@ -140,7 +140,7 @@ class ChatDocuments:
             raise errors.BadRequest("A document must have base64 data, an http(s) URL or the id of a file")
         source = await self._services.media.resolve(principal.tenant, Descriptor("url", "file"), part.url)
         name = part.name or unquote(urlsplit(part.url).path.rpartition("/")[2])
-        await loaded_files.reserve(source.size, copies)
+        await loaded_objects.reserve(source.size, copies)
         return _named(name, source.content_type), await self._services.blobs.get(source.blob)
 
     async def _read(
@@ -155,7 +155,7 @@ class ChatDocuments:
             )
         if budget is not None:
             budget.spend(file.size)
-        await loaded_files.reserve(file.size, copies)
+        await loaded_objects.reserve(file.size, copies)
         return file, b"".join([block async for block in self._services.files.read(file)])
 
     async def _inline_image(self, principal: Principal, part: dict[str, Any], budget: _InlineBudget) -> bool:
@@ -164,7 +164,7 @@ class ChatDocuments:
         fields = _mapping(part.get("source"), "source") if is_block else part
         try:
             file_id = _string(fields, "file_id")
-            _, data = await self._read(principal, file_id, loaded_files.INLINED_COPIES, budget)
+            _, data = await self._read(principal, file_id, loaded_objects.INLINED_COPIES, budget)
         except FileNotFound:
             return False
         kind = media_types.sniff(data[: media_types.HEAD_BYTES])
@@ -181,7 +181,7 @@ class ChatDocuments:
     async def _inline_file(self, principal: Principal, part: DocumentPart, budget: _InlineBudget) -> bool:
         """Inline a file of this server; return False for another id, which belongs to the provider."""
         try:
-            name, data = await self._load(principal, part, loaded_files.INLINED_COPIES, budget)
+            name, data = await self._load(principal, part, loaded_objects.INLINED_COPIES, budget)
         except FileNotFound:
             return False
         encoded = await asyncio.to_thread(documents.to_base64, data)

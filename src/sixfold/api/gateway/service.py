@@ -22,8 +22,8 @@ from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.database import now
-from sixfold.core.files import loaded_files
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply
@@ -265,7 +265,7 @@ class ServiceRoutes:
         if not text:
             return ""
         source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)
-        await loaded_files.reserve(source.size, loaded_files.INLINED_COPIES)
+        await loaded_objects.reserve(source.size, loaded_objects.INLINED_COPIES)
         data = await self._services.blobs.get(source.blob)
         encoded = await asyncio.to_thread(documents.to_base64, data)
         return f"data:{source.content_type};base64,{encoded}"

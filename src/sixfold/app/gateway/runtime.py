@@ -22,12 +22,11 @@ from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.concurrency import background
+from sixfold.core.concurrency import background, loaded_objects
 from sixfold.core.concurrency.background import Work
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
-from sixfold.core.files import loaded_files
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attachments.media_inlining import Fetch, MediaInliner
 from sixfold.core.gateway.attempts import FailoverClient
@@ -255,7 +254,7 @@ def _standing(router: ModelRouter, name: str) -> EngineStatus:
 def _media_fetcher(media: MediaService) -> Fetch:
     async def fetch(tenant: Tenant, name: str, kind: str, url: str) -> tuple[str, bytes]:
         source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), url)
-        await loaded_files.reserve(source.size, loaded_files.INLINED_COPIES)
+        await loaded_objects.reserve(source.size, loaded_objects.INLINED_COPIES)
         return source.content_type, await media.blobs.get(source.blob)
 
     return fetch

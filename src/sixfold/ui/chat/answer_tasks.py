@@ -20,6 +20,7 @@ from sixfold.core import ids
 from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd, TextDelta
 from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
 from sixfold.core.gateway.request_log import CallOutcome
@@ -227,6 +228,8 @@ class AnswerWriter:
 
     async def _make(self, answer: Answer) -> None:
         tenant, items = answer.turn.lock.tenant, answer.turn.items
+        # The request that has read them may end before the answer.
+        await loaded_objects.reserve(sum(map(len, items)), loaded_objects.INLINED_COPIES)
         last = messages.parse("", 0, items[-1]) if items else None
         command = commands.parse(last.text if last is not None else "")
         if command.prompt and last is not None and not last.files:

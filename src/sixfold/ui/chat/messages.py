@@ -13,7 +13,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import documents, ids
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.files import loaded_files
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.files.files import AccountFile, FileNotFound
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, ImagePart, Part, TextPart
 from sixfold.core.gateway.conversations.conversations import ConversationItem
@@ -195,7 +195,7 @@ class RequestBuilder:
         return TextPart(f'<document name="{_NAME.sub(" ", file.filename)}">\n{text}\n</document>')
 
     async def _content(self, file: AccountFile) -> bytes:
-        await loaded_files.reserve(file.size, loaded_files.INLINED_COPIES)
+        await loaded_objects.reserve(file.size, loaded_objects.INLINED_COPIES)
         return b"".join([block async for block in self._services.files.read(file)])
 
 

@@ -166,8 +166,10 @@ class ChatStore:
     ) -> ChatTurn:
         """Store a question, if there is a new one, and lock the chat for its answer.
 
-        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` above a quota.
+        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, `TooLarge` above a quota, and
+        `TooManyRequests` if there is not enough memory.
         """
+        await self._store.reserve_memory(tenant, chat_id, max_bytes)
         lock = ConversationLock(tenant, chat_id, ids.new("lock"))
 
         def transaction() -> Transaction[tuple[str, ...]]:

@@ -15,6 +15,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.policy import GatewayPolicy
 
@@ -113,6 +114,12 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
         )
     params = {"account_id": tenant.account_id, "conversation_id": conversation_id, "last": last}
     return tuple(str(row["item"]) for row in (yield Query("conversation_items", params)))
+
+
+def stored_size(tenant: Tenant, conversation_id: str) -> Transaction[int]:
+    """Return the bytes of the items of a conversation, or 0 if it does not exist."""
+    record = yield from one("conversation_size", **tenant.row, id=conversation_id)
+    return 0 if record is None else int(record["size"])
 
 
 def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
@@ -283,7 +290,11 @@ class ConversationStore:
         return await self._database.read(transaction())
 
     async def items(self, tenant: Tenant, conversation_id: str, max_bytes: int) -> tuple[str, ...]:
-        """Return all items as JSON; raises `ConversationNotFound` and `TooLong`."""
+        """Return all items as JSON.
+
+        Raises `ConversationNotFound`, `TooLong`, and `TooManyRequests` if there is not enough memory.
+        """
+        await self.reserve_memory(tenant, conversation_id, max_bytes)
         return await self._database.read(history(tenant, conversation_id, _LAST_PLACE, max_bytes))
 
     async def lock(
@@ -296,14 +307,25 @@ class ConversationStore:
     ) -> tuple[str, ...]:
         """Lock a conversation for a response that will add `items`; return its current items as JSON.
 
-        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` above a quota.
+        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, `TooLarge` above a quota, and
+        `TooManyRequests` if there is not enough memory.
         """
+        await self.reserve_memory(tenant, conversation_id, max_bytes)
 
         def transaction() -> Transaction[tuple[str, ...]]:
             yield from self.acquire(tenant, conversation_id, lock_id, items)
             return (yield from history(tenant, conversation_id, _LAST_PLACE, max_bytes))
 
         return await self._database.write(transaction())
+
+    async def reserve_memory(self, tenant: Tenant, conversation_id: str, max_bytes: int) -> None:
+        """Wait until there is enough memory for the items, unless they exceed `max_bytes`.
+
+        Raises `TooManyRequests`.
+        """
+        size = await self._database.read(stored_size(tenant, conversation_id), snapshot=False)
+        if size <= max_bytes:
+            await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
 
     def acquire(
         self, tenant: Tenant, conversation_id: str, lock_id: str, items: Sequence[ConversationItem]

@@ -15,6 +15,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.conversations import conversations
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
@@ -150,6 +151,17 @@ def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[R
     return ResponseChain(tuple(map(_from_row, rows)), fault, items)
 
 
+def _chain_size(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[int]:
+    """Return the bytes that `get_chain` reads, at most about `max_bytes` for each of its parts."""
+    params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _MAX_RESPONSES, "most": max_bytes}
+    row = yield from one("response_chain_sizes", **params)
+    if row is None:
+        return 0
+    conversation = str(row["conversation"])
+    size = 0 if not conversation else (yield from conversations.stored_size(tenant, conversation))
+    return min(int(row["size"]), max_bytes) + (size if size <= max_bytes else 0)
+
+
 def get_many(tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Transaction[list[str]]:
     """Return the tenant's stored responses; raises `TooLong` for more than `max_bytes`.
 
@@ -226,12 +238,22 @@ class ResponseStore:
         return await self._database.read(owned(tenant, object_ids), snapshot=False)
 
     async def get_chain(self, tenant: Tenant, response_id: str, max_bytes: int) -> ResponseChain | None:
-        """Run the transaction `get_chain`."""
+        """Run the transaction `get_chain` when there is enough memory; raises `TooManyRequests`."""
+        size = await self._database.read(_chain_size(tenant, response_id, max_bytes), snapshot=False)
+        await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
         return await self._database.read(get_chain(tenant, response_id, max_bytes))
 
     async def get_many(self, tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Sequence[str]:
-        """Run the transaction `get_many`."""
-        return await self._database.read(get_many(tenant, response_ids, max_bytes))
+        """Run the transaction `get_many` when there is enough memory; raises `TooManyRequests`."""
+        all_ids = tuple(response_ids)
+        if not all_ids:
+            return ()
+        encoded_ids = msgspec.json.encode(all_ids).decode()
+        sizes = one("response_sizes", account_id=tenant.account_id, ids=encoded_ids)
+        row = await self._database.read(sizes, snapshot=False)
+        size = 0 if row is None else min(int(row["size"]), max_bytes)
+        await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
+        return await self._database.read(get_many(tenant, all_ids, max_bytes))
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
         """Return a response as it was sent; raises `ResponseNotFound`."""

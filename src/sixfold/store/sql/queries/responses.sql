@@ -19,6 +19,22 @@ SELECT r.id, r.previous, r.server, r.input, r.response, r.conversation, r.place,
 FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.id
 ORDER BY c.depth DESC;
 
+-- name: response_chain_sizes | Return the size of a response with its predecessors, and the conversation in which it began.
+WITH RECURSIVE chain (id, previous, size, depth) AS (
+    SELECT id, previous, size, 1 FROM relay_response WHERE account_id = :account_id AND id = :id
+      AND (:credential_id = '' OR credential_id = :credential_id)
+    UNION ALL
+    SELECT r.id, r.previous, c.size + r.size, c.depth + 1
+    FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.previous
+    WHERE c.depth < :links AND c.size <= :most AND (:credential_id = '' OR r.credential_id = :credential_id)
+)
+SELECT c.size, r.conversation FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.id
+ORDER BY c.depth DESC LIMIT 1;
+
+-- name: response_sizes | Return the total size of stored responses.
+SELECT COALESCE(SUM(size), 0) AS size FROM relay_response
+WHERE account_id = :account_id AND id IN (SELECT value FROM json_each(:ids));
+
 -- name: response_known | Return a response's id if any account stores it.
 SELECT id FROM relay_response WHERE id = :id LIMIT 1;
 

@@ -28,8 +28,8 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.files import loaded_files
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
@@ -171,7 +171,7 @@ class VideoRoutes:
             file = await self._services.files.get(principal.tenant, file_id)
             if file.size > _MAX_IMAGE_BYTES:
                 raise _invalid_reference(f"must be at most {_MAX_IMAGE_BYTES:,} bytes (got {file.size:,})")
-            await loaded_files.reserve(file.size, loaded_files.DOCUMENT_COPIES)
+            await loaded_objects.reserve(file.size, loaded_objects.DOCUMENT_COPIES)
             return await self._services.blobs.get(file.blob)
         if isinstance(url, str) and url.startswith("data:"):
             return _data_of(url)

@@ -1,4 +1,4 @@
-"""Stored files that requests load share a limit: which request waits, and when memory is released."""
+"""Stored objects that requests load share a limit: which request waits, and when memory is released."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sixfold.core.concurrency import fair_threads, memory_limit
+from sixfold.core.concurrency import fair_threads, loaded_objects, memory_limit
 from sixfold.core.concurrency.memory_limit import MemoryScope
-from sixfold.core.files import loaded_files
 from sixfold.core.gateway.conversations.response_tasks import ResponseTasks
 from sixfold.errors import TooManyRequests
 
@@ -30,7 +29,7 @@ class Request:
         memory_limit.scope.set(scope)
         try:
             for size in sizes:
-                await loaded_files.reserve(size, loaded_files.DOCUMENT_COPIES)
+                await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES)
                 self.loaded += size
             await self.end.wait()
         finally:
@@ -73,7 +72,7 @@ async def test_further_requests_are_refused_at_once() -> None:
     requests = [Request("ada", 60 * MIB) for _ in range(1 + memory_limit.MAX_WAITING)]
     await until(lambda: requests[0].loaded > 0)
     refused = Request("ada", 60 * MIB)
-    with pytest.raises(TooManyRequests, match="Too many large files"):
+    with pytest.raises(TooManyRequests, match="Too many large files and conversations"):
         await refused.task
     for request in requests:
         request.end.set()
@@ -86,10 +85,10 @@ async def test_small_files_and_work_without_a_request_are_not_counted() -> None:
     for request in requests:
         await request.finish()
     for _ in range(100):
-        await loaded_files.reserve(60 * MIB, loaded_files.DOCUMENT_COPIES)
+        await loaded_objects.reserve(60 * MIB, loaded_objects.DOCUMENT_COPIES)
 
 
-async def test_a_response_that_continues_after_its_request_keeps_its_memory() -> None:
+async def test_a_response_keeps_its_memory_after_its_request() -> None:
     tasks, end, first_loaded = ResponseTasks(), asyncio.Event(), asyncio.Event()
 
     class Response:
@@ -97,7 +96,7 @@ async def test_a_response_that_continues_after_its_request_keeps_its_memory() ->
             end.set()
 
     async def work() -> None:
-        await loaded_files.reserve(60 * MIB, loaded_files.DOCUMENT_COPIES)
+        await loaded_objects.reserve(60 * MIB, loaded_objects.DOCUMENT_COPIES)
         first_loaded.set()
         await end.wait()
 

@@ -1,6 +1,7 @@
-"""The memory of stored files that requests load, limited for all requests of a process together.
+"""The memory of stored objects that requests load, limited for all requests of a process together.
 
-A request of 200 bytes can name a file of 64 MB, so the limits on bodies do not apply to it.
+A request of 200 bytes can name a file of 64 MB or continue a conversation of 32 MB, to which the limits on
+bodies do not apply.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit, Memo
 MAX_BYTES = 256 * 2**20
 # The bytes of a file and of its blocks, which are joined.
 DOCUMENT_COPIES = 2
-# The file, its base64, the body that contains it, and a copy of the body.
+# The object, its base64 or its items, the body that contains it, and a copy of the body.
 INLINED_COPIES = 4
-# Smaller files are not counted.
+# Smaller objects are not counted.
 _SMALL_BYTES = 64 * 1024
 _WAIT_SECONDS = 30.0
-_MESSAGE = "Too many large files are being read for other requests: retry when they have ended"
+_MESSAGE = "Too many large files and conversations are being read: retry when other requests have ended"
 
 
-class _LoadedFiles:
+class _LoadedObjects:
     """The limit of one event loop, and the lease of each request in progress."""
 
     def __init__(self) -> None:
@@ -31,22 +32,22 @@ class _LoadedFiles:
 
 
 # A limit waits for events of its loop; a process has one loop, except in tests.
-_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoadedFiles] = WeakKeyDictionary()
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoadedObjects] = WeakKeyDictionary()
 
 
 async def reserve(size: int, copies: int) -> None:
-    """Reserve memory for copies of a file of `size` bytes until the request ends.
+    """Reserve memory for copies of an object of `size` bytes until the request ends.
 
     Waits for earlier requests; raises `TooManyRequests`. Work without a request is not counted.
     """
     request = memory_limit.scope.get()
     if request is None or size <= _SMALL_BYTES:
         return
-    files = _by_loop.setdefault(asyncio.get_running_loop(), _LoadedFiles())
-    lease = files.leases.get(request) or files.limit.lease(fair_threads.owner.get())
-    # The oldest lease may always grow, so requests with several files do not wait for each other.
+    loaded = _by_loop.setdefault(asyncio.get_running_loop(), _LoadedObjects())
+    lease = loaded.leases.get(request) or loaded.limit.lease(fair_threads.owner.get())
+    # The oldest lease may always grow, so requests with several objects do not wait for each other.
     if request.keep(lease):
-        files.leases[request] = lease
+        loaded.leases[request] = lease
         await lease.resize(lease.size + copies * size)
         if not request.keep(lease):
             lease.release()
