@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 from sixfold.core.workflows.nodes import NodeInput, NodeOutput, NodeSpec, Registry, Section
 
+NO_FILES: Mapping[str, Sequence[str]] = MappingProxyType({})
 _SECTIONS: tuple[Section, ...] = ("required", "optional", "hidden")
 
 
@@ -61,16 +63,20 @@ def _type(kind: Any) -> str:
     return "COMBO" if isinstance(kind, list | tuple) else str(kind)
 
 
-def write(specs: Iterable[NodeSpec]) -> dict[str, Any]:
-    """Return the classes as an `/object_info` document."""
-    return {spec.class_type: entry(spec) for spec in specs}
+def write(specs: Iterable[NodeSpec], offered: Mapping[str, Sequence[str]] = NO_FILES) -> dict[str, Any]:
+    """Return the classes as an `/object_info` document.
+
+    `offered` has the names to list for inputs without choices of their own: model files by folder, and input
+    files by the kind of upload.
+    """
+    return {spec.class_type: entry(spec, offered) for spec in specs}
 
 
-def entry(spec: NodeSpec) -> dict[str, Any]:
+def entry(spec: NodeSpec, offered: Mapping[str, Sequence[str]] = NO_FILES) -> dict[str, Any]:
     """Return one class as an `/object_info` entry."""
     sections: dict[str, dict[str, Any]] = {"required": {}}
     for node_input in spec.inputs:
-        sections.setdefault(node_input.section, {})[node_input.name] = config(node_input)
+        sections.setdefault(node_input.section, {})[node_input.name] = config(node_input, offered)
     return {
         "input": sections,
         "input_order": {name: list(inputs) for name, inputs in sections.items()},
@@ -86,10 +92,11 @@ def entry(spec: NodeSpec) -> dict[str, Any]:
     }
 
 
-def config(each: NodeInput) -> Any:
+def config(each: NodeInput, offered: Mapping[str, Sequence[str]] = NO_FILES) -> Any:
     """Return one input as an `/object_info` entry."""
     if each.section == "hidden":
         return each.type
     if each.choices is not None:
-        return [list(each.choices), dict(each.options)]
+        choices = each.choices or offered.get(str(each.options.get("folder") or each.upload), ())
+        return [list(choices), dict(each.options)]
     return [each.type, dict(each.options)]

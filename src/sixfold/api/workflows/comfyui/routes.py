@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +38,9 @@ UNAUTHORIZED, TRY_AGAIN_LATER = 4401, 1013
 _MAX_HISTORY = 200
 # Matches NUL escapes that do not belong to an escaped backslash.
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+_PAGES = ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES")
+# The input files that exist for every account.
+_EXAMPLES = {"image": ("example.png",), "audio": ("sample.wav",)}
 _FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
 
 
@@ -140,7 +144,8 @@ class ComfyRoutes:
         await self._services.workflows.load()
         classes = self._services.workflows.classes
         if self._classes is None or self._classes[0] is not classes:
-            self._classes = classes, *await asyncio.to_thread(_written, classes)
+            offered = {**_EXAMPLES, **{folder: self._files_of(folder) for folder in _FOLDERS}}
+            self._classes = classes, *await asyncio.to_thread(_written, classes, offered)
         _, registry, document = self._classes
         if requested is None:
             return Response(document, media_type="application/json")
@@ -156,10 +161,13 @@ class ComfyRoutes:
             # People open this path to find a model of the catalog.
             message = f"Model folder {folder[:100]} not found: /models lists the folders"
             raise errors.NotFound(f"{message}, and /catalog lists the models of this server")
+        return responses.json(self._files_of(folder))
+
+    def _files_of(self, folder: str) -> list[str]:
+        """Return the model files of a folder that the built-in workflows name; any engine replaces them."""
         kind = KINDS.get(folder)
         spaces = self._services.workflows.spaces.values()
-        names = {str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind}
-        return responses.json(sorted(names))
+        return sorted({str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind})
 
     async def embeddings(self, request: Request) -> Response:
         """Return an empty list, because embeddings are not supported."""
@@ -167,7 +175,9 @@ class ComfyRoutes:
         return responses.json([])
 
     async def stats(self, request: Request) -> Response:
+        """Return the versions and the memory; as in ComfyUI, a CPU's memory is that of the machine."""
         await self._doors.enter(request)
+        total, free = (os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") for name in _PAGES)
         system: dict[str, Any] = {
             "os": platform.system().lower(),
             "comfyui_version": VERSION,
@@ -176,11 +186,11 @@ class ComfyRoutes:
             "pytorch_version": "",
             "embedded_python": False,
             "argv": [],
-            "ram_total": 0,
-            "ram_free": 0,
+            "ram_total": total,
+            "ram_free": free,
         }
-        memory = ("vram_total", "vram_free", "torch_vram_total", "torch_vram_free")
-        device = {"name": "cpu", "type": "cpu", "index": 0, **dict.fromkeys(memory, 0)}
+        memory = {"vram_total": total, "vram_free": free, "torch_vram_total": total, "torch_vram_free": free}
+        device = {"name": "cpu", "type": "cpu", "index": 0, **memory}
         return responses.json({"system": system, "devices": [device]})
 
     async def features(self, request: Request) -> Response:
@@ -267,10 +277,10 @@ def build_api(services: WebServices) -> ApiGroup:
     return ApiGroup("comfyui", dialect, routes, sockets=sockets)
 
 
-def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:
+def _written(classes: Registry, offered: Mapping[str, Sequence[str]]) -> tuple[Mapping[str, Any], bytes]:
     """Encode each class's schema one by one, so that other threads can run, and all of them together."""
     known = {
         name: msgspec.Raw(responses.encode(each))
-        for name, each in workflows_object_info.write(classes).items()
+        for name, each in workflows_object_info.write(classes, offered).items()
     }
     return known, responses.encode(known)
