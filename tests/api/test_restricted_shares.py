@@ -55,6 +55,27 @@ async def test_share_with_an_account_is_hidden_from_others(app: AppFixture) -> N
     assert [(await ben.get(each)).status_code for each in (path, by_id, file)] == [404, 404, 404]
 
 
+async def test_shares_do_not_reveal_which_addresses_have_an_account(any_database_app: AppFixture) -> None:
+    app, run_id = any_database_app, (await run(any_database_app))["id"]
+    bodies: list[dict[str, Any]] = []
+    for name in ("ben@example.com", "dora@example.com"):
+        created = await share(app, "run", run_id, **{"with": name})
+        assert created.pop("with") == name
+        bodies.append(
+            {key: value for key, value in created.items() if key not in ("id", "url", "created_at")}
+        )
+        folder = await app.client.post(
+            "/api/shared-folders", json={"folder": "work", "with": name}, headers=app.bearer
+        )
+        assert folder.status_code == 201
+    assert bodies[0] == bodies[1]
+    dora = await app.database.write(accounts.create("dora@example.com"))
+    headers = bearer((await app.database.write(keys.create(dora.id))).api_key)
+    received = (await app.client.get(f"{PATH}/received", headers=headers)).json()["shares"]
+    folders = (await app.client.get("/api/shared-folders", headers=headers)).json()["received"]
+    assert (len(received), len(folders)) == (1, 1), "the share waits for the account"
+
+
 async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> None:
     read, write = app.database.read, app.database.write
     ben = await read(accounts.by_email("ben@example.com"))
@@ -64,7 +85,7 @@ async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> Non
     form = {"kind": "run", "id": (await run(app))["id"], "life": ""}
     offered = (await person.client.get("/shares/new", params={"kind": "run", "id": form["id"]})).text
     assert f'<option value="{team.id}">Team Flyers of ben@example.com</option>' in offered
-    for name, status in (("", 400), ("nobody@example.com", 404), ("ada@example.com", 409)):
+    for name, status in (("", 400), ("nobody", 404), ("ada@example.com", 409)):
         wrong = await person.post("/shares", **form, who="account", **{"with": name})
         assert (wrong.status_code, 'role="alert"' in wrong.text) == (status, True)
         assert f'name="with" value="{name}"' in wrong.text
@@ -120,7 +141,7 @@ def _titled_post(account_id: str, conversation_id: str) -> Transaction[None]:
     [
         ({"with": "ben@example.com", "public": True}, 400),
         ({"with": "ben@example.com", "team_id": "team_1"}, 400),
-        ({"with": "nobody@example.com"}, 404),
+        ({"with": "nobody"}, 404),
         ({"with": "ada@example.com"}, 409),
         ({"team_id": "team_none"}, 404),
     ],

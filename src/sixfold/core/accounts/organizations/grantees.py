@@ -49,12 +49,20 @@ def teams_of_person(person_id: str) -> Transaction[tuple[tuple[str, str], ...]]:
 def check(account_id: str, grantee: Grantee) -> Transaction[None]:
     """Check that an account may share with a grantee.
 
-    Raises `NotFound` for an unknown account and for a team of an organization to which the account does not
-    belong, and `Conflict` for the account itself and its own teams.
+    The result is the same for an e-mail address without an account, whose user gets access with an account:
+    otherwise a user could find out which addresses have one. Raises `NotFound` for an unknown organization
+    and for a team of an organization to which the account does not belong, and `Conflict` for the account
+    itself and its own teams.
     """
     if not grantee.team_id:
-        if (yield from accounts.by_email(grantee.name)).id == account_id:
+        recipient = yield from one("account_by_email", email=grantee.name)
+        if recipient is not None and recipient["id"] == account_id:
             raise errors.Conflict("An account cannot share with itself: choose another account")
+        if recipient is None and not accounts.is_email(grantee.name):
+            raise errors.NotFound(
+                f"{grantee.name[:100]} not found: send the e-mail address of a user or the name of an "
+                "organization"
+            )
         return
     row = yield from one("team_owner", id=grantee.team_id)
     if row is not None and row["account_id"] == account_id:
