@@ -12,9 +12,7 @@ from tests.api.app_fixture import running_app
 
 
 @pytest.mark.parametrize("base", ["", "/api"])
-async def test_loaders_list_the_files_of_the_model_folders_and_the_examples(
-    tmp_path: Path, base: str
-) -> None:
+async def test_loaders_list_model_files_and_examples(tmp_path: Path, base: str) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
 
         async def read(path: str) -> Any:
@@ -36,7 +34,7 @@ async def test_loaders_list_the_files_of_the_model_folders_and_the_examples(
         assert "euler" in await choices("KSampler", "sampler_name")
 
 
-async def test_system_stats_report_the_memory_of_the_machine(tmp_path: Path) -> None:
+async def test_system_stats_report_the_memory(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
         stats = (await app.client.get("/system_stats", headers=app.bearer)).json()
         system, device = stats["system"], stats["devices"][0]
