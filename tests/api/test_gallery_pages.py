@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from sixfold.core import gallery
 from sixfold.core.accounts import accounts
+from sixfold.core.media import private_copies
 from sixfold.core.predictions import refunds
 from sixfold.core.provenance import embed, manifest
 from sixfold.core.provenance.manifest import Manifest
@@ -129,6 +133,29 @@ async def test_files_posted_over_http_have_no_prompt(any_database_app: AppFixtur
     assert (await app.client.get(f"/media/{name}")).status_code == 404
     response = await app.client.post("/api/create-ai", json={"api_key": app.key, **avatar})
     assert (response.status_code, "was refunded" in response.text) == (409, True)
+
+
+async def test_few_copies_are_written_at_the_same_time(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite, active, most = private_copies.rewrite, 0, 0
+    lock = threading.Lock()
+
+    def counted(*arguments: Any) -> None:
+        nonlocal active, most
+        with lock:
+            active += 1
+            most = max(most, active)
+        rewrite(*arguments)
+        with lock:
+            active -= 1
+
+    monkeypatch.setattr(private_copies, "rewrite", counted)
+    result = await run(app, "a fox")
+    post = {"api_key": app.key, "text": "x", "media_url": result["output"]["url"]}
+    posts = await asyncio.gather(*(app.client.post("/api/create-post", json=post) for _ in range(8)))
+    assert {each.status_code for each in posts} == {200}
+    assert 1 <= most <= private_copies.CONCURRENCY
 
 
 async def test_an_own_file_of_the_author_is_published_unchanged(app: AppFixture) -> None:

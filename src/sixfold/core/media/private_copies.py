@@ -16,6 +16,9 @@ from sixfold.core.provenance.manifest import Manifest, NotAManifest
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.temporary_files import temporary_path
 
+# Copies that are written at the same time: a video may have hundreds of megabytes.
+CONCURRENCY = 2
+
 
 class PublishedFile(NamedTuple):
     """A file to publish, and the blob of which it is a copy without inputs, or None."""
@@ -31,6 +34,7 @@ class PrivateCopies:
         self._media = media
         self._signer = signer
         self._folder = folder
+        self._semaphore = asyncio.Semaphore(CONCURRENCY)
 
     async def make(self, account_id: str, source: MediaSource) -> PublishedFile:
         """Store a copy whose manifest names the model, but no inputs, seed and parents.
@@ -43,8 +47,8 @@ class PrivateCopies:
         if manifest is None:
             return PublishedFile(source)
         text = self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
-        async with temporary_path(self._folder) as path:
-            await asyncio.to_thread(_rewrite, original, path, source.content_type, text)
+        async with self._semaphore, temporary_path(self._folder) as path:
+            await asyncio.to_thread(rewrite, original, path, source.content_type, text)
             if self._media.credentials is not None:
                 await self._media.credentials.sign(path, source.content_type, text)
             stored = await self._media.store_unnamed_file(path, source.content_type, account_id)
@@ -62,7 +66,8 @@ def _manifest(path: Path, signer: Signer) -> Manifest | None:
     return signed.manifest if signed is not None and signed.valid else None
 
 
-def _rewrite(original: Path, path: Path, content_type: str, text: str) -> None:
+def rewrite(original: Path, path: Path, content_type: str, text: str) -> None:
+    """Write a copy of a file whose only metadata is `text`."""
     shutil.copyfile(original, path)
     private_metadata.remove(path)
     embed.embed_file(path, content_type, text)
