@@ -70,6 +70,11 @@ async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Brow
         right = (await tab.page.evaluate(BOX, end))[3]
         assert right <= width  # the button is not outside of a table that scrolls
         await is_accessible(tab)
+        await tab.page.fill("[name=folder]", "people")
+        await tab.page.fill("[name=with]", app.operator.email)
+        await tab.page.click("text='Share'")
+        right = (await tab.page.evaluate(BOX, "button[aria-label^='End the share of people']"))[3]
+        assert right <= width
         await tab.page.click(end)
         await tab.page.wait_for_selector(".empty:has-text('Nothing is shared.')")
 
@@ -147,3 +152,22 @@ async def test_the_numbers_of_the_catalog_follow_a_search(browser_app: Browser, 
         await tab.open("/catalog?q=cutout")
         assert await tab.page.inner_text("[data-count=Audio]") == "0"
         assert await tab.page.inner_text("[data-count=Images]") == "1"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_prompts_have_the_direction_of_their_letters(browser_app: Browser, width: int) -> None:
+    app, url, chromium = browser_app
+    run = await run_model(app, "fast-image-native", prompt="ثعلب أحمر في الثلج", **SMALL)
+    paths = {
+        f"/catalog/fast-image-native?from={run['id']}": "#in-prompt",
+        "/predictions": ".run .name",
+        f"/predictions/{run['id']}": "h1",
+    }
+    async with browser.tab(chromium, app, url, TabOptions(width=width, scheme="dark")) as tab:
+        for path, selector in paths.items():
+            await tab.open(path)
+            direction = await tab.page.eval_on_selector(
+                selector, "(each) => getComputedStyle(each).unicodeBidi"
+            )
+            assert direction == "plaintext", path
+            await is_accessible(tab)
