@@ -1,4 +1,4 @@
-"""Queued chat and vision requests: held at their maximum cost, charged by their tokens."""
+"""Queued chats, held at their maximum cost and charged by their tokens, and the price of `vision`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import bearer, running_app
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
+from tests.fakes.chat_servers import model_server
 
 TERMINAL = {"succeeded", "failed", "canceled"}
 CHAT_FIELDS: dict[str, Any] = {"model": "acme/small", "max_tokens": 20}
@@ -179,3 +180,38 @@ async def test_missing_input_is_reported_before_missing_capability(tmp_path: Pat
                 body = {"service": "chat", "async": later, **inputs}
                 response = await app.client.post("/api/service", json=body, headers=app.bearer)
                 assert response.status_code == status, response.text
+
+
+VISION: dict[str, Any] = {"service": "vision", "prompt": "say 3 words", "image_url": PIXEL}
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_vision_costs_its_price_per_request(gateway: Gateway, later: bool) -> None:
+    response = await ask(gateway, later=later, **VISION)
+    result = await finished_prediction(gateway, response) if later else response.json()
+    assert (result["status"], result["cost"], result["credits_charged"]) == ("succeeded", "0.002", 1)
+    assert await gateway.app.balance() == ("4.998", "0.00")
+    assert await gateway.app.faults() == ()
+
+
+async def test_streamed_vision_costs_its_price_per_request(gateway: Gateway) -> None:
+    response = await ask(gateway, later=False, stream=True, **VISION)
+    assert response.text.endswith("data: [DONE]\n\n")
+    (call,) = await gateway.settled()
+    assert (call["cost_usd"], call["charge"]["sum"]) == ("0.002", "1 × 0.002/request = 0.002 USD")
+    assert await gateway.app.balance() == ("4.998", "0.00")
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_vision_of_an_own_model_server_is_free(tmp_path: Path, later: bool) -> None:
+    async with model_server() as server:
+        rows = {"own": {"kind": "openai", "base_url": server.url, "models": ["small"], "local": True}}
+        prices = {"prices": {"own_hardware": "free"}}
+        models = app_catalog.models_document()
+        async with running_gateway(
+            tmp_path, models=models, tables=prices, upstreams=rows, aliases={}, prices={}
+        ) as gateway:
+            response = await ask(gateway, later=later, **VISION | {"model": "own/small"})
+            result = await finished_prediction(gateway, response) if later else response.json()
+            assert (result["cost"], result["list_price"]) == ("0.00", "0.002")
+            assert await gateway.app.balance() == ("5.00", "0.00")

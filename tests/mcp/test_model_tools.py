@@ -186,7 +186,7 @@ async def test_custom_model_is_available_to_its_owner_only(app: AppFixture, agen
         assert "not found" in await other_account.error_of(tool, model="custom:mine", input={"prompt": "x"})
 
 
-async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:
+async def test_chat_is_charged_by_tokens_and_vision_per_request(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         agent = Agent(gateway.app)
         request = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
@@ -196,7 +196,7 @@ async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:
         assert (text["data"], text["engine"]) == ({"value": "word word word"}, "relay")
         assert 0 < float(text["cost_usd"]) <= float(quote["cost_usd"])
         result = await agent.call("run", model="vision", input={**request, "image_url": PIXEL})
-        assert result["status"] == "succeeded"
+        assert (result["status"], result["cost_usd"]) == ("succeeded", "0.002")
         assert "image" in str(gateway.acme.requests[-1])
         assert "prompt" in await agent.error_of("run", model="chat", input={})
         assert [call["face"] for call in await gateway.settled(2)] == ["hosting", "hosting"]

@@ -15,12 +15,14 @@ from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.metering import TOKENS
-from sixfold.core.catalog.models import Model
+from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.predictions.service import PredictionService
 
 NAMES = ("chat", "vision")
+# The prices of these services: by tokens, and per call.
+_PRICES = (TOKENS, "vision")
 _UNCHANGED = ("max_tokens", "temperature", "top_p")
 # Limit of a queued conversation; its images can be sent as files.
 _MAX_BYTES = 2**20
@@ -68,23 +70,38 @@ def register(
     gateway: Gateway, predictions: PredictionService
 ) -> Callable[[Mapping[str, Any], str], ChatRequest]:
     """Register the price and the admission of chat services; return the function that reads their inputs."""
-    chat_services = _ChatServices(gateway)
-    predictions.appraisers[TOKENS], predictions.admit[TOKENS] = chat_services.price, chat_services.admit
+    chat_services = _ChatServices(gateway, predictions.catalog)
+    gateway.service_prices.find = chat_services.price_per_call
+    for price in _PRICES:
+        predictions.appraisers[price], predictions.admit[price] = chat_services.price, chat_services.admit
     return conversation
 
 
 class _ChatServices:
     """Hooks of the prediction service for chat services."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, catalog: Catalog) -> None:
         self._gateway = gateway
+        self._catalog = catalog
 
-    def price(self, _model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
+    def price_per_call(self, service: str, local: bool) -> PriceRow | None:
+        """Return the price of a call, or None if the service is charged by tokens."""
+        model = self._catalog[service] if service in NAMES and service in self._catalog else None
+        if model is None or model.price == TOKENS:
+            return None
+        price = self._catalog.price(model, {})
+        return price.waive() if local and self._catalog.prices.own_hardware_free else price
+
+    def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
         """Return the maximum cost, which is held; raises `UnknownModel` or `UnpricedModel`."""
-        # Chats are always charged by tokens; the rates of local models are zero.
+        # The rates of local models are zero.
         del charged
-        chat = _queued_chat(values)
-        micros = self._gateway.max_cost(chat, _model_name(values))
+        chat, name = _queued_chat(values), _model_name(values)
+        micros = self._gateway.max_cost(chat, name)
+        targets = self._gateway.router.resolve_chat(name)
+        price = self.price_per_call(model.name, all(target.upstream.local for target in targets))
+        if price is not None:
+            return price
         text = f"{money.format_usd(micros)} USD at most, depending on the tokens"
         return PriceRow(micros, money.credits_for(micros), text, "units", 1)
 

@@ -150,7 +150,7 @@ class FailoverClient:
         failpoints: Mapping[str, Action] | None = None,
     ) -> None:
         self._policy = policy
-        self._failpoints = failpoints or {}
+        self._failpoints: Mapping[str, Action] = failpoints or {}
         self._memory = memory
         self.health = health
         self._media = media
@@ -355,7 +355,8 @@ class FailoverClient:
     async def _inject(self, request: GatewayRequest, target: str) -> None:
         """Fail, hang or disconnect like a model server, if a failpoint names the service or the model."""
         names = (*request.services[:1], request.model, target)
-        match next((self._failpoints[name] for name in names if name in self._failpoints), None):
+        actions: list[Action] = [self._failpoints[name] for name in names if name in self._failpoints]
+        match actions[0] if actions else None:
             case "hang":
                 await asyncio.Event().wait()
             case "fail":

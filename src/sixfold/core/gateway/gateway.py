@@ -44,6 +44,7 @@ from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
 from sixfold.core.gateway.pricing.price_book import PriceBook
+from sixfold.core.gateway.pricing.service_prices import ServicePrices
 from sixfold.core.gateway.pricing.token_rates import FREE, TokenRates
 from sixfold.core.gateway.pricing.usage import TokenUsage, merge_usage
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord, CallState, TokenCounts
@@ -56,8 +57,7 @@ _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _DELETE_SECONDS = 30.0
 _MAX_OUTPUT_TOKENS, _MAX_LOG_CHARS = 1_000_000_000, 100_000
 # Changes of health and discovery take effect within this time.
-_ROUTE_CACHE_SECONDS = 0.25
-_MAX_CACHED_ROUTES = 1024
+_ROUTE_CACHE_SECONDS, _MAX_CACHED_ROUTES = 0.25, 1024
 
 
 class Gateway:
@@ -75,6 +75,7 @@ class Gateway:
         self.policy = policy
         self.router = router
         self.counts = TokenCounts()
+        self.service_prices = ServicePrices()
         # Called once for every call that has ended.
         self.on_call_end: Callable[[CallRecord, CallOutcome], None] | None = None
         self.guardrails: GuardrailService | None = None
@@ -352,7 +353,7 @@ class Gateway:
 
     def _plan(self, needs: RequestNeeds) -> RoutePlan:
         request = needs.request
-        rated_targets = meeting(self._priced_targets(request), needs)
+        rated_targets = self.service_prices.apply(request, meeting(self._priced_targets(request), needs))
         tools = None if request.expected_usage is not None else needs.provider_tools
         held = request.prepaid_hold
         if held is None:

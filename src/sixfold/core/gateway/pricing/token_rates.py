@@ -50,6 +50,8 @@ class TokenRates(msgspec.Struct, frozen=True):
     long_tokens: int = 0
     list_rates: TokenRates | None = None
     as_billed: bool = False
+    # The whole price of a call, of a service that is not charged by tokens.
+    per_call: int | None = None
 
     def list_price(self, usage: TokenUsage) -> int | None:
         """Return the list price of the usage in micro-dollars, or None if it equals the charge."""
@@ -66,6 +68,8 @@ class TokenRates(msgspec.Struct, frozen=True):
         """
         if self.list_rates is not None:
             return charges.waive(self.list_rates.lines(usage))
+        if self.per_call is not None:
+            return (LineItem("request", 1, self.per_call),)
         # The bill of a response that was delivered in part is for the whole of it.
         if self.as_billed and usage.billed_micros and usage.reported:
             return (LineItem("billed_usd", usage.billed_micros, money.MICROS_PER_USD, money.MICROS_PER_USD),)
@@ -150,6 +154,7 @@ _NAMES = frozenset(TokenRates.__struct_fields__) - {
     "long_tokens",
     "list_rates",
     "as_billed",
+    "per_call",
     *_UNIT_PRICES.values(),
 }
 _COMMENT_FIELDS = frozenset({"as_of", "source"})
