@@ -1,4 +1,4 @@
-"""Train `src/sixfold/engines/speech/acoustic_adaptation.npz`: PocketSphinx's means, adapted to Sixfold's English voices.
+"""Train `acoustic_adaptation.npz` of the speech engines: means adapted to Sixfold's English voices.
 
 .venv/bin/python -m tools.train_acoustic_adaptation [--sentences N]
     N sentences of each voice; 60 take about two minutes

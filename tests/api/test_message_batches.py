@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
 
-from tests.api.gateway import Gateway
+from tests.api.gateway import Gateway, running_gateway
 
 
 def message(custom_id: str, words: int = 3, model: str = "anth/small", **more: Any) -> Any:
@@ -107,3 +108,15 @@ async def test_invalid_batches_of_messages_are_refused(
     assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
     assert message_text in body["error"]["message"]
     assert [each.id async for each in gateway.anthropic().messages.batches.list()] == []
+
+
+@pytest.mark.parametrize("public", ["", "https://media.example.com"])
+async def test_results_url_has_the_public_or_the_requested_origin(tmp_path: Path, public: str) -> None:
+    async with running_gateway(tmp_path, settings={"public_url": public}) as gateway:
+        created = await gateway.anthropic().messages.batches.create(requests=[message("a")])
+        batch = await finished_batch(gateway, created.id)
+        async with gateway.app.visitor(base_url="http://192.168.1.5:8600") as visitor:
+            headers = {**gateway.headers, "anthropic-version": "2023-06-01"}
+            document = (await visitor.get(f"/v1/messages/batches/{batch.id}", headers=headers)).json()
+        origin = public or "http://192.168.1.5:8600"
+        assert document["results_url"] == f"{origin}/v1/messages/batches/{batch.id}/results"

@@ -65,6 +65,16 @@ def host_of(request: HTTPConnection) -> str | None:
     return match[1].strip("[]").lower() if match is not None else None
 
 
+def origin(request: HTTPConnection, settings: Settings) -> str:
+    """Return the origin for URLs that the caller requests: the public URL, or else the request's own.
+
+    Without a public URL, a server that listens on all addresses does not know the one that the caller uses.
+    """
+    if settings.public_url or host_of(request) is None:
+        return settings.base_url
+    return f"{request.scope.get('scheme', 'http')}://{request.headers['host']}"
+
+
 def is_forwarded(request: HTTPConnection) -> bool:
     """Return whether a header shows that a proxy forwarded the request."""
     return any(

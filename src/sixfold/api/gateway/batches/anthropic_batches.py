@@ -27,7 +27,7 @@ from sixfold.core.batches.validation import MAX_LINE_BYTES, LineValidator, RawLi
 from sixfold.core.clock import rfc3339
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits.json_limits import JsonLimits
-from sixfold.web import bodies, requests, responses
+from sixfold.web import bodies, requests, responses, trusted_hosts
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
 
@@ -126,7 +126,7 @@ class AnthropicBatchRoutes:
                 total=total,
             )
             batch = await self._services.batches.create_from_path(principal, new, path)
-        return responses.json(self._document(batch))
+        return responses.json(self._document(request, batch))
 
     async def page(self, request: Request) -> Response:
         """List batches, newest first."""
@@ -135,7 +135,7 @@ class AnthropicBatchRoutes:
         batches = await self._services.batches.page(
             principal.tenant, "anthropic", limit + 1, before or after, ascending=bool(before)
         )
-        rows = [self._document(batch) for batch in batches[:limit]]
+        rows = [self._document(request, batch) for batch in batches[:limit]]
         if before:
             rows.reverse()
         page: MessageBatchesSchema = {
@@ -148,14 +148,14 @@ class AnthropicBatchRoutes:
 
     async def show(self, request: Request) -> Response:
         _, batch = await self._find(request)
-        return responses.json(self._document(batch))
+        return responses.json(self._document(request, batch))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch once its running requests have ended; a batch that has ended is not changed."""
         principal, batch = await self._find(request)
         if batch.outcome is None:
             batch = await self._services.batches.cancel(principal.tenant, "anthropic", batch.id)
-        return responses.json(self._document(batch))
+        return responses.json(self._document(request, batch))
 
     async def delete(self, request: Request) -> Response:
         """Delete a batch that has ended, with its results."""
@@ -179,12 +179,14 @@ class AnthropicBatchRoutes:
         batch_id = requests.path_value(request, "batch_id")
         return principal, await self._services.batches.get(principal.tenant, "anthropic", batch_id)
 
-    def _document(self, batch: Batch) -> MessageBatchSchema:
+    def _document(self, request: Request, batch: Batch) -> MessageBatchSchema:
         remaining = max(0, batch.total - batch.succeeded - batch.failed)
         has_ended = batch.ended_at is not None
         expired = remaining if has_ended and batch.state == "expired" else 0
         has_results = has_ended and batch.output_file_id is not None
-        url = f"{self._services.settings.base_url}{ANTHROPIC_ENDPOINT}/batches/{batch.id}/results"
+        # The library requests this URL, also from another machine than the server's.
+        origin = trusted_hosts.origin(request, self._services.settings)
+        url = f"{origin}{ANTHROPIC_ENDPOINT}/batches/{batch.id}/results"
         return {
             "id": batch.id,
             "type": "message_batch",
