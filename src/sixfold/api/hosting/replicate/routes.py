@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.api.hosting import run_requests, streaming
 from sixfold.api.hosting.public_names import PublicModel
-from sixfold.api.hosting.replicate import schemas, texts
+from sixfold.api.hosting.replicate import schemas, texts, unsupported
 from sixfold.api.hosting.replicate.files import ReplicateFiles
 from sixfold.api.hosting.replicate.models import ReplicateModels
 from sixfold.api.hosting.schemas import RunRequest
@@ -28,9 +28,6 @@ from sixfold.web.services import WebServices
 
 FACE = "replicate"
 _PAGE = 100
-_NO_DEPLOYMENTS = (
-    "This server does not support deployments: run the model itself, which starts and stops on demand"
-)
 
 
 class ReplicateRoutes:
@@ -185,12 +182,12 @@ class ReplicateRoutes:
     async def deployment(self, request: Request) -> Response:
         """Raise `NotFound`, because deployments are not supported."""
         await self._enter(request)
-        raise errors.NotFound(_NO_DEPLOYMENTS)
+        raise errors.NotFound(unsupported.DEPLOYMENTS)
 
     async def refuse_deployment(self, request: Request) -> Response:
         """Raise `BadRequest`, because deployments are not supported."""
         await self._enter(request)
-        raise errors.BadRequest(_NO_DEPLOYMENTS)
+        raise errors.BadRequest(unsupported.DEPLOYMENTS)
 
     async def refuse_training(self, request: Request) -> Response:
         """Raise `BadRequest`, because another API starts trainings."""
@@ -225,6 +222,8 @@ def build_api(services: WebServices) -> ApiGroup:
             *_other_routes(services, files, replicate),
         ),
         prefixes=("/replicate/",),
+        missing=unsupported.missing,
+        wrong_method=unsupported.wrong_method,
     )
 
 
