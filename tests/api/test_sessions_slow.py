@@ -91,3 +91,11 @@ def test_a_ping_may_have_a_number_or_a_short_text(value: Any) -> None:
 def test_a_ping_with_other_content_is_refused(value: Any) -> None:
     with pytest.raises(schemas.InvalidSessionMessage, match="at most 100 characters"):
         schemas.ping_time({"type": "ping", "t": value})
+
+
+@pytest.mark.parametrize(
+    "point", [[1, 2], [1, 9, 2], {"x": 1, "z": 2}, {"x": 1, "y": 9, "z": 2}, {"x": 1, "y": 2}]
+)
+def test_a_waypoint_is_a_list_or_an_object(point: Any) -> None:
+    parsed = schemas.parse_input({"type": "input", "seq": 1, "waypoints": [point]})
+    assert parsed.waypoints == ((1.0, 2.0),)

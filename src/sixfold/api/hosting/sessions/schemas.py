@@ -229,13 +229,16 @@ def _waypoints(fields: dict[str, Any]) -> tuple[tuple[float, float], ...] | None
 
 
 def _point(point: Any) -> tuple[float, float]:
-    """Parse `[x, z]`, `[x, y, z]` or `{"x", "z"}`, in meters."""
+    """Parse `[x, z]`, `[x, y, z]`, `{"x", "z"}` or `{"x", "y"}`, in meters.
+
+    Without a `z`, the points of a client lie in a plane, in which its `y` is the direction of `z`.
+    """
     sides: list[Any] = cast("list[Any]", point) if isinstance(point, list) else []
     if isinstance(point, dict):
         fields = cast("dict[str, Any]", point)
-        sides = [fields.get("x"), fields.get("z")]
+        sides = [fields.get("x"), fields.get("z", fields.get("y"))]
     if len(sides) not in (2, 3) or not all(_is_meters(side) for side in sides):
-        raise InvalidSessionMessage("a waypoint must be [x, z] in meters")
+        raise InvalidSessionMessage("a waypoint must be [x, z] or {'x', 'z'} in meters")
     return float(sides[0]), float(sides[-1])
 
 
