@@ -50,6 +50,16 @@ async def test_live_templates_state_that_they_have_sessions(app: AppFixture, mod
     assert (steps["min"], steps["max"], steps["default"]) in {(1, 64, 1), (1, 400, 40)}
 
 
+@pytest.mark.parametrize(
+    ("keys", "status"), [("wa", 200), ("w, a", 200), ("W/A", 200), ("w+a", 200), ("wx", 400)]
+)
+async def test_pressed_keys_may_be_separated(tmp_path: Path, keys: str, status: int) -> None:
+    async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
+        path, body = "/api/containers/world-model/quote", {"input": {"keys": keys}}
+        response = await app.client.post(path, json=body, headers=app.bearer)
+        assert response.status_code == status, response.text
+
+
 async def test_session_on_other_hardware_has_its_price(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         path = "/api/containers/world-model/sessions"

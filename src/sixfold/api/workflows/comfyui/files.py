@@ -109,6 +109,8 @@ class ComfyFileRoutes:
         """Return a file by its name; an image is reduced according to `preview` or `channel`."""
         principal = await self._enter(request)
         query = request.query_params
+        if "filename" not in query:  # ComfyUI distinguishes it from an invalid name
+            return Response(status_code=404)
         try:
             name = _named(query.get("subfolder", ""), query.get("filename", ""), query.get("type", "output"))
         except errors.BadRequest:
