@@ -233,3 +233,16 @@ async def test_head_requests_have_the_headers_of_get(app: AppFixture, path: str)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"] == get.headers["content-type"]
     assert (await app.client.head("/api/service")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/account", "/api/pages", "/v1/models", "/ollama/api/tags", "/replicate/v1/account"]
+)
+async def test_error_of_a_missing_key_names_the_header(app: AppFixture, path: str) -> None:
+    sentence = "This request requires the header Authorization: Bearer <API_KEY>"
+    missing = await app.client.get(path)
+    assert missing.status_code == 401
+    assert sentence in missing.text
+    unknown = await app.client.get(path, headers=bearer("sf_unknown"))
+    assert unknown.status_code == 401
+    assert "Invalid API key" in unknown.text

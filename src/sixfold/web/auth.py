@@ -88,6 +88,8 @@ class Authenticator:
 
     async def find(self, api_key: Any) -> Principal:
         """Return the principal of a key; raises `Unauthenticated` unless it is a string and known."""
+        if api_key is None:
+            raise errors.Unauthenticated(_KEY_NEEDED)
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
