@@ -62,6 +62,8 @@ async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Brow
         await tab.open(f"/s/{share['url'].rpartition('/')[2]}")
         await tab.page.click("text='Make your own'")
         await tab.page.wait_for_function(LOADED, arg=".example img[alt='The shared result']")
+        fit = await tab.page.eval_on_selector(".example img", "(each) => getComputedStyle(each).objectFit")
+        assert fit == "contain"
         assert await tab.page.input_value("#in-prompt") == "a red fox"
         await is_accessible(tab)
     async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
