@@ -18,6 +18,11 @@ def limit(max_bytes: int) -> str:
     return f"{max_bytes / 2**20:.4g} MiB" if max_bytes >= 2**20 else f"{max_bytes} bytes"
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with a noun that has a regular plural: `1 node`, `2 nodes`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def seconds_text(seconds: float) -> str:
     """Format seconds with the unit in full: `1 second`, `0.2 seconds`, `3 seconds`."""
     return f"{seconds:g} {'second' if seconds == 1 else 'seconds'}"

@@ -50,3 +50,7 @@ def test_estimate_is_formatted_with_few_digits(seconds: float, text: str) -> Non
 @pytest.mark.parametrize(("micros", "text"), [(None, "–"), (1_234, "1.2 ms"), (1_240_000, "1.2 s")])
 def test_unfinished_step_has_no_duration(micros: int | None, text: str) -> None:
     assert duration(micros) == text
+
+
+def test_a_count_of_one_has_the_singular() -> None:
+    assert [humanize.count(number, "node") for number in (0, 1, 2000)] == ["0 nodes", "1 node", "2,000 nodes"]

@@ -18,6 +18,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import now
+from sixfold.core.humanize import count
 from sixfold.core.input_limits import json_limits
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.workflows import diff, image_metadata, input_inference, model_files, slices, workflows
@@ -187,7 +188,7 @@ class WorkflowImportRoutes:
                 "status": "api-validated",
                 "checkedAt": (rfc3339(await self._services.database.read(now())) or "")[:10],
                 "runtime": "sixfold",
-                "evidence": f"{len(graph)} nodes checked against the schemas of their classes",
+                "evidence": f"{count(len(graph), 'node')} checked against the schemas of their classes",
             }
             document = {**custom_model.document, "space": {**metadata, "verification": verification}}
             # A concurrent change is not overwritten.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sixfold.core.humanize import count
 from sixfold.core.workflows.documents import mapping, plain_name
 from sixfold.core.workflows.input_inference import ApiInput, apply
 from sixfold.core.workflows.nodes import Graph, Registry
@@ -188,12 +189,12 @@ def verified(space: Workflow, registry: Registry, day: str) -> dict[str, Any]:
     ]
     if reasons:
         return {**unverified(), "checkedAt": day, "evidence": "; ".join(reasons)}
-    inputs = len(space.inputs or ())
+    nodes, inputs = count(len(space.graph), "node"), count(len(space.inputs or ()), "input")
     return {
         "status": "api-validated",
         "checkedAt": day,
         "runtime": "sixfold",
-        "evidence": f"{len(space.graph)} nodes checked against their classes, {inputs} inputs against nodes",
+        "evidence": f"{nodes} checked against their classes, {inputs} against nodes",
     }
 
 
