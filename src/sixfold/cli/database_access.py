@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sixfold import settings
 from sixfold.app import storage
+from sixfold.cli import server_lock
 from sixfold.cli.terminal import CommandError
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
@@ -50,6 +51,7 @@ def require_data(server_settings: Settings) -> None:
 
 def write(server_settings: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
     """Run a read-write transaction; `make` creates the database if it does not exist."""
+    _require_database_of_server(server_settings)
     if not make:
         require_data(server_settings)
     return asyncio.run(_transact(server_settings, transaction, writing=True))
@@ -57,8 +59,24 @@ def write(server_settings: Settings, transaction: Transaction[T], *, make: bool 
 
 def read(server_settings: Settings, transaction: Transaction[T]) -> T:
     """Run a read-only transaction."""
+    _require_database_of_server(server_settings)
     require_data(server_settings)
     return asyncio.run(_transact(server_settings, transaction, writing=False))
+
+
+def _require_database_of_server(server_settings: Settings) -> None:
+    """Raise `CommandError` if a server runs on the data folder with another kind of database.
+
+    Otherwise the command would, for example, create an account that the server does not know.
+    """
+    server = server_lock.running(server_settings.data_dir)
+    if server is None or server.on_postgres in (None, server_settings.on_postgres):
+        return
+    place, remedy = ("PostgreSQL", "set") if server.on_postgres else ("SQLite", "do not set")
+    raise CommandError(
+        f"The server of {server_settings.data_dir} uses {place}: {remedy} SIXFOLD_DATABASE_URL for this "
+        "command, as for the server"
+    )
 
 
 async def _transact(server_settings: Settings, transaction: Transaction[T], *, writing: bool) -> T:

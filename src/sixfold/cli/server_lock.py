@@ -40,10 +40,14 @@ def take_file_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 class RunningServer(msgspec.Struct, frozen=True):
-    """The server of a data folder: its process ID, and its URL once it listens."""
+    """The server of a data folder: its process ID, its URL once it listens, and the kind of its database.
+
+    `on_postgres` is None if the server has not written it yet.
+    """
 
     pid: int
     url: str
+    on_postgres: bool | None = None
 
 
 class ServerLock:
@@ -52,9 +56,9 @@ class ServerLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def write_url(self, url: str) -> None:
-        """Write the URL of this server to the lock file, for other commands."""
-        text = json.dumps({"pid": os.getpid(), "url": url}).encode()
+    def write_url(self, url: str, *, on_postgres: bool | None = None) -> None:
+        """Write the URL and the kind of database of this server to the lock file, for other commands."""
+        text = json.dumps({"pid": os.getpid(), "url": url, "on_postgres": on_postgres}).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)
 
@@ -123,6 +127,6 @@ def _take_with_retries(descriptor: int) -> bool:
 def _read(descriptor: int) -> RunningServer:
     try:
         data = json.loads(os.pread(descriptor, 4096, 0))
-        return RunningServer(int(data["pid"]), str(data["url"]))
+        return RunningServer(int(data["pid"]), str(data["url"]), data.get("on_postgres"))
     except (ValueError, KeyError, TypeError):
         return RunningServer(0, "")

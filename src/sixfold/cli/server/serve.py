@@ -339,7 +339,7 @@ async def _show(
     application: Application, server: Server, lock: ServerLock, welcome: first_run.FirstRunInfo | None
 ) -> None:
     await server.up.wait()
-    lock.write_url(application.settings.base_url)
+    lock.write_url(application.settings.base_url, on_postgres=application.settings.on_postgres)
     paint = TerminalStyle()
     banner.start(paint, application.settings, welcome, price=_image_price(application))
     await application.gateway_runtime.wait_refreshed()
