@@ -352,10 +352,10 @@ class Gateway:
         return ActiveCall(request, plan, call, time.perf_counter())
 
     def _plan(self, needs: RequestNeeds) -> RoutePlan:
-        request = needs.request
-        rated_targets = self.service_prices.apply(request, meeting(self._priced_targets(request), needs))
+        request, held = needs.request, needs.request.prepaid_hold
+        services = request.services if held is None else ()
+        rated_targets = self.service_prices.apply(services, meeting(self._priced_targets(request), needs))
         tools = None if request.expected_usage is not None else needs.provider_tools
-        held = request.prepaid_hold
         if held is None:
             limit = self.policy.max_tokens
             held = max([rates.cost(needs.max_usage(target, limit)) for target, rates in rated_targets])

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from sixfold.core.accounts.prices import PriceRow
-from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.pricing.token_rates import TokenRates
-from sixfold.core.gateway.routing import RouteTarget
 
-RatedTargets = tuple[tuple[RouteTarget, TokenRates], ...]
+
+class PricedServer(Protocol):
+    """A model server, which may run on this machine."""
+
+    local: bool
+
+
+class PricedTarget(Protocol):
+    """A model of a server, which a call may use."""
+
+    @property
+    def upstream(self) -> PricedServer: ...
+
+
+T = TypeVar("T", bound=PricedTarget)
 
 
 class ServicePrices:
@@ -22,11 +35,13 @@ class ServicePrices:
     def __init__(self) -> None:
         self.find: Callable[[str, bool], PriceRow | None] = lambda _service, _local: None
 
-    def apply(self, request: GatewayRequest, targets: RatedTargets) -> RatedTargets:
-        """Return the targets with the rates of this request; its prediction pays for a prepaid one."""
-        if request.prepaid_hold is not None or len(request.services) != 1:
+    def apply(
+        self, services: Sequence[str], targets: tuple[tuple[T, TokenRates], ...]
+    ) -> tuple[tuple[T, TokenRates], ...]:
+        """Return the targets with the rates of a request for these services, none for a prepaid one."""
+        if len(services) != 1:
             return targets
-        service = request.services[0]
+        service = services[0]
         return tuple(
             [(target, self._rates(service, target.upstream.local) or rates) for target, rates in targets]
         )
