@@ -64,6 +64,9 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
     assert (status, response["path"]) == (201, "/workflows/my-graph")
     page = (await app.client.get(response["path"])).text
     assert "Say it" in page
+    # The number of nodes is stated once, and the own workflow was not checked by anybody else.
+    assert page.count("2 nodes") == 1
+    assert "<span>Not checked</span>" not in page
     assert "<b>you</b>" not in page
     assert "Your workflows" in (await app.client.get("/workflows")).text
     assert (await app.client.get("/workflows/my-graph/download")).content == content
