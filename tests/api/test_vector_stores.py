@@ -375,3 +375,20 @@ async def test_text_beyond_the_index_memory_limit_is_found(
     assert slot.index is not None
     # The last chunk may exceed the limit.
     assert slot.index.size < 2 * 2**18
+
+
+async def test_indexes_of_stores_share_a_memory_limit(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = gateway.openai()
+    file = await upload(client, "words.txt", b"ribbed canopies")
+    stores = [await client.vector_stores.create(file_ids=[file]) for _ in range(3)]
+    for store in stores:
+        await wait_for_files(client, store.id)
+        assert (await client.vector_stores.search(store.id, query="canopies")).data
+    indexes = gateway.app.server.vector_stores.search._indexes
+    assert list(indexes) == [store.id for store in stores]
+    monkeypatch.setattr(search, "_MAX_BYTES", 1)
+    assert (await client.vector_stores.search(stores[1].id, query="canopies")).data
+    assert list(indexes) == [stores[1].id]
+    assert (await client.vector_stores.search(stores[0].id, query="canopies")).data

@@ -85,9 +85,6 @@ def models(
 class NoFetcher:
     """Fetcher that rejects every URL."""
 
-    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Any:
-        raise FetchRefused
-
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         raise FetchRefused
 

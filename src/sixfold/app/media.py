@@ -109,12 +109,12 @@ def document_reader(settings: Settings) -> DocumentReader:
     )
 
 
-def document_fetcher(settings: Settings, fetcher: Fetcher) -> Callable[[str], Awaitable[bytes]]:
-    """Return a function that fetches the document at a URL."""
+def document_fetcher(settings: Settings, fetcher: Fetcher) -> Callable[[str, Path], Awaitable[object]]:
+    """Return a function that fetches the document at a URL into a file."""
 
-    async def fetch(url: str) -> bytes:
+    async def fetch(url: str, into: Path) -> object:
         limits = {"max_bytes": settings.document_bytes, "timeout_seconds": settings.fetch_seconds}
-        return (await fetcher.fetch_bytes(url, **limits)).data
+        return await fetcher.fetch_file(url, into, **limits)
 
     return fetch
 

@@ -195,8 +195,7 @@ class MediaService:
     async def _load(self, tenant: Tenant, kind: str, text: str) -> MediaSource:
         source = await self._find(tenant, text)
         if source is None:
-            fetch = self._fetch_to_file if kind in _LARGE_KINDS else self._fetch
-            source = await fetch(tenant.account_id, text)
+            source = await self._fetch(tenant.account_id, text, kind)
         return source
 
     async def _check(self, source: MediaSource, kind: str) -> MediaSource:
@@ -221,9 +220,12 @@ class MediaService:
 
     async def _find_uploaded(self, tenant: Tenant, path: str) -> MediaSource:
         """Store a copy of an uploaded file, which its owner may replace later; raises `FetchFailed`."""
-        if (data := await self.uploaded_files.read(tenant, path, self._limits.image_bytes)) is None:
-            raise errors.FetchFailed("File not found on this server")
-        return await self.store_unnamed(data, media_types.sniff(data), tenant.account_id)
+        with tempfile.TemporaryDirectory(dir=self._limits.staging, prefix="copy-") as folder:
+            file = Path(folder) / "file"
+            if not await self.uploaded_files.copy(tenant, path, file, self._limits.image_bytes):
+                raise errors.FetchFailed("File not found on this server")
+            content_type = await asyncio.to_thread(_sniff, file)
+            return await self.store_unnamed_file(file, content_type, tenant.account_id)
 
     def _own_path(self, text: str, prefix: str) -> str | None:
         """Return the rest of a URL or path of this server after `prefix`, or None for any other URL."""
@@ -232,24 +234,17 @@ class MediaService:
                 return text[len(origin + prefix) :]
         return None
 
-    async def _fetch(self, account_id: str, url: str) -> MediaSource:
-        async with self._fetch_slot(account_id):
-            fetched = await self._fetcher.fetch_bytes(
-                url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
-            )
-        key = blob_key(fetched.data)
-        await self._delete_if_unnamed(account_id, key, len(fetched.data))
-        await self._blobs.put(key, fetched.data)
-        return MediaSource(key, fetched.content_type, len(fetched.data))
-
-    async def _fetch_to_file(self, account_id: str, url: str) -> MediaSource:
-        """Fetch a URL through a file, without holding its content in memory."""
+    async def _fetch(self, account_id: str, url: str, kind: str) -> MediaSource:
+        """Fetch a URL through a file: many requests may name large images at a time."""
         limits = self._limits
+        max_bytes, seconds = limits.image_bytes, limits.fetch_seconds
+        if kind in _LARGE_KINDS:
+            max_bytes, seconds = limits.video_bytes, limits.video_fetch_seconds
         with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
             path = Path(folder) / "file"
             async with self._fetch_slot(account_id):
                 content_type = await self._fetcher.fetch_file(
-                    url, path, max_bytes=limits.video_bytes, timeout_seconds=limits.video_fetch_seconds
+                    url, path, max_bytes=max_bytes, timeout_seconds=seconds
                 )
             key, _, size = await asyncio.to_thread(hashes, path)
             await self._delete_if_unnamed(account_id, key, size)
@@ -498,3 +493,8 @@ def _delete_name(name: str) -> Transaction[str | None]:
     blob = str(deleted[0]["blob"])
     names = yield Query("media_blob_names", {"blob": blob})
     return None if names else blob
+
+
+def _sniff(path: Path) -> str:
+    with path.open("rb") as file:
+        return media_types.sniff(file.read(media_types.HEAD_BYTES))

@@ -102,12 +102,11 @@ class FetchedFile(msgspec.Struct, frozen=True):
 class FetcherPort(Protocol):
     """The guarded HTTP client; raises `FetchRefused` for private addresses."""
 
-    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> FetchedFile:
-        """Fetch `url` into memory; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
-        ...
-
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """Fetch `url` into a new file, which is removed on errors; return the declared content type."""
+        """Fetch `url` into a new file, which is removed on errors; return the declared content type.
+
+        Raises `FetchRefused`, `FetchFailed` and `TooLarge`.
+        """
         ...
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 from sixfold import errors
 from sixfold.core.accounts import upload_folders
 from sixfold.core.accounts.tenants import Tenant
@@ -36,8 +39,8 @@ class UploadedFiles:
             return None
         return marker_path if marker.size else path
 
-    async def read(self, tenant: Tenant, path: str, max_bytes: int) -> bytes | None:
-        """Return the file of a URL that the tenant may read, or None; raises `TooLarge`.
+    async def copy(self, tenant: Tenant, path: str, into: Path, max_bytes: int) -> bool:
+        """Copy the file of a URL that the tenant may read; return False without one; raises `TooLarge`.
 
         A secret folder name is sufficient; a URL without one is accessible only to requests without a key.
         """
@@ -47,7 +50,14 @@ class UploadedFiles:
         key = None if save_path is None else save_paths.key(save_path)
         info = None if key is None else await self.store.stat(key)
         if info is None:
-            return None
+            return False
         if info.size > max_bytes:
             raise errors.TooLarge(f"The file must be at most {max_bytes:,} bytes (got {info.size:,})")
-        return await self.store.get(info.key)
+        try:
+            # Reads without following links, unlike a copy of the store's file.
+            with await asyncio.to_thread(into.open, "wb") as file:
+                async for block in self.store.stream(info.key, 0, max_bytes):
+                    await asyncio.to_thread(file.write, block)
+        except KeyError:
+            return False
+        return True

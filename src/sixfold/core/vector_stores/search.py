@@ -25,7 +25,7 @@ from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile, Vect
 _BATCH = 200
 # Files whose attributes are compared with a filter at a time, at most 5 MB.
 _FILTERED_FILES = 200
-_MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
+_MAX_INDEXES, _MAX_BYTES = 16, 160 * 2**20
 # Maximum size of one index in memory; the words of other chunks are on disk. 32 MiB of prose take about 100
 # MB, and as many unusual words would take 2 GB.
 MAX_INDEX_BYTES = 128 * 2**20

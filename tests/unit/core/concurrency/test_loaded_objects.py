@@ -48,7 +48,7 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("The condition does not hold")
 
 
-async def test_one_account_loads_at_most_half_of_the_limit_at_a_time() -> None:
+async def test_one_account_loads_at_most_half_of_the_limit() -> None:
     requests = [Request("ada", 60 * MIB) for _ in range(8)]
     await until(lambda: requests[0].loaded > 0)
     assert sum(request.loaded for request in requests) == 60 * MIB
@@ -61,7 +61,7 @@ async def test_one_account_loads_at_most_half_of_the_limit_at_a_time() -> None:
     await other.finish()
 
 
-async def test_requests_with_several_files_do_not_wait_for_each_other() -> None:
+async def test_requests_with_several_files_do_not_block_each_other() -> None:
     requests = [Request("ada", 30 * MIB, 30 * MIB, 30 * MIB) for _ in range(3)]
     for request in requests:
         await until(lambda request=request: request.loaded == 90 * MIB)
@@ -79,7 +79,7 @@ async def test_further_requests_are_refused_at_once() -> None:
     await asyncio.gather(*(request.task for request in requests))
 
 
-async def test_small_files_and_work_without_a_request_are_not_counted() -> None:
+async def test_small_files_and_work_without_requests_are_free() -> None:
     requests = [Request("ada", 60_000) for _ in range(10_000)]
     await until(lambda: all(request.loaded for request in requests))
     for request in requests:

@@ -65,8 +65,8 @@ class DocumentOptions(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-# Returns the bytes at an http or https URL; raises `FetchRefused` and `FetchFailed`.
-FetchDocument = Callable[[str], Awaitable[bytes]]
+# Fetches an http or https URL into a file; raises `FetchRefused`, `FetchFailed` and `TooLarge`.
+FetchDocument = Callable[[str, Path], Awaitable[object]]
 
 
 class DocumentImports:
@@ -129,9 +129,12 @@ class DocumentImports:
         PageWriter(caller, self._limits).check()
         if url and not url.startswith(("http://", "https://")):
             raise errors.BadRequest("url must begin with http:// or https://")
-        data = await self._fetch(url) if url else await asyncio.to_thread(_decoded, content)
         async with temporary_path(self._scratch) as path:
-            await asyncio.to_thread(path.write_bytes, data)
+            # Documents wait in files until they are read, as each may have 64 MiB.
+            if url:
+                await self._fetch(url, path)
+            else:
+                await asyncio.to_thread(_write_decoded, path, content)
             return await self.import_file(caller, path, name, options)
 
     async def _take_archive(
@@ -381,11 +384,12 @@ def _plain(text: str) -> str:
     return text.replace("[[", "[").replace("]]", "]").replace("::", ":")
 
 
-def _decoded(content: str) -> bytes:
+def _write_decoded(path: Path, content: str) -> None:
     try:
-        return documents.from_base64(content)
+        data = documents.from_base64(content)
     except ValueError as error:
         raise errors.BadRequest("content must be a base64 file") from error
+    path.write_bytes(data)
 
 
 def _digest(path: Path) -> str:
