@@ -6,13 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from sixfold.core.accounts.prices import PriceRow
+from sixfold.core.gateway.pricing.price_book import PricedServer
 from sixfold.core.gateway.pricing.token_rates import TokenRates
-
-
-class PricedServer(Protocol):
-    """A model server, which may run on this machine."""
-
-    local: bool
 
 
 class PricedTarget(Protocol):
