@@ -17,6 +17,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
+from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.database import Database, Query, Transaction, encode_json
 from sixfold.core.documents import Document, DocumentBlock, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileDetails
@@ -49,6 +50,8 @@ _SLUG_CHARS = 60
 # Maximum length of the slug of a document, which leaves room for the slugs of its parts.
 _MAX_SLUG = slugs.MAX_CHARS - _SLUG_CHARS - 8
 _CHUNK = 2**20
+# Slow servers of one account must not occupy all slots of the fetcher.
+MAX_ACCOUNT_FETCHES = 4
 # An archive is read for this many times the time limit of one document.
 ARCHIVE_READINGS = 60
 
@@ -86,6 +89,7 @@ class DocumentImports:
         self._reader = reader
         self._scratch = scratch
         self._fetch = fetch
+        self._fetches = AccountLimit(MAX_ACCOUNT_FETCHES, "fetches of documents")
         self._account_files = account_files
         self.memory = archive_memory.limit()
 
@@ -125,14 +129,18 @@ class DocumentImports:
     async def take_sent(
         self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""
     ) -> ImportReport:
-        """Import a file from a URL or from base64 `content`. Raises the errors of `import_file`."""
+        """Import a file from a URL or from base64 `content`.
+
+        Raises the errors of `import_file`, and `TooManyRequests` above the fetches of an account.
+        """
         PageWriter(caller, self._limits).check()
         if url and not url.startswith(("http://", "https://")):
             raise errors.BadRequest("url must begin with http:// or https://")
         async with temporary_path(self._scratch) as path:
             # Documents wait in files until they are read, as each may have 64 MiB.
             if url:
-                await self._fetch(url, path)
+                with self._fetches.running(caller.account_id):
+                    await self._fetch(url, path)
             else:
                 await asyncio.to_thread(_write_decoded, path, content)
             return await self.import_file(caller, path, name, options)
