@@ -108,8 +108,8 @@ class WebApp:
                 if type(response) is Response:
                     await compress_page(dict(scope["headers"]), response)
                 response.raw_headers += [(b"x-request-id", request_id.encode()), *self._headers]
-                if (further := late_headers.get()) is not None:
-                    response.raw_headers += await further()
+                if (make_headers := late_headers.get()) is not None:
+                    response.raw_headers += await make_headers()
                 wrapped_send = send if scope["method"] != "HEAD" else _without_body(send)
                 if self._connections is not None and isinstance(response, _LONG):
                     await _stream(self._connections, response, scope, receive, wrapped_send)

@@ -96,6 +96,32 @@ async def test_request_above_the_minute_quota_is_allowed_alone(rated: Rated) -> 
         await rated.rates.spend("k", 60, 1)
 
 
+@pytest.mark.parametrize("per_minute", [60, 6_000, 59_999_999, 60_000_001, 10**9])
+async def test_remaining_part_of_any_limit_is_known(rated: Rated, per_minute: int) -> None:
+    assert (await rated.rates.left("k", per_minute)).amount == per_minute
+    await rated.rates.spend("k", per_minute, 10)
+    left = await rated.rates.left("k", per_minute)
+    assert per_minute - 10 <= left.amount <= per_minute
+    assert 0 <= left.reset_seconds <= 10
+
+
+async def test_remaining_part_is_known_without_a_read(either: Path) -> None:
+    clock = Clock(1000.0)
+    async with databases.running_database(None, either, lambda: round(clock.now * 1_000_000)) as database:
+        counted = CountedWrites(database)
+        rates = SharedRates(counted, "requests")
+        await SharedRates(database, "requests").spend("k", 60, 5)
+        assert (await rates.left("k", 60)).amount == 55
+        await rates.spend("k", 60)
+        counted.read = counted.write
+        writes = counted.writes
+        assert (await rates.left("k", 60)).amount in {54, 55}
+        with pytest.raises(errors.TooManyRequests):
+            await rates.spend("k", 60, 60)
+        assert (await rates.left("k", 60)).amount in {54, 55}
+        assert counted.writes == writes + 1
+
+
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
 async def test_servers_on_one_database_share_the_rate_limit(tmp_path: Path) -> None:

@@ -124,10 +124,12 @@ class SharedRates:
             await self._count(key, _RateShare(per_minute, cost, 0, self._kind), required=True)
 
     async def left(self, key: str, per_minute: int) -> RateLeft:
-        row = await self._database.read(one("key_rate_ahead", key_id=key, kind=self._kind), snapshot=False)
+        """Return what remains of a limit, as of the last count of this server if it is recent."""
         lease = self._leases.get(key)
-        unused = 0 if lease is None else lease.balance
-        return _left(per_minute, (0 if row is None else int(row["ahead"])) - unused)
+        if lease is not None and lease.due is not None:
+            return _left(per_minute, lease.due - _monotonic_us() - lease.balance)
+        row = await self._database.read(one("key_rate_ahead", key_id=key, kind=self._kind), snapshot=False)
+        return _left(per_minute, 0 if row is None else int(row["ahead"]))
 
     async def _count(self, key: str, share: _RateShare, *, required: bool) -> None:
         lease = self._leases.setdefault(key, _RateLease())
@@ -157,6 +159,7 @@ class SharedRates:
                 ahead = lease.demand(waiters)
                 counted = await self._database.write(_count(key, self._kind, waiters, ahead), durable=False)
                 lease.balance += counted.leased
+                lease.due = _monotonic_us() + counted.ahead
                 for waiter, refusal in zip(waiters, counted.refusals, strict=True):
                     waiter.end(refusal)
         except Exception as error:
@@ -201,9 +204,13 @@ class _RateWaiter(NamedTuple):
 
 
 class _RateLease(msgspec.Struct, eq=False):
-    """The cost in µs that one server has counted in advance for a key."""
+    """The cost in µs that one server has counted in advance for a key.
+
+    `due` is the monotonic time in µs at which the rate has caught up with all requests that were counted.
+    """
 
     balance: int = 0
+    due: int | None = None
     used: int = 0
     renewed_at: float = 0.0
     is_counting: bool = False
@@ -229,9 +236,13 @@ class _RateLease(msgspec.Struct, eq=False):
 
 
 class _RateCount(NamedTuple):
-    """The result of counting: the leased cost, and an error or None for each waiter."""
+    """The result of counting: the leased cost, and an error or None for each waiter.
+
+    The key is then `ahead` of its rate in µs.
+    """
 
     leased: int
+    ahead: int
     refusals: list[errors.TooManyRequests | None]
 
 
@@ -263,35 +274,41 @@ def _share(per_minute: int, amount: int, kind: str) -> _RateShare:
     return share
 
 
+def _monotonic_us() -> int:
+    return int(time.monotonic() * SECOND_US)
+
+
 def _step(per_minute: int) -> int:
     return _MINUTE_US // max(per_minute, 1)
 
 
 def _left(per_minute: int, ahead: int) -> RateLeft:
     step = _step(per_minute)
-    amount = (_MINUTE_US + step // 2 - max(ahead, 0)) // step
+    # A limit of more than one per µs has no steps, and is never reached.
+    amount = (_MINUTE_US + step // 2 - max(ahead, 0)) // step if step else per_minute
     return RateLeft(max(0, min(amount, per_minute)), max(0, ahead) / SECOND_US)
 
 
 def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> Transaction[_RateCount]:
     """Count all waiters and `ahead`; if that exceeds the limit, count only the first waiters that fit."""
     params = {"key_id": key, "kind": kind}
-    added = sum(waiter.share.cost for waiter in waiters if waiter.required)
+    added, key_ahead = sum(waiter.share.cost for waiter in waiters if waiter.required), 0
     if added:
-        yield Query("key_rate_add", {**params, "cost": added})
+        key_ahead = int((yield Query("key_rate_add", {**params, "cost": added}))[0]["ahead"])
     shares = [waiter.share for waiter in waiters if not waiter.required]
     if not shares:
-        return _RateCount(0, [None] * len(waiters))
+        return _RateCount(0, key_ahead, [None] * len(waiters))
     cost, most = sum(share.cost for share in shares), min(share.max_ahead for share in shares)
     for leased in (ahead, 0) if ahead else (0,):
-        if (yield Query("key_rate_spend", {**params, "cost": cost + leased, "most": most})):
-            return _RateCount(leased, [None] * len(waiters))
+        if rows := (yield Query("key_rate_spend", {**params, "cost": cost + leased, "most": most})):
+            return _RateCount(leased, int(rows[0]["ahead"]), [None] * len(waiters))
     # Repeat until no other server has counted between the read and the write.
     while True:
         row = yield from one("key_rate_ahead", **params)
-        fits, refusals = _fitting(waiters, 0 if row is None else int(row["ahead"]))
+        key_ahead = 0 if row is None else int(row["ahead"])
+        fits, refusals = _fitting(waiters, key_ahead)
         if not fits or (yield Query("key_rate_spend", {**params, "cost": fits, "most": most})):
-            return _RateCount(0, refusals)
+            return _RateCount(0, key_ahead + fits, refusals)
 
 
 def _fitting(waiters: Sequence[_RateWaiter], ahead: int) -> tuple[int, list[errors.TooManyRequests | None]]:

@@ -10,17 +10,18 @@ WHERE id IN (SELECT id FROM prediction
              ORDER BY created_at, id LIMIT :limit)
 RETURNING *;
 
--- name: key_rate_spend | Add a cost to a key's shared rate limit; return no row if the limit would be exceeded.
+-- name: key_rate_spend | Add a cost to a key's shared rate limit, and return how far the key is then ahead of it, in µs; return no row if the limit would be exceeded.
 INSERT INTO key_rate (key_id, kind, due) SELECT :key_id, :kind, :now + :cost WHERE :cost <= :most
 ON CONFLICT (key_id, kind) DO UPDATE
 SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost
 WHERE CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost - :now <= :most
-RETURNING due;
+RETURNING due - :now AS ahead;
 
--- name: key_rate_add | Add a cost to a key's rate limit without checking it, for costs known only after a request.
+-- name: key_rate_add | Add a cost to a key's rate limit without checking it, for costs known only after a request; return how far the key is then ahead of it, in µs.
 INSERT INTO key_rate (key_id, kind, due) VALUES (:key_id, :kind, :now + :cost)
 ON CONFLICT (key_id, kind) DO UPDATE
-SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost;
+SET due = CASE WHEN key_rate.due > :now THEN key_rate.due ELSE :now END + :cost
+RETURNING due - :now AS ahead;
 
 -- name: key_rate_return | Subtract an unused cost from a key's rate limit.
 UPDATE key_rate SET due = due - :cost WHERE key_id = :key_id AND kind = :kind;
