@@ -182,7 +182,12 @@ async def test_missing_input_is_reported_before_missing_capability(tmp_path: Pat
                 assert response.status_code == status, response.text
 
 
-VISION: dict[str, Any] = {"service": "vision", "prompt": "say 3 words", "image_url": PIXEL}
+VISION: dict[str, Any] = {
+    "service": "vision",
+    "model": "vision",
+    "prompt": "say 3 words",
+    "image_url": PIXEL,
+}
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -211,7 +216,23 @@ async def test_vision_of_an_own_model_server_is_free(tmp_path: Path, later: bool
         async with running_gateway(
             tmp_path, models=models, tables=prices, upstreams=rows, aliases={}, prices={}
         ) as gateway:
-            response = await ask(gateway, later=later, **VISION | {"model": "own/small"})
+            response = await ask(gateway, later=later, **VISION)
             result = await finished_prediction(gateway, response) if later else response.json()
             assert (result["cost"], result["list_price"]) == ("0.00", "0.002")
             assert await gateway.app.balance() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    "fields", [{"model": "acme/small"}, {"prompt": "say 3 words " * 5000}, {"max_tokens": 4097}]
+)
+async def test_a_long_vision_or_a_chosen_model_costs_its_tokens(
+    gateway: Gateway, later: bool, fields: dict[str, Any]
+) -> None:
+    response = await ask(gateway, later=later, **VISION | fields)
+    result = await finished_prediction(gateway, response) if later else response.json()
+    assert result["status"] == "succeeded"
+    assert result["cost"] != "0.002"
+    calls = await gateway.settled()
+    assert [call["charge"]["sum"] for call in calls if "/request" in call["charge"]["sum"]] == []
+    assert await gateway.app.faults() == ()

@@ -16,7 +16,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.metering import TOKENS
 from sixfold.core.catalog.models import Catalog, Model
-from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.chat import ChatRequest, estimate
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.predictions.service import PredictionService
 
@@ -99,9 +99,10 @@ class _ChatServices:
         chat, name = _queued_chat(values), _model_name(values)
         micros = self._gateway.max_cost(chat, name)
         targets = self._gateway.router.resolve_chat(name)
-        price = self.price_per_call(model.name, all(target.upstream.local for target in targets))
-        if price is not None:
-            return price
+        if self._gateway.service_prices.covers(name, estimate(chat), chat.max_tokens):
+            price = self.price_per_call(model.name, all(target.upstream.local for target in targets))
+            if price is not None:
+                return price
         text = f"{money.format_usd(micros)} USD at most, depending on the tokens"
         return PriceRow(micros, money.credits_for(micros), text, "units", 1)
 

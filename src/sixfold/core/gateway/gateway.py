@@ -353,8 +353,9 @@ class Gateway:
 
     def _plan(self, needs: RequestNeeds) -> RoutePlan:
         request, held = needs.request, needs.request.prepaid_hold
-        services = request.services if held is None else ()
-        rated_targets = self.service_prices.apply(services, meeting(self._priced_targets(request), needs))
+        rated_targets = meeting(self._priced_targets(request), needs)
+        if held is None and self.service_prices.covers(request.model, needs.input_tokens, request.max_tokens):
+            rated_targets = self.service_prices.apply(request.services, rated_targets)
         tools = None if request.expected_usage is not None else needs.provider_tools
         if held is None:
             limit = self.policy.max_tokens
@@ -372,8 +373,7 @@ class Gateway:
             targets = self.router.resolve_protocol(request.model, request.wire)
         else:
             targets = self.router.resolve_chat(request.model)
-        candidates = [(target, self.rates(target)) for target in targets]
-        rated_targets = tuple([(target, rates) for target, rates in candidates if rates is not None])
+        rated_targets = tuple([(each, rates) for each in targets if (rates := self.rates(each)) is not None])
         if not rated_targets:
             raise errors.UnpricedModel(
                 f"{targets[0].name} has no price: an operator can set one in "

@@ -18,6 +18,10 @@ class PricedTarget(Protocol):
 
 
 T = TypeVar("T", bound=PricedTarget)
+# The names of the default model. The price of a call covers this model with at most so many tokens of input,
+# by an upper estimate, and of output: a caller could choose an expensive model and a long conversation.
+DEFAULT_MODELS = frozenset({"", "default", "vision"})
+MAX_INPUT_TOKENS, MAX_OUTPUT_TOKENS = 16_000, 4_096
 
 
 class ServicePrices:
@@ -30,10 +34,15 @@ class ServicePrices:
     def __init__(self) -> None:
         self.find: Callable[[str, bool], PriceRow | None] = lambda _service, _local: None
 
+    def covers(self, model: str, input_tokens: int, max_tokens: int | None) -> bool:
+        """Return whether a request has the price of one call; otherwise, it is charged by tokens."""
+        is_small = input_tokens <= MAX_INPUT_TOKENS and (max_tokens or 0) <= MAX_OUTPUT_TOKENS
+        return is_small and model in DEFAULT_MODELS
+
     def apply(
         self, services: Sequence[str], targets: tuple[tuple[T, TokenRates], ...]
     ) -> tuple[tuple[T, TokenRates], ...]:
-        """Return the targets with the rates of a request for these services, none for a prepaid one."""
+        """Return the targets with the rates of a request for these services."""
         if len(services) != 1:
             return targets
         service = services[0]
