@@ -141,7 +141,7 @@ def owner(account: Account) -> MemberSchema:
 
 
 def member(each: Member, spending: Spent | None) -> MemberSchema:
-    """Return a member, without its budget if `spent` is None."""
+    """Return a member, without its budget if `spending` is None."""
     return {
         "id": each.id,
         "email": each.email,

@@ -365,10 +365,10 @@ def _read(
         ) from error
     slots = list(texts.slots(document))
     is_changed = is_response and bool(kinds) and texts.drop_tokens(document)
-    spent = masking.budget()
+    budget = masking.budget()
     for slot in slots if kinds else ():
         text = slot.text
-        masked_text = masking.mask(text, kinds, spent)
+        masked_text = masking.mask(text, kinds, budget)
         if masked_text != text:
             slot.text, is_changed = masked_text, True
     return document, slots, is_changed
