@@ -72,7 +72,7 @@ def verify(text: str, keys: Collection[str]) -> SignedManifest:
 
 
 def _intact(text: str, document: dict[str, Any], key: str, signature: str) -> bool:
-    """Return whether `text` is, byte for byte, the text that the key's holder signature_bytes."""
+    """Return whether `text` is, byte for byte, the text that the key's holder signed."""
     public, signature_bytes = _decoded(key.removeprefix(_KEY)), _decoded(signature)
     if not key.startswith(_KEY) or public is None or signature_bytes is None:
         return False
