@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
+from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.provenance import embed, private_metadata, redaction
 from sixfold.core.workflows import image_metadata
@@ -55,6 +56,25 @@ def test_removed_metadata_does_not_include_the_loop_count(tmp_path: Path) -> Non
     copy = private_copy(tmp_path / "gif", moving("GIF", comment=b"a secret prompt"), "image/gif")
     animation: Any = Image.open(io.BytesIO(copy))
     assert (b"secret" in copy, animation.n_frames, animation.info["loop"]) == (False, 3, 0)
+
+
+def test_private_chunks_of_an_animated_png_are_removed(tmp_path: Path) -> None:
+    graph = PngInfo()
+    # ComfyUI's SaveAnimatedPNG writes these.
+    for key in (b"prompt", b"workflow"):
+        graph.add(b"comf", key + b'\0{"text": "a secret prompt"}', after_idat=True)
+    data = moving("PNG", pnginfo=graph, dpi=(72, 72))
+    copy = private_copy(tmp_path / "file", data, "image/png")
+    assert (b"secret" in data, b"secret" in copy, b"comf" in copy) == (True, False, False)
+    assert png_frames(copy) == png_frames(data)
+
+
+def png_frames(data: bytes) -> list[tuple[Any, ...]]:
+    with Image.open(io.BytesIO(data)) as animation:
+        return [
+            (frame.tobytes(), frame.info["duration"], frame.info["loop"], frame.info["dpi"])
+            for frame in ImageSequence.Iterator(animation)
+        ]
 
 
 @pytest.mark.parametrize(

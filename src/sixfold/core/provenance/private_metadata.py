@@ -10,7 +10,10 @@ from sixfold.core.provenance.formats import edits, gif, jpeg, media_types, mp4, 
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import DAMAGE
 
-_PNG_CHUNKS = frozenset({b"tEXt", b"zTXt", b"iTXt", b"eXIf"})
+# Optional chunks that change how the pixels and frames are shown; other ones, also private ones, may have text.
+_PNG_KEPT = frozenset(
+    b"tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split(),
+)
 # Exif and XMP, IPTC, and comments.
 _JPEG_SEGMENTS = frozenset({0xE1, 0xED, 0xFE})
 _WEBP_CHUNKS = frozenset({b"EXIF", b"XMP "})
@@ -43,7 +46,11 @@ def _removals(data: bytes) -> list[FileEdit]:
 
 
 def _png(data: bytes) -> Iterator[FileEdit]:
-    return (FileEdit(part.start, part.end, b"") for part in png.chunks(data) if part.kind in _PNG_CHUNKS)
+    return (
+        FileEdit(part.start, part.end, b"")
+        for part in png.chunks(data)
+        if part.kind[:1].islower() and part.kind not in _PNG_KEPT
+    )
 
 
 def _jpeg(data: bytes) -> Iterator[FileEdit]:
