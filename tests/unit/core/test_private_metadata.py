@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
@@ -67,6 +68,54 @@ def test_private_chunks_of_an_animated_png_are_removed(tmp_path: Path) -> None:
     copy = private_copy(tmp_path / "file", data, "image/png")
     assert (b"secret" in data, b"secret" in copy, b"comf" in copy) == (True, False, False)
     assert png_frames(copy) == png_frames(data)
+
+
+XMP_BOX = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + b"<x:xmpmeta>a secret prompt</x:xmpmeta>"
+
+
+def box(kind: bytes, body: bytes) -> bytes:
+    return (len(body) + 8).to_bytes(4) + kind + body
+
+
+@pytest.mark.parametrize("name", ["mp4", "faststart mp4", "fragmented mp4", "mov", "m4a", "avif"])
+def test_private_boxes_and_earlier_manifests_are_removed(name: str, tmp_path: Path) -> None:
+    content_type, data = encoded_file(name)
+    first = embed.embed(data, content_type, TEXT) + box(b"uuid", XMP_BOX)
+    # The manifest before the other box becomes free space.
+    second = embed.embed(first, content_type, '{"seed":7}') + box(b"wide", b"")
+    assert all(secret in second for secret in (b"secret", "Löwe".encode(), b'"seed"'))
+    copy = private_copy(tmp_path / "file", second, content_type)
+    assert not any(secret in copy for secret in (b"secret", "Löwe".encode(), b'"seed"'))
+    assert (b"mfra" in copy) == (b"mfra" in data)
+    assert embed.extract(copy) == "{}"
+    if name == "avif":
+        assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(data)).tobytes()
+    else:
+        assert decoded_frames(copy) == decoded_frames(data)
+
+
+@pytest.mark.parametrize("name", ["mp4", "fragmented mp4", "avif"])
+def test_copy_of_a_copy_has_the_same_bytes(name: str, tmp_path: Path) -> None:
+    content_type, data = encoded_file(name)
+    copy = private_copy(tmp_path / "file", embed.embed(data, content_type, TEXT), content_type)
+    assert private_copy(tmp_path / "file", copy, content_type) == copy
+
+
+def test_tags_of_a_webm_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "tagged"
+    # As ComfyUI's SaveWEBM writes the graph.
+    with av.open(path, "w", format="webm") as out:
+        out.metadata["PROMPT"] = '{"text": "a secret prompt"}'
+        stream: Any = out.add_stream("libvpx-vp9", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for value in range(0, 250, 50):
+            pixels = np.full((48, 64, 3), value, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(stream.encode())
+    data = path.read_bytes()
+    copy = private_copy(tmp_path / "file", data, "video/webm")
+    assert (b"secret" in data, b"secret" in copy, embed.extract(copy)) == (True, False, "{}")
+    assert decoded_frames(copy) == decoded_frames(data)
 
 
 def png_frames(data: bytes) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from sixfold.core.provenance.formats import edits, gif, jpeg, media_types, mp4, 
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import DAMAGE
 
-# Optional chunks that change how the pixels and frames are shown; other ones, also private ones, may have text.
+# Optional chunks that change how pixels and frames are shown; others, such as private ones, may have text.
 _PNG_KEPT = frozenset(
     b"tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split(),
 )
@@ -21,8 +21,12 @@ _WEBP_FLAGS = 0x08 | 0x04
 _GIF_EXTENSION = 0x21
 # Comments and application extensions; the one that states how often an animation repeats is kept.
 _GIF_LABELS, _GIF_LOOPS = b"\xfe\xff", (b"\x0bNETSCAPE2.0", b"\x0bANIMEXTS1.0")
-_MP4_BOXES = frozenset({b"udta", b"meta"})
+# XMP, private boxes, and free space, in which an earlier manifest of this project may be readable.
+_PRIVATE_BOXES = frozenset({b"uuid", b"free", b"skip"})
+_MP4_BOXES = _PRIVATE_BOXES | {b"udta", b"meta"}
 _MP4_PARENTS = (b"moov", b"trak")
+_INDEX = b"mfra"
+_ZEROS = bytes(1 << 16)
 
 
 def remove(path: Path) -> None:
@@ -76,16 +80,36 @@ def _gif(data: bytes) -> Iterator[FileEdit]:
             yield FileEdit(part.start, part.end, b"")
 
 
-def _mp4(
-    data: bytes, start: int = 0, end: int | None = None, parents: tuple[bytes, ...] = _MP4_PARENTS
+def _mp4(data: bytes) -> Iterator[FileEdit]:
+    return _base_media(data, _MP4_BOXES, _MP4_PARENTS)
+
+
+def _avif(data: bytes) -> Iterator[FileEdit]:
+    """Yield edits of boxes at the top level; `meta` contains the index of the images."""
+    return _base_media(data, _PRIVATE_BOXES, ())
+
+
+def _base_media(data: bytes, kinds: frozenset[bytes], parents: tuple[bytes, ...]) -> Iterator[FileEdit]:
+    """Yield edits that cut the private boxes at the end and overwrite the others."""
+    top = list(mp4.boxes(data))
+    end = start = top.pop().start if top and top[-1].kind == _INDEX else len(data)
+    while top and top[-1].kind in _PRIVATE_BOXES and top[-1].end == start:
+        start = top.pop().start
+    yield from _overwritten(data, (0, start), kinds, parents)
+    yield FileEdit(start, end, b"")
+
+
+def _overwritten(
+    data: bytes, span: tuple[int, int], kinds: frozenset[bytes], parents: tuple[bytes, ...]
 ) -> Iterator[FileEdit]:
     """Yield edits that make the boxes free space, because tables of the file contain offsets of frames."""
-    for box in mp4.boxes(data, start, end):
+    for box in mp4.boxes(data, *span):
         if box.kind == next(iter(parents), None):
-            yield from _mp4(data, box.body, box.end, parents[1:])
-        elif box.kind in _MP4_BOXES:
+            yield from _overwritten(data, (box.body, box.end), kinds, parents[1:])
+        elif box.kind in kinds:
             yield FileEdit(box.start + 4, box.start + 8, b"free")
-            yield FileEdit(box.body, box.end, bytes(box.end - box.body))
+            for at in range(box.body, box.end, len(_ZEROS)):
+                yield FileEdit(at, min(at + len(_ZEROS), box.end), _ZEROS[: box.end - at])
 
 
 _READERS: Mapping[str, Callable[[bytes], Iterator[FileEdit]]] = {
@@ -94,5 +118,6 @@ _READERS: Mapping[str, Callable[[bytes], Iterator[FileEdit]]] = {
     "image/webp": _webp,
     "image/gif": _gif,
     **dict.fromkeys(("video/mp4", "video/quicktime", "audio/mp4"), _mp4),
+    **dict.fromkeys(("image/avif", "image/heic"), _avif),
     "video/webm": webm.tag_removals,
 }
