@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from PIL import Image, ImageSequence
 from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.provenance import embed, private_metadata, redaction
+from sixfold.core.provenance.formats import edits
 from sixfold.core.workflows import image_metadata
 from tests.harness import image_files
 from tests.unit.core.test_manifest_containers import FILES, IMAGES, TEXT, decoded_frames, encoded_file, moving
@@ -171,3 +173,17 @@ def test_embedded_graph_does_not_name_files(kind: str) -> None:
     found = image_metadata.extract(data)
     assert found["prompt"] == {"1": {"class_type": "LoadImage", "inputs": {"image": "/media/withheld"}}}
     assert found["workflow"] == {"nodes": ["/uploads/withheld"]}
+
+
+def test_failed_edit_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, data = tmp_path / "file", image_files.encode(Image.new("RGB", (8, 8)))
+    path.write_bytes(data)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(edits, "_copy", full)
+    with pytest.raises(OSError, match="No space left"):
+        embed.embed_file(path, "image/png", TEXT)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert path.read_bytes() == data

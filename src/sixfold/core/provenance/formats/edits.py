@@ -83,13 +83,16 @@ def apply(path: Path, changes: Sequence[FileEdit]) -> None:
                 file.write(edit.new)
         return
     beside = path.with_name(f"{path.name}.edited")
-    with path.open("rb") as file, beside.open("wb") as out:
-        for start, end, new in changes:
-            _copy(file, out, start - file.tell())
-            out.write(new)
-            file.seek(end)
-        _copy(file, out, size - file.tell())
-    beside.replace(path)
+    try:
+        with path.open("rb") as file, beside.open("wb") as out:
+            for start, end, new in changes:
+                _copy(file, out, start - file.tell())
+                out.write(new)
+                file.seek(end)
+            _copy(file, out, size - file.tell())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
