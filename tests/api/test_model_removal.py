@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 from sixfold import errors
+from sixfold.core.accounts import audit_log, keys
 from sixfold.core.accounts.keys import KeyLimits
-from sixfold.core.accounts.rights import Rights
+from sixfold.core.accounts.rights import ALL, STANDARD, Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.history import deletion
 from sixfold.core.predictions.states import PredictionState
@@ -82,3 +83,38 @@ async def test_only_own_models_other_than_workflows_are_removed(app: AppFixture)
         response = await app.client.delete(f"{TEMPLATES}/{name}", headers=app.bearer)
         assert response.status_code == status, name
     assert (await app.client.get(f"/api/graph/spaces/{space['slug']}", headers=app.bearer)).status_code == 200
+
+
+def stored_document(name: str, **extra: Any) -> dict[str, Any]:
+    """Return the document of a custom model, which runs on the engines of `ra1`."""
+    row = small_models()["models"]["ra1"]
+    model = {
+        "title": name,
+        "description": "A custom model.",
+        "output_kind": row["output_kind"],
+        "price": row["price"],
+        "inputs": {},
+        "engines": row["engines"],
+    }
+    return {"models": {name: model}, **extra}
+
+
+async def test_removal_of_an_image_requires_operate_and_is_audited(either: Path) -> None:
+    async with running_app(either) as app:
+        await app.predictions.custom_models.put(app.operator.id, "model", "probe", stored_document("probe"))
+        for granted, status in ((STANDARD, 403), (ALL, 204)):
+            key = await app.database.write(keys.create(app.operator.id, granted=granted))
+            response = await app.client.delete(f"{TEMPLATES}/probe", headers=bearer(key.api_key))
+            assert response.status_code == status, response.text
+        page = await app.database.read(audit_log.page(app.operator.id, 50, None))
+        assert ("model.remove", "probe") in [(row["action"], row["detail"]) for row in page.entries]
+
+
+async def test_model_of_a_file_is_not_removed_over_http(app: AppFixture) -> None:
+    document = stored_document("greet", file="greet.py")
+    await app.predictions.custom_models.put(app.operator.id, "model", "greet", document)
+    key = await app.database.write(keys.create(app.operator.id, granted=ALL))
+    response = await app.client.delete(f"{TEMPLATES}/greet", headers=bearer(key.api_key))
+    assert response.status_code == 409
+    assert "comes from a file: use `sixfold model remove greet`" in response.json()["error"]
+    assert (await app.client.get(f"{TEMPLATES}/greet", headers=bearer(key.api_key))).status_code == 200

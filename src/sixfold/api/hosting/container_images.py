@@ -11,11 +11,11 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.hosting import models_list
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog.custom_models import KIND
 from sixfold.web import bodies, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
 
-KIND = "model"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _MAX_IMAGE = 255
 _IMAGE = re.compile(

@@ -1,4 +1,8 @@
-"""`DELETE /api/containers/templates/{name}`: an account removes one of its models."""
+"""`DELETE /api/containers/templates/{name}`: an account removes one of its models.
+
+Removing a model of a container image requires the right that adding one requires. A model of a Python file
+cannot be removed here, because the server would register the file again after a restart.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.catalog import trained_models
+from sixfold.core.accounts import rights
+from sixfold.core.catalog import custom_models, trained_models
 from sixfold.core.predictions.history import deletion
 from sixfold.core.workflows.workflows import PREFIX
 from sixfold.web import requests
@@ -22,7 +27,8 @@ class ModelRemoval:
     async def remove(self, request: Request) -> Response:
         """Remove a model; a trained model is removed with its images and weights.
 
-        Raises `NotFound`, and `Conflict` for a workflow, which has a route of its own.
+        Raises `NotFound`, `Forbidden` for a model of a container image without the right to add one, and
+        `Conflict` for a workflow, which has a route of its own, and for a model of a Python file.
         """
         principal = await self._services.authenticator.bearer(request)
         principal.require_all_models()
@@ -30,8 +36,13 @@ class ModelRemoval:
         model = await models.find(name, principal.account_id)
         if name.startswith(PREFIX):
             raise errors.Conflict(f"{name[:100]} is a workflow: use DELETE /api/graph/spaces/{{slug}}")
+        if model.kind == custom_models.KIND:
+            principal.require(rights.OPERATE)
+        if "file" in model.document:
+            raise errors.Conflict(f"{name[:100]} comes from a file: use `sixfold model remove {name[:100]}`")
         await models.remove(principal.account_id, name)
-        if model.kind == trained_models.KIND:
-            trainings = deletion.delete_trainings(principal.account_id, name)
-            await self._services.database.write(trainings)
+        is_trained = model.kind == trained_models.KIND
+        await self._services.database.write(
+            deletion.finish_model_removal(principal.account_id, name, is_trained=is_trained)
+        )
         return Response(status_code=204)

@@ -27,6 +27,8 @@ from sixfold.core.input_limits import json_decoding
 _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # prefix of account ids
+# Kind of the models of the operator: Python files and container images.
+KIND = "model"
 _WORKFLOW = "space"  # prefix of the names of workflows
 _MAX_MODELS = 1000  # per account
 MAX_VERSIONS = 5000  # per account, including versions of removed models

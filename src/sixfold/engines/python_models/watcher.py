@@ -26,13 +26,12 @@ from sixfold import errors
 from sixfold.clients import bubblewrap
 from sixfold.clients.bubblewrap import Sandbox
 from sixfold.core.accounts import accounts
-from sixfold.core.catalog.custom_models import CustomModels
+from sixfold.core.catalog.custom_models import KIND, CustomModels
 from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.core.database import Database
 from sixfold.engines.python_models.visibility import VisibilityRules
 from sixfold.settings import Settings, worker_environment
 
-KIND = "model"
 SANDBOX = "sandbox"  # the driver of sandboxed models
 ADDED = "added.json"  # the entries that `sixfold model add` writes
 _LOG = logging.getLogger("sixfold.models")

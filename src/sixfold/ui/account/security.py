@@ -91,7 +91,7 @@ _ACTIONS = {
     "folder.share": "Shared a folder of the memory",
     "folder.end": "Ended the share of a folder",
     "prediction.delete": "Deleted runs",
-    "model.remove": "Removed a trained model",
+    "model.remove": "Removed a model",
     "session.delete": "Deleted live sessions",
     "account.invite": "Invited by the operator",
     "account.link": "New sign-in link from the operator",

@@ -51,10 +51,11 @@ def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
     yield from audit_log.note(str(row["account_id"]), "prediction.delete", prediction_id)
 
 
-def delete_trainings(account_id: str, name: str) -> Transaction[None]:
-    """Delete the trainings of a model that an account has removed, with their images and weights."""
-    rows = yield Query("trainings_of_removed", {"account_id": account_id, "name": name})
-    yield from delete_all([str(row["id"]) for row in rows])
+def finish_model_removal(account_id: str, name: str, *, is_trained: bool) -> Transaction[None]:
+    """Record that an account has removed a model; delete its trainings, with their images and weights."""
+    if is_trained:
+        rows = yield Query("trainings_of_removed", {"account_id": account_id, "name": name})
+        yield from delete_all([str(row["id"]) for row in rows])
     yield from audit_log.note(account_id, "model.remove", name)
 
 
