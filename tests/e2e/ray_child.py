@@ -40,7 +40,7 @@ async def submit_all(pipeline: PipelineFixture) -> list[Prediction]:
 
 async def final_state(pipeline: PipelineFixture, submissions: list[Prediction]) -> dict[str, Any]:
     final_predictions = [
-        await pipeline.database.read(predictions.get_any(request.id)) for request in submissions
+        await pipeline.database.read(predictions.get_any(prediction.id)) for prediction in submissions
     ]
     files = [
         file for prediction in final_predictions if prediction.output for file in prediction.output.files
@@ -67,8 +67,8 @@ async def main(folder: Path, address: str) -> None:
     )
     async with running_pipeline(folder, expected) as pipeline:
         submissions = await submit_all(pipeline)
-        for request in submissions:
-            await pipeline.service.wait(request, 60)
+        for prediction in submissions:
+            await pipeline.service.wait(prediction, 60)
             print("ended", flush=True)  # noqa: T201 - what the parent reads
         while any(  # noqa: ASYNC110 - the end of an actor has no event
             not name.startswith(pipeline.scheduler.boot) for name in ray.util.list_named_actors()

@@ -36,7 +36,7 @@ async def crash(folder: Path, failpoints: str) -> None:
 async def create_runs(folder: Path) -> set[str]:
     async with running_pipeline(folder) as pipeline:
         submissions = [await pipeline.service.submit(pipeline.request(extras={"n": n})) for n in range(RUNS)]
-        return {(await pipeline.service.wait(request, 60)).id for request in submissions}
+        return {(await pipeline.service.wait(prediction, 60)).id for prediction in submissions}
 
 
 async def lines_of(pipeline: PipelineFixture) -> list[SegmentLine]:

@@ -155,13 +155,13 @@ class GraphFiles:
         label = label or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
             name = StoredName.parse(text)
-            workflow = await self.find(tenant, name) if name is not None else None
-            if workflow is None:
+            stored_file = await self.find(tenant, name) if name is not None else None
+            if stored_file is None:
                 message = f"{label}: {kind} {text[:100]!r} not found: upload it first, or send a URL"
                 if text.startswith(SENT_FILE):
                     message = f"{label}: this workflow does not contain its {kind}: send one"
                 raise errors.InvalidInput.of(label, message, "file_missing")
-            return MediaSource(workflow.blob, workflow.content_type, workflow.size)
+            return MediaSource(stored_file.blob, stored_file.content_type, stored_file.size)
         descriptor = Descriptor(label, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
         return await self._media.resolve(tenant, descriptor, text)
 

@@ -87,7 +87,9 @@ class HistoryPages:
         cursor = request.query_params.get("cursor", "")[:_MAX_TEXT]
         page = await self._history.page(user.tenant, filters, PAGE, cursor)
         today = (await self._services.database.read(now())) // DAY_US
-        deleted = counted(*(_count(request.query_params.get(name, "")) for name in ("deleted", "sessions")))
+        deleted = count_text(
+            *(_count(request.query_params.get(name, "")) for name in ("deleted", "sessions"))
+        )
         return self._pages.render(
             "predictions/history.html",
             user.session,
@@ -108,7 +110,7 @@ class HistoryPages:
         return {model.name: model.title for model in sorted(models, key=lambda each: each.title)}
 
 
-def counted(runs: int, sessions: int) -> str:
+def count_text(runs: int, sessions: int) -> str:
     """Return the numbers of runs and live sessions in words, without those that are 0."""
     counts = (("run", runs), ("live session", sessions))
     return " and ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts if number)

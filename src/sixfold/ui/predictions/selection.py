@@ -20,7 +20,7 @@ from sixfold.core.predictions.history.entries import SESSION_PREFIX, RunHistory
 from sixfold.core.predictions.models import Prediction
 from sixfold.ui import forms
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.predictions.history import card_values, counted
+from sixfold.ui.predictions.history import card_values, count_text
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -71,7 +71,7 @@ class SelectionPages:
             "predictions/selection.html",
             user.session,
             entries=entries,
-            counted=counted(len(entries) - sessions, sessions),
+            count_text=count_text(len(entries) - sessions, sessions),
             sessions=sessions,
             compared=compared,
             inputs=inputs,
