@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from sixfold.api.gateway.openai.responses.mcp.run import McpRun, TimeLimitExceeded
@@ -60,6 +61,17 @@ async def test_refusal_after_an_approved_call_reports_the_call(tmp_path: Path) -
             gateway.acme.mode = "well"
             fields = {**fields, "previous_response_id": first.id}
         assert cities == ["Oslo", "Oslo"]
+
+
+async def test_invalid_request_makes_no_approved_calls(tmp_path: Path) -> None:
+    async with running(tmp_path) as (gateway, cities):
+        first = await respond(gateway, tools=[APPROVED])
+        answer = {"type": "mcp_approval_response", "approval_request_id": first.output[1].id, "approve": True}
+        fields: Any = {"input": [answer], "previous_response_id": first.id, "tools": [APPROVED]}
+        with pytest.raises(openai.BadRequestError, match="tool_choice must name one of the tools"):
+            await respond(gateway, **fields, tool_choice={"type": "function", "name": "none"})
+        assert cities == []
+        assert kinds(await respond(gateway, **fields)) == ["mcp_call", "message"]
 
 
 async def test_time_limit_ends_the_response_incomplete(

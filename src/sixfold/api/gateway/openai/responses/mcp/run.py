@@ -164,10 +164,15 @@ class McpRun:
             if label not in listed:
                 specs = [tool.spec for tool in toolset.tools.values() if tool.server == label]
                 self._head += writer.add_list(label, specs)
+        # An invalid request is refused before its approved calls have effects.
+        self._chat = await self._parse_chat(body, toolset)
         if calls := await self._make_approved(toolset, items):
             body["input"] = mcp_items.with_calls(items, calls)
+            self._chat = await self._parse_chat(body, toolset)
+
+    async def _parse_chat(self, body: dict[str, Any], toolset: Toolset) -> ChatRequest:
         chat = await PARSER.run_large(len(self._request.body), dialect.parse_body, body)
-        self._chat = self._with_tools(chat, toolset)
+        return self._with_tools(chat, toolset)
 
     async def _parse_body(self) -> dict[str, Any]:
         raw, expand = self._request.body, self._call.expand
