@@ -9,6 +9,9 @@ from typing import Any
 import openai
 import pytest
 
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.batches.models import Batch
+from sixfold.core.batches.service import BatchService, NewBatch
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.api.test_response_tools import WEATHER, running
 
@@ -78,6 +81,34 @@ async def test_background_response_is_streamed_when_it_is_complete(gateway: Gate
     assert (events[-1].type, events[-1].response.id) == ("response.completed", own_id)
     assert events[-1].response.output_text == "word word word"
     assert len(await gateway.settled()) == 1
+
+
+async def test_stream_above_the_limit_creates_no_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[NewBatch] = []
+    create = BatchService.create_from_path
+
+    async def record(service: BatchService, principal: Principal, new: NewBatch, path: Path) -> Batch:
+        batches.append(new)
+        return await create(service, principal, new, path)
+
+    monkeypatch.setattr(BatchService, "create_from_path", record)
+    async with running_gateway(tmp_path, {"chat_streams_per_account": 1}) as gateway:
+        gateway.acme.mode = "wait"
+        async with listening(gateway.app.asgi) as origin:
+            library = openai.AsyncOpenAI(api_key=gateway.app.key, base_url=f"{origin}/v1", max_retries=0)
+            async with library as client:
+                fields: Any = {"model": "acme/small", "input": "a", "background": True, "stream": True}
+                first: Any = await client.responses.create(**fields)
+                own_id = (await anext(first)).response.id
+                with pytest.raises(openai.RateLimitError, match="1 open streamed chats"):
+                    await client.responses.create(**fields)
+                with pytest.raises(openai.RateLimitError, match="1 open streamed chats"):
+                    await client.responses.retrieve(own_id, stream=True)
+                gateway.acme.go_on.set()
+                assert [event async for event in first][-1].type == "response.completed"
+    assert [batch.response_id for batch in batches] == [own_id]
 
 
 async def test_failed_background_response_ends_with_its_error(gateway: Gateway) -> None:

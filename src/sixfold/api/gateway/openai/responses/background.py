@@ -76,8 +76,9 @@ class BackgroundResponses:
             )
         if head.stream:
             check_replay(stream=True, has_key=b"idempotency-key" in request.headers)
+            self.hold_stream(request.scope, principal)
             own_id, _ = await self._create(request, principal, head, raw)
-            return self.stream(request.scope, principal, own_id)
+            return self.stream(principal, own_id)
         idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
 
         async def work(_idempotency_id: str | None) -> Response:
@@ -116,9 +117,15 @@ class BackgroundResponses:
                 return await self._services.responses.get(tenant, own_id)
             return body
 
-    def stream(self, scope: Scope, principal: Principal, own_id: str, after: int = -1) -> Response:
-        """Return the events of a stored or background response with numbers above `after`."""
+    def hold_stream(self, scope: Scope, principal: Principal) -> None:
+        """Count a stream until its request ends; raises `TooManyStreams`."""
         self._services.admission.chat_streams.hold(scope, principal.account_id)
+
+    def stream(self, principal: Principal, own_id: str, after: int = -1) -> Response:
+        """Return the events of a stored or background response with numbers above `after`.
+
+        The caller has called `hold_stream`.
+        """
         find = functools.partial(self.shown, principal.tenant, own_id)
         seconds = self._services.gateway.policy.keep_alive_seconds
         response = EventStreamResponse(replay.stream(find, after, seconds))

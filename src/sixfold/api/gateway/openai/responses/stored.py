@@ -294,10 +294,12 @@ class StoredResponseRoutes:
         principal = await self._auth.enter(request)
         response_id = requests.path_value(request, "response_id")
         after = _starting_after(request)
-        body = await self._background.shown(principal.tenant, response_id)
-        if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
-            return self._background.stream(request.scope, principal, response_id, after)
-        return _stored(body)
+        if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) != "true":
+            return _stored(await self._background.shown(principal.tenant, response_id))
+        self._background.hold_stream(request.scope, principal)
+        # An unknown response is refused with a status.
+        await self._background.shown(principal.tenant, response_id)
+        return self._background.stream(principal, response_id, after)
 
     async def delete(self, request: HttpRequest) -> Response:
         """Delete a response, first at the model server if that also stores it."""
