@@ -16,6 +16,7 @@ from sixfold.core.accounts import accounts, credentials
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members
+from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.database import Transaction, many
 from sixfold.ui.chat import pages, thread_view
 from sixfold.web.sessions import COOKIE
@@ -114,6 +115,29 @@ async def test_form_without_script_waits_for_the_answer(gateway: Gateway) -> Non
     empty = {**form, "text": " "}
     response = await person.client.post("/chat", data=empty, files=[("file", ("", b"", "text/plain"))])
     assert (response.status_code, "Write a message first" in response.text) == (400, True)
+
+
+async def test_form_without_script_frees_memory_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    resize = MemoryLimit.resize
+
+    async def record(limit: MemoryLimit, lease: MemoryLease, size: int) -> None:
+        held.append(limit.total)
+        await resize(limit, lease, size)
+
+    price = {"input_per_million_usd": "0.01", "output_per_million_usd": "0.01"}
+    async with running_gateway(tmp_path, prices={"acme/small": price}) as gateway:
+        person = await ChatUser.of(gateway)
+        where = await person.ask_path("say 3 words " + "x" * 90_000)
+        form = {"csrf": person.csrf, "text": "say 2 words", "model": "acme/small"}
+        monkeypatch.setattr(MemoryLimit, "resize", record)
+        response = await person.client.post(where, data=form, files=[("file", ("", b"", "text/plain"))])
+        assert response.status_code == 303
+        assert "<p>word word</p>" in await person.page(where)
+    # The request reserves memory first, and then the answer.
+    assert held == [0, 0]
 
 
 async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_gateway: Gateway) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.batches.models import Batch
 from sixfold.core.batches.service import BatchService, NewBatch
+from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.api.test_response_tools import WEATHER, running
 
@@ -21,6 +24,13 @@ FUNCTION: Any = {"type": "function", "name": "weather", "parameters": {"type": "
 @pytest.fixture
 async def gateway(either: Path) -> AsyncIterator[Gateway]:
     async with running_gateway(either) as result:
+        yield result
+
+
+@pytest.fixture
+async def cheap_gateway(either: Path) -> AsyncIterator[Gateway]:
+    price = {"input_per_million_usd": "0.01", "output_per_million_usd": "0.01"}
+    async with running_gateway(either, prices={"acme/small": price}) as result:
         yield result
 
 
@@ -81,6 +91,41 @@ async def test_background_response_is_streamed_when_it_is_complete(gateway: Gate
     assert (events[-1].type, events[-1].response.id) == ("response.completed", own_id)
     assert events[-1].response.output_text == "word word word"
     assert len(await gateway.settled()) == 1
+
+
+async def test_background_stream_does_not_block_its_own_work(
+    cheap_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One account uses half of it, less than two requests with this conversation.
+    monkeypatch.setattr(loaded_objects, "MAX_BYTES", 2**21)
+    client: Any = cheap_gateway.openai().responses
+    first = await client.create(model="acme/small", input=f"say 3 words {'x' * 150_000}")
+    fields = {"model": "acme/small", "input": "say 2 words", "previous_response_id": first.id}
+    async with asyncio.timeout(20):
+        stream = await client.create(**fields, background=True, stream=True)
+        events = [event async for event in stream]
+    assert events[-1].type == "response.completed"
+
+
+async def test_stream_releases_the_memory_of_its_sent_body(
+    cheap_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = cheap_gateway.openai().responses
+    first = await client.create(model="acme/small", input=f"say 3 words {'x' * 150_000}")
+    sizes: list[int] = []
+    shrink = MemoryLimit.shrink
+
+    def record(limit: MemoryLimit, lease: MemoryLease, size: int) -> None:
+        sizes.extend([lease.size, size] if lease.size else [])
+        shrink(limit, lease, size)
+
+    monkeypatch.setattr(MemoryLimit, "shrink", record)
+    stream = await client.create(
+        model="acme/small", input="say 2 words", previous_response_id=first.id, stream=True
+    )
+    assert [event async for event in stream][-1].type == "response.completed"
+    whole, rest, before_end, end = sizes
+    assert (whole > 600_000, rest == before_end == whole // 2, end) == (True, True, 0)
 
 
 async def test_stream_above_the_limit_creates_no_response(

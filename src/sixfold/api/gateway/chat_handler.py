@@ -17,6 +17,7 @@ from sixfold.api.gateway import tags
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import budgets
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import idempotency as gateway_idempotency
@@ -235,7 +236,9 @@ class ChatHandler:
         self, request: GatewayRequest, chat_call: ChatCall, payer: budgets.Payer | None
     ) -> OpenResponse:
         """Return a streamed response whose first bytes have arrived."""
-        return _RenderedStream(await self._gateway.stream(request, payer), self._dialect, request, chat_call)
+        stream = await self._gateway.stream(request, payer)
+        loaded_objects.release_sent()
+        return _RenderedStream(stream, self._dialect, request, chat_call)
 
     async def _complete_response(
         self,

@@ -51,3 +51,23 @@ async def reserve(size: int, copies: int) -> None:
         await lease.resize(lease.size + copies * size)
         if not request.keep(lease):
             lease.release()
+
+
+def release() -> None:
+    """Release the memory that this request has reserved, because it no longer uses the objects."""
+    if (lease := _lease()) is not None:
+        lease.release()
+
+
+def release_sent() -> None:
+    """Release half of the memory that this request has reserved.
+
+    The body that was sent to a server and its copy are gone; the request and its items remain.
+    """
+    if (lease := _lease()) is not None:
+        lease.shrink(lease.size // 2)
+
+
+def _lease() -> MemoryLease | None:
+    request, loaded = memory_limit.scope.get(), _by_loop.get(asyncio.get_running_loop())
+    return None if request is None or loaded is None else loaded.leases.get(request)

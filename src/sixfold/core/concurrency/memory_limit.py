@@ -89,8 +89,8 @@ class MemoryLimit:
             if not self._waiting[lease.owner]:
                 del self._waiting[lease.owner]
 
-    def release(self, lease: MemoryLease) -> None:
-        self._set(lease, 0)
+    def shrink(self, lease: MemoryLease, size: int) -> None:
+        self._set(lease, size)
 
     def _is_available(self, lease: MemoryLease, size: int) -> bool:
         more = size - lease.size
@@ -141,5 +141,9 @@ class MemoryLease:
         """Change the lease to `size` bytes, waiting until they are available; raises `TooManyRequests`."""
         await self._limit.resize(self, size)
 
+    def shrink(self, size: int) -> None:
+        """Reduce the lease to `size` bytes."""
+        self._limit.shrink(self, size)
+
     def release(self) -> None:
-        self._limit.release(self)
+        self.shrink(0)

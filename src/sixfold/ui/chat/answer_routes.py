@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.files.files import AccountFile
 from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
 from sixfold.core.gateway.conversations.conversations import ConversationItem
@@ -139,6 +140,8 @@ class AnswerRoutes:
         login_id = "" if user.session is None else user.session.login_id
         order = AnswerOrder(user.principal, requests.request_id(request), model, login_id)
         answer = self._writer.start(turn, order)
+        # The answer reserves the memory of the chat itself, while this request may wait for it.
+        loaded_objects.release()
         if _is_script(request):
             document: dict[str, Any] = {"location": path_of(chat_id)}
             if inline and turn.question is not None:

@@ -21,6 +21,9 @@ class Request:
     def __init__(self, account: str, *sizes: int) -> None:
         self.loaded = 0
         self.end = asyncio.Event()
+        # Called after `go_on`, before the request waits for its end.
+        self.then: Callable[[], None] = lambda: None
+        self.go_on = asyncio.Event()
         self.task = asyncio.create_task(self._run(account, sizes))
 
     async def _run(self, account: str, sizes: tuple[int, ...]) -> None:
@@ -31,11 +34,14 @@ class Request:
             for size in sizes:
                 await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES)
                 self.loaded += size
+            await self.go_on.wait()
+            self.then()
             await self.end.wait()
         finally:
             scope.close()
 
     async def finish(self) -> None:
+        self.go_on.set()
         self.end.set()
         await self.task
 
@@ -74,9 +80,7 @@ async def test_further_requests_are_refused_at_once() -> None:
     refused = Request("ada", 60 * MIB)
     with pytest.raises(TooManyRequests, match="Too many large files and conversations"):
         await refused.task
-    for request in requests:
-        request.end.set()
-    await asyncio.gather(*(request.task for request in requests))
+    await asyncio.gather(*(request.finish() for request in requests))
 
 
 async def test_small_files_and_work_without_requests_are_free() -> None:
@@ -86,6 +90,25 @@ async def test_small_files_and_work_without_requests_are_free() -> None:
         await request.finish()
     for _ in range(100):
         await loaded_objects.reserve(60 * MIB, loaded_objects.DOCUMENT_COPIES)
+
+
+@pytest.mark.parametrize(
+    ("release", "others"), [(loaded_objects.release, (30, 30)), (loaded_objects.release_sent, (30,))]
+)
+async def test_a_request_in_progress_releases_what_it_no_longer_uses(
+    release: Callable[[], None], others: tuple[int, ...]
+) -> None:
+    first = Request("ada", 60 * MIB)
+    await until(lambda: first.loaded > 0)
+    first.then = release
+    waiting = [Request("ada", size * MIB) for size in (30, 30)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [request.loaded for request in waiting] == [0, 0]
+    first.go_on.set()
+    await until(lambda: sum(request.loaded for request in waiting) == sum(others) * MIB)
+    for request in (first, *waiting):
+        await request.finish()
 
 
 async def test_a_response_keeps_its_memory_after_its_request() -> None:

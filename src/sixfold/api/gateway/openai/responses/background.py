@@ -31,6 +31,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.batches.models import Batch
 from sixfold.core.batches.service import NewBatch
 from sixfold.core.batches.validation import MAX_LINE_BYTES
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.conversations.responses import ResponseNotFound
 from sixfold.web import responses
@@ -78,6 +79,8 @@ class BackgroundResponses:
             check_replay(stream=True, has_key=b"idempotency-key" in request.headers)
             self.hold_stream(request.scope, principal)
             own_id, _ = await self._create(request, principal, head, raw)
+            # The batch reads the conversation again, while this request streams.
+            loaded_objects.release()
             return self.stream(principal, own_id)
         idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
 
