@@ -318,6 +318,25 @@ async def test_postgresql_with_statistics_scans_no_large_table(tmp_path: Path) -
     assert {name: tables for name, tables in walked.items() if tables} == {}
 
 
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_indexes_of_originals_on_postgresql_have_the_collation_of_blobs(tmp_path: Path) -> None:
+    """Check this because PostgreSQL finds no rows for `blob` with an index of another collation."""
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    connection: Any = await asyncpg.connect(backends.database_url(tmp_path, "postgres"))
+    try:
+        rows = await connection.fetch(
+            "SELECT i.indexrelid::regclass::text AS name, c.collname FROM pg_index i "
+            "JOIN pg_collation c ON c.oid = ANY (i.indcollation) "
+            "WHERE i.indexrelid IN ('gallery_post_original'::regclass,"
+            " 'gallery_character_original'::regclass)"
+        )
+    finally:
+        await connection.close()
+    assert sorted(map(tuple, rows)) == [("gallery_character_original", "C"), ("gallery_post_original", "C")]
+
+
 class Recorded(dict[str, sql.SqlStatement]):
     """Named statements that record which of them were used."""
 

@@ -7,7 +7,7 @@ WHERE excluded.credential_id IN ('', shared_folder.credential_id)
 RETURNING id;
 
 -- name: shared_folders_expired_delete | Delete an account's shares of folders of ended credentials.
-DELETE FROM shared_folder AS f WHERE f.account_id = :account_id 
+DELETE FROM shared_folder AS f WHERE f.account_id = :account_id
   AND NOT ({has_valid_credential f} AND {has_valid_key f});
 
 -- name: shared_folders_limited | Return the next shares of folders by keys and programs, of all accounts.
