@@ -51,7 +51,7 @@ def require_data(server_settings: Settings) -> None:
 
 def write(server_settings: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
     """Run a read-write transaction; `make` creates the database if it does not exist."""
-    _require_database_of_server(server_settings)
+    require_database_of_server(server_settings)
     if not make:
         require_data(server_settings)
     return asyncio.run(_transact(server_settings, transaction, writing=True))
@@ -59,12 +59,12 @@ def write(server_settings: Settings, transaction: Transaction[T], *, make: bool 
 
 def read(server_settings: Settings, transaction: Transaction[T]) -> T:
     """Run a read-only transaction."""
-    _require_database_of_server(server_settings)
+    require_database_of_server(server_settings)
     require_data(server_settings)
     return asyncio.run(_transact(server_settings, transaction, writing=False))
 
 
-def _require_database_of_server(server_settings: Settings) -> None:
+def require_database_of_server(server_settings: Settings) -> None:
     """Raise `CommandError` if a server runs on the data folder with another kind of database.
 
     Otherwise the command would, for example, create an account that the server does not know.

@@ -55,17 +55,20 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     name = _name(arguments.name, described)
     if arguments.hardware:
         app_catalog.templates().hardware_rate(name, arguments.hardware)
+    registration.require_database(server_settings)
     folder = server_settings.data_dir / "models"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / f"{name}.py"
     target.with_name(f"{target.name}.error").unlink(missing_ok=True)  # of an earlier version
+    part = target.with_suffix(".part")
     if source.absolute() != target.absolute():
-        part = target.with_suffix(".part")
         shutil.copyfile(source, part)
-        part.replace(target)
+    # Write the entry before the file, because the server rejects files without an entry.
     models = watcher.read_entries(folder)
     models[target.name] = {"sha256": described.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, models)
+    if source.absolute() != target.absolute():
+        part.replace(target)
     hardware = arguments.hardware or str(described.facts["hardware"] or "")
     entry = {"version": described.sha256[:16], "hardware": hardware}
     registration.wait_until_added(server_settings, target, name, entry)
@@ -110,6 +113,7 @@ def list_(arguments: argparse.Namespace) -> None:
 def remove(arguments: argparse.Namespace) -> None:
     """Run `model remove`: remove a custom model; a running server unloads it."""
     server_settings = database_access.settings_of(arguments)
+    registration.require_database(server_settings)
     folder = server_settings.data_dir / "models"
     target = folder / f"{arguments.name}.py"
     plain = Path(arguments.name).name == arguments.name
@@ -118,7 +122,7 @@ def remove(arguments: argparse.Namespace) -> None:
         models = watcher.read_entries(folder)
         if models.pop(target.name, None) is not None:
             _write(folder, models)
-        registration.wait_until_removed(server_settings, arguments.name)
+        registration.wait_until_removed(server_settings, target)
     elif not any(row["name"] == arguments.name for row in _stored_models(server_settings)):
         raise CommandError(f"Model {arguments.name} not found: it is neither in {folder} nor from an image")
     else:
@@ -132,6 +136,7 @@ def remove(arguments: argparse.Namespace) -> None:
 
 def _stored_models(server_settings: Settings) -> tuple[Row, ...]:
     """Return the rows of the operator's models that were imported from container images and spaces."""
+    database_access.require_database_of_server(server_settings)
     with database_access.understood():
         if storage.open_admin(server_settings).schema() is None:
             return ()
