@@ -92,7 +92,7 @@ async def test_a_folder_is_shared_and_ended_on_the_page(app: AppFixture) -> None
     assert (await app.client.post(f"{page}/folders", data=BEN)).status_code == 403
     assert (await app.client.post(f"{page}/folders", data=form)).headers["location"] == f"{page}#folders"
     text = (await app.client.get(page)).text
-    assert "ben@example.com</td><td>read and write</td>" in text
+    assert "with ben@example.com · read and write · since" in text
     end = re.search(r'action="(/account/shares/folders/[^"]+/end)"', text)
     assert end is not None
     received = (await app.client.get(PATH, headers=bearer(app.other))).json()["received"]

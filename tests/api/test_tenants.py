@@ -24,6 +24,7 @@ OBJECTS = {
 }
 # What names no object of an account but a model, which is everybody's or found by its owner alone.
 MODELS = {
+    "DELETE /api/containers/templates/{name}",
     "GET /api/containers/templates/{name}",
     "GET /v1/models/{model}",
     "POST /api/containers/{model_id}/queue/join",
