@@ -22,6 +22,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.clock import rfc3339
+from sixfold.core.media import thumbnails
 from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
 from sixfold.web import responses, sessions
@@ -74,6 +75,7 @@ class PageTemplates:
             "list_price": receipt.would_cost,
             "moment": _moment,
             "duration": duration,
+            "has_thumbnail": thumbnails.is_offered,
             "size": humanize.size,
             "code_spans": _code_spans,
             "engine_name": engine_name,

@@ -17,13 +17,22 @@ WIDTHS = (160, 320, 480, 960)
 MEDIA_TYPE = "image/webp"
 _BLOBS = "blobs/"
 _MAX_UNDECODABLE = 1000
+# Types without a small image: browsers scale the first, and the second does not state its sampling rate.
+_WITHOUT = frozenset({"image/svg+xml", "audio/pcm"})
+
+
+def is_offered(content_type: str) -> bool:
+    """Return whether pages show a small image of files of this type."""
+    kind = content_type.partition(";")[0].strip()
+    return kind.startswith(("image/", "video/", "audio/")) and kind not in _WITHOUT
 
 
 class ThumbnailStore:
     """Creates and stores small images of images, videos and audio.
 
     `renderers` contains a function for each of these types of files. It returns an image with a given width,
-    and raises `BadRequest` for a file that cannot be decoded. Other files have no small image.
+    and raises `BadRequest` for a file that cannot be decoded. Other files have no small image, and neither
+    have files of which pages show none (`is_offered`).
     """
 
     def __init__(self, blobs: BlobStore) -> None:
@@ -37,18 +46,27 @@ class ThumbnailStore:
     async def find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:
         """Return the small image of a file, creating it if it is missing; None for a file without one.
 
-        Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing.
+        Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing or if
+        the file is audio without a small image: no browser can show the file itself as an image.
         """
         if width not in WIDTHS:
             raise errors.BadRequest(f"w must be one of {', '.join(map(str, WIDTHS))}")
+        small = await self._find(blob, content_type, width)
+        if small is None and content_type.startswith("audio/"):
+            raise errors.NotFound("This audio has no small image: request the file without w")
+        return small
+
+    async def _find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:
         render = self.renderers.get(content_type.partition("/")[0])
-        if render is None or blob in self._undecodable:
+        if render is None or not is_offered(content_type) or blob in self._undecodable:
             return None
         key = _key(blob, width)
         stored = await self._blobs.stat(key)
         if stored is not None:
             return stored
         async with self._semaphore:
+            if blob in self._undecodable:
+                return None
             stored = await self._blobs.stat(key)
             return stored if stored is not None else await self._make(render, key, blob, width)
 

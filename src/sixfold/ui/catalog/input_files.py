@@ -8,6 +8,7 @@ import msgspec
 
 from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339
+from sixfold.core.media import thumbnails
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.history import recent_files
 from sixfold.core.predictions.history.recent_files import RecentFile
@@ -35,8 +36,7 @@ class InputFile(msgspec.Struct, frozen=True):
     @property
     def has_thumbnail(self) -> bool:
         """Whether the server can make thumbnails of the file."""
-        kind, _, detail = self.file.content_type.partition("/")
-        return kind in ("image", "video", "audio") and not detail.startswith("svg")
+        return thumbnails.is_offered(self.file.content_type)
 
     @property
     def ending(self) -> str:
