@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.files.files import AccountFile, AccountFiles
 from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway, running_gateway
@@ -297,3 +298,26 @@ async def test_files_of_concurrent_requests_share_a_limit(
             part = {"type": "input_image", "file_id": file.id}
         await asyncio.gather(*(respond(gateway, part) for _ in range(8)))
     assert (len(most), max(most) < 2**20) == (8, True)
+
+
+async def test_media_that_each_attempt_inlines_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    resize = MemoryLimit.resize
+
+    async def record(limit: MemoryLimit, lease: MemoryLease, size: int) -> None:
+        await resize(limit, lease, size)
+        sizes.append(size)
+
+    async with running_gateway(tmp_path) as gateway:
+        made = await gateway.app.client.post("/api/ra1", json={"prompt": "x"}, headers=gateway.headers)
+        part = {"type": "image_url", "image_url": {"url": made.json()["image_url"]}}
+        monkeypatch.setattr(MemoryLimit, "resize", record)
+        monkeypatch.setattr(loaded_objects, "_SMALL_BYTES", 0)
+        gateway.acme.mode = "fail"
+        body = {"model": "both", "max_tokens": 50, "messages": [{"role": "user", "content": [part, part]}]}
+        response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
+    assert (response.status_code, len(gateway.acme.requests), len(gateway.anth.requests)) == (200, 1, 1)
+    first, both = sizes
+    assert both == 2 * first

@@ -252,9 +252,11 @@ def _standing(router: ModelRouter, name: str) -> EngineStatus:
 
 
 def _media_fetcher(media: MediaService) -> Fetch:
-    async def fetch(tenant: Tenant, name: str, kind: str, url: str) -> tuple[str, bytes]:
+    async def fetch(tenant: Tenant, name: str, kind: str, url: str, place: int) -> tuple[str, bytes]:
         source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), url)
-        await loaded_objects.reserve(source.size, loaded_objects.INLINED_COPIES)
+        # Each attempt of a request inlines its media again, after the body of the last attempt is gone.
+        key = f"{place} {source.blob}"
+        await loaded_objects.reserve(source.size, loaded_objects.INLINED_COPIES, key)
         return source.content_type, await media.blobs.get(source.blob)
 
     return fetch

@@ -83,6 +83,29 @@ async def test_further_requests_are_refused_at_once() -> None:
     await asyncio.gather(*(request.finish() for request in requests))
 
 
+async def test_an_object_that_is_loaded_again_is_reserved_once() -> None:
+    async def load(*keys: str) -> None:
+        fair_threads.owner.set("ada")
+        scope = MemoryScope()
+        memory_limit.scope.set(scope)
+        for key in keys:
+            await loaded_objects.reserve(20 * MIB, loaded_objects.DOCUMENT_COPIES, key)
+        loaded.append(len(keys))
+        await end.wait()
+        scope.close()
+
+    loaded: list[int] = []
+    end = asyncio.Event()
+    # One account uses 128 MiB.
+    tasks = [asyncio.create_task(load(*keys)) for keys in (("a", "a", "b"), ("a",), ("a",))]
+    await until(lambda: bool(loaded))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert loaded == [3, 1]
+    end.set()
+    await asyncio.gather(*tasks)
+
+
 async def test_small_files_and_work_without_requests_are_free() -> None:
     requests = [Request("ada", 60_000) for _ in range(10_000)]
     await until(lambda: all(request.loaded for request in requests))

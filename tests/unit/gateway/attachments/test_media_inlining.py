@@ -20,9 +20,13 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.requests: list[str] = []
+        self.places: list[int] = []
 
-    async def fetch(self, _tenant: Tenant, _name: str, kind: str, address: str) -> tuple[str, bytes]:
+    async def fetch(
+        self, _tenant: Tenant, _name: str, kind: str, address: str, place: int
+    ) -> tuple[str, bytes]:
         self.requests.append(f"{kind} {address}")
+        self.places.append(place)
         return "image/png", b"hi"
 
 
@@ -140,3 +144,10 @@ async def test_too_many_urls_and_invalid_json_are_refused() -> None:
         await image_message(FakeStore(), turn(*[{"image_url": URL}] * (MAX_URLS + 1)))
     with pytest.raises(errors.BadRequest):
         await image_message(FakeStore(), b'{"image_url": ')
+
+
+async def test_urls_of_each_attempt_have_the_same_numbers() -> None:
+    store, part = FakeStore(), {"type": "image_url", "image_url": URL}
+    for _ in range(2):
+        await image_message(store, turn(part, part))
+    assert store.places == [0, 1, 0, 1]

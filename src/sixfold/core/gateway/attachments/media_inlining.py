@@ -43,9 +43,9 @@ _KINDS = {
 _OTHER_NAMES = re.compile(rb'"(?:image|audio|video|ref_audio|url)"')
 _OTHERS = frozenset({"image", "audio", "video", "ref_audio", "url"})
 _WITH_SCHEME = re.compile(r"\s*(?:https?|ftp|file):", re.IGNORECASE)
-# Called with a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
-# `InvalidInput`.
-Fetch = Callable[[Tenant, str, str, str], Awaitable[tuple[str, bytes]]]
+# Called with a tenant, an input's name and type, a URL, and the number of the URL in the request; returns the
+# content type and the bytes. Raises `InvalidInput`.
+Fetch = Callable[[Tenant, str, str, str, int], Awaitable[tuple[str, bytes]]]
 _decode = json_decoding.decode_whole
 _encode = msgspec.json.encode
 
@@ -74,7 +74,7 @@ class MediaInliner:
         budget = _Budget()
         for part, name in fields:
             url = _url(part[name]).strip()
-            kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), url)
+            kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), url, budget.count)
             budget.spend(len(data))
             encoded = await PARSER.run(_base64, data)
             if name == "source":
@@ -104,23 +104,23 @@ class MediaInliner:
             return replace(part, parts=tuple(inner))
         if not _has_url(part):
             return part
-        kind, data = await self._fetch(tenant, "image_url", "image", part.url)
+        kind, data = await self._fetch(tenant, "image_url", "image", part.url, budget.count)
         budget.spend(len(data))
         return ImagePart(media_type=kind, data=await PARSER.run(_base64, data))
 
 
 class _Budget:
-    """The remaining number and bytes of media files that one request may fetch."""
+    """The number of media files that one request has fetched, and the bytes that it may still fetch."""
 
     def __init__(self) -> None:
-        self._urls = MAX_URLS
+        self.count = 0
         self._bytes = _MAX_BYTES
 
     def spend(self, size: int) -> None:
         """Count one file; raises `InvalidInput` above the limits."""
-        self._urls -= 1
+        self.count += 1
         self._bytes -= size
-        if self._urls < 0:
+        if self.count > MAX_URLS:
             raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
         if self._bytes < 0:
             raise errors.InvalidInput.of(
