@@ -19,7 +19,8 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding
 
 _UNFINISHED = frozenset({"queued", "in_progress"})
-_POLL_SECONDS = 0.25
+# The pause between two reads of an unfinished response: it grows in proportion to the time already waited.
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, _PAUSE_GROWTH = 0.25, 2.0, 1.25
 _Fields = dict[str, Any]
 _Event = tuple[str, _Fields]
 
@@ -38,12 +39,13 @@ async def stream(
         for number, event in enumerate(begun):
             if number > after:
                 yield _block(number, event)
-        sent_at = time.monotonic()
+        sent_at, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
         while document["status"] in _UNFINISHED:
             if time.monotonic() - sent_at >= keep_alive_seconds:
                 yield KEEP_ALIVE
                 sent_at = time.monotonic()
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(pause * _PAUSE_GROWTH, _MAX_PAUSE_SECONDS)
             body = await find()
             document = await _decoded(body)
         for block in await PARSER.run_large(len(body), _rest, document, len(begun), after):
