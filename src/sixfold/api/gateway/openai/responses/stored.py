@@ -297,8 +297,13 @@ class StoredResponseRoutes:
         if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) != "true":
             return _stored(await self._background.shown(principal.tenant, response_id))
         self._background.hold_stream(request.scope, principal)
-        # An unknown response is refused with a status.
-        await self._background.shown(principal.tenant, response_id)
+        body = await self._background.shown(principal.tenant, response_id)
+        if after >= 0 and not (await PARSER.run_large(len(body), _head, body)).background:
+            # Its live stream had one event for each part of a text, so its numbers differ from these.
+            raise errors.BadRequest(
+                "starting_after continues the stream of a background response, and this response did not run "
+                "in the background: omit starting_after to read all events"
+            )
         return self._background.stream(principal, response_id, after)
 
     async def delete(self, request: HttpRequest) -> Response:
