@@ -26,7 +26,7 @@ def page(request: Request, rows: Sequence[Any]) -> dict[str, Any]:
 
     OpenAI's list has no pages. Raises `BadRequest` for an unknown id or both ids at once.
     """
-    listed, has_more = rows, False
+    page_rows, has_more = rows, False
     if not _BOUNDS.isdisjoint(request.query_params):
         limit, after, before = anthropic_files.list_bounds(request)
         ids = [row["id"] for row in rows]
@@ -34,20 +34,20 @@ def page(request: Request, rows: Sequence[Any]) -> dict[str, Any]:
             name = "after_id" if after else "before_id"
             raise errors.BadRequest(f"{name} must be the id of a model (got {cursor[:100]!r})")
         if before:
-            listed = rows[: ids.index(before)]
-            listed, has_more = listed[-limit:], len(listed) > limit
+            page_rows = rows[: ids.index(before)]
+            page_rows, has_more = page_rows[-limit:], len(page_rows) > limit
         else:
-            listed = rows[ids.index(after) + 1 if after else 0 :]
-            listed, has_more = listed[:limit], len(listed) > limit
+            page_rows = rows[ids.index(after) + 1 if after else 0 :]
+            page_rows, has_more = page_rows[:limit], len(page_rows) > limit
     document: dict[str, Any] = {
         "object": "list",
-        "data": listed,
+        "data": page_rows,
         "has_more": has_more,
-        "first_id": listed[0]["id"] if listed else None,
-        "last_id": listed[-1]["id"] if listed else None,
+        "first_id": page_rows[0]["id"] if page_rows else None,
+        "last_id": page_rows[-1]["id"] if page_rows else None,
     }
     if is_cohere(request):
-        document["models"] = cohere_responses.models(listed, request.query_params.get("endpoint"))
+        document["models"] = cohere_responses.models(page_rows, request.query_params.get("endpoint"))
     return document
 
 

@@ -324,11 +324,11 @@ def _stored() -> dict[str, OperationSpec]:
         "The response, as it was sent", {"type": "object", "required": ["id", "object"]}
     )
     path = "/v1/responses/{response_id}"
-    streamed = openapi.response(
+    response_or_events = openapi.response(
         "The response, as it was sent; with `stream`, its events",
         {"type": "object", "required": ["id", "object"]},
     )
-    streamed["content"]["text/event-stream"] = {"schema": str}
+    response_or_events["content"]["text/event-stream"] = {"schema": str}
     stream_options = (
         openapi.query("stream", {"enum": ["true", "false"]}),
         openapi.query("starting_after", {"type": "integer", "minimum": 0}),
@@ -348,7 +348,7 @@ def _stored() -> dict[str, OperationSpec]:
             parameters=_ONCE,
             bodies=bodies,
         ),
-        f"GET {path}": _openai("Get a response", streamed, parameters=stream_options),
+        f"GET {path}": _openai("Get a response", response_or_events, parameters=stream_options),
         f"DELETE {path}": _openai(
             "Delete a response", openapi.response("Deleted", stored.DeletedResponseSchema)
         ),

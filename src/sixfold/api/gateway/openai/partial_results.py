@@ -50,8 +50,8 @@ async def respond(
         job.cancel()
         raise
     if first is None:
-        completed = await job
-        return media_jobs.events(completed.documents, completed.headers)
+        result = await job
+        return media_jobs.events(result.documents, result.headers)
     return StreamingResponse(_stream(first, partial, job), 200, _HEADERS, "text/event-stream")
 
 
@@ -65,11 +65,11 @@ async def _stream(
             while (document := await _next(partial, job, _KEEP_ALIVE_SECONDS)) is None and not job.done():
                 yield KEEP_ALIVE
         try:
-            completed = await job
+            result = await job
         except errors.SixfoldError as error:
             yield media_jobs.event({"type": "error", **openai_errors.document(error)})
             return
-        for each in completed.documents:
+        for each in result.documents:
             yield media_jobs.event(each)
     finally:
         job.cancel()

@@ -209,8 +209,8 @@ class ImageRoutes:
 
         # Partial images show the background that is cut out.
         if not partial_count or background == TRANSPARENT:
-            completed = await complete(None)
-            return media_jobs.events(completed.documents, completed.headers)
+            result = await complete(None)
+            return media_jobs.events(result.documents, result.headers)
         job = msgspec.structs.replace(job, extras={**job.extras, "partial_images": partial_count})
         numbers = itertools.count()
         return await partial_results.respond(

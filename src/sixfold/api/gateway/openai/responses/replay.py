@@ -35,8 +35,8 @@ async def stream(
     try:
         body = await find()
         document = await _decoded(body)
-        begun = list(_begin(document))
-        for number, event in enumerate(begun):
+        first_events = list(_begin(document))
+        for number, event in enumerate(first_events):
             if number > after:
                 yield _block(number, event)
         sent_at, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
@@ -48,7 +48,7 @@ async def stream(
             pause = min(pause * _PAUSE_GROWTH, _MAX_PAUSE_SECONDS)
             body = await find()
             document = await _decoded(body)
-        for block in await PARSER.run_large(len(body), _rest, document, len(begun), after):
+        for block in await PARSER.run_large(len(body), _rest, document, len(first_events), after):
             yield block
     except errors.SixfoldError as error:
         yield dialect.render_error(error, "")
@@ -61,14 +61,20 @@ async def _decoded(body: bytes | str) -> _Fields:
 
 def _begin(document: _Fields) -> Iterator[_Event]:
     """Yield the events that come before any output."""
-    announced: _Fields = {**document, "output": [], "usage": None, "error": None, "incomplete_details": None}
+    empty_response: _Fields = {
+        **document,
+        "output": [],
+        "usage": None,
+        "error": None,
+        "incomplete_details": None,
+    }
     if document.get("background"):
-        queued: _Fields = {**announced, "status": "queued"}
-        yield "response.created", {"response": queued}
-        yield "response.queued", {"response": queued}
+        queued_response: _Fields = {**empty_response, "status": "queued"}
+        yield "response.created", {"response": queued_response}
+        yield "response.queued", {"response": queued_response}
     else:
-        yield "response.created", {"response": {**announced, "status": "in_progress"}}
-    yield "response.in_progress", {"response": {**announced, "status": "in_progress"}}
+        yield "response.created", {"response": {**empty_response, "status": "in_progress"}}
+    yield "response.in_progress", {"response": {**empty_response, "status": "in_progress"}}
 
 
 def _rest(document: _Fields, first: int, after: int) -> list[bytes]:
@@ -87,24 +93,24 @@ def _ending(document: _Fields) -> Iterator[_Event]:
 
 def _item(index: int, item: _Fields) -> Iterator[_Event]:
     place: _Fields = {"item_id": item.get("id"), "output_index": index}
-    begun: _Fields = {}
+    empty: _Fields = {}
     events: Iterator[_Event] = iter(())
     match item.get("type"):
         case "message":
-            begun, events = {"content": []}, _content(item, place)
+            empty, events = {"content": []}, _content(item, place)
         case "reasoning":
-            begun, events = {"summary": []}, _summary(item, place)
+            empty, events = {"summary": []}, _summary(item, place)
         case "function_call":
-            begun, events = {"arguments": ""}, _text("function_call_arguments", "arguments", item, place)
+            empty, events = {"arguments": ""}, _text("function_call_arguments", "arguments", item, place)
         case "custom_tool_call":
-            begun, events = {"input": ""}, _text("custom_tool_call_input", "input", item, place)
+            empty, events = {"input": ""}, _text("custom_tool_call_input", "input", item, place)
         case "mcp_call":
-            begun, events = {"arguments": ""}, _text("mcp_call_arguments", "arguments", item, place)
+            empty, events = {"arguments": ""}, _text("mcp_call_arguments", "arguments", item, place)
         case _:
             pass
     status: _Fields = {"status": "in_progress"} if "status" in item else {}
-    added: _Fields = {**item, **begun, **status}
-    yield "response.output_item.added", {"output_index": index, "item": added}
+    added_item: _Fields = {**item, **empty, **status}
+    yield "response.output_item.added", {"output_index": index, "item": added_item}
     yield from events
     yield "response.output_item.done", {"output_index": index, "item": item}
 
