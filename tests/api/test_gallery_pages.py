@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
@@ -13,6 +13,7 @@ from PIL import Image
 from sixfold.core import gallery
 from sixfold.core.accounts import accounts
 from sixfold.core.media import private_copies
+from sixfold.core.media.private_copies import PrivateCopies
 from sixfold.core.predictions import refunds
 from sixfold.core.provenance import embed, manifest
 from sixfold.core.provenance.manifest import Manifest
@@ -20,6 +21,7 @@ from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 from tests.api.test_shares import anonymous_visitor, run
 from tests.harness import image_files
+from tests.harness.waiting import wait_until
 
 
 async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -> Any:
@@ -138,24 +140,45 @@ async def test_files_posted_over_http_have_no_prompt(any_database_app: AppFixtur
 async def test_few_copies_are_written_at_the_same_time(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite, active, most = private_copies.rewrite, 0, 0
-    lock = threading.Lock()
+    limit, make, rewrite = private_copies.CONCURRENCY, PrivateCopies.make, private_copies.rewrite
+    copies, release, lock = set[PrivateCopies](), threading.Event(), threading.Lock()
+    active = arrived = 0
 
-    def counted(*arguments: Any) -> None:
-        nonlocal active, most
+    async def recorded(self: PrivateCopies, *arguments: Any, **options: Any) -> Any:
+        if self not in copies:
+            copies.add(self)
+            acquire = self.semaphore.acquire
+
+            async def counted() -> Literal[True]:
+                nonlocal arrived
+                arrived += 1
+                return await acquire()
+
+            monkeypatch.setattr(self.semaphore, "acquire", counted)
+        return await make(self, *arguments, **options)
+
+    def blocked(*arguments: Any) -> None:
+        nonlocal active
         with lock:
             active += 1
-            most = max(most, active)
+        release.wait()
         rewrite(*arguments)
-        with lock:
-            active -= 1
 
-    monkeypatch.setattr(private_copies, "rewrite", counted)
-    result = await run(app, "a fox")
+    monkeypatch.setattr(PrivateCopies, "make", recorded)
+    monkeypatch.setattr(private_copies, "rewrite", blocked)
+    result, csrf = await run(app, "a fox"), await signed_in(app)
     post = {"api_key": app.key, "text": "x", "media_url": result["output"]["url"]}
-    posts = await asyncio.gather(*(app.client.post("/api/create-post", json=post) for _ in range(8)))
-    assert {each.status_code for each in posts} == {200}
-    assert 1 <= most <= private_copies.CONCURRENCY
+    requests = [app.client.post("/api/create-post", json=post) for _ in range(limit)]
+    tasks = [asyncio.ensure_future(each) for each in (*requests, publish(app, csrf, result["id"]))]
+    try:
+        await wait_until(lambda: arrived > limit or active > limit)
+        (one,) = copies
+        assert one.semaphore.locked()
+        await wait_until(lambda: active >= limit)
+        assert (active, arrived) == (limit, limit + 1)
+    finally:
+        release.set()
+    assert [each.status_code for each in await asyncio.gather(*tasks)] == [200] * limit + [303]
 
 
 async def test_an_own_file_of_the_author_is_published_unchanged(app: AppFixture) -> None:

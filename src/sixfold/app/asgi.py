@@ -31,8 +31,10 @@ from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.app.bootstrap import Application, account_deletion
+from sixfold.core.gallery import Gallery
 from sixfold.core.gateway.conversations.responses import CompactionCipher
 from sixfold.core.gateway.realtime.client_secrets import ClientSecretCipher
+from sixfold.core.media.private_copies import PrivateCopies
 from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
@@ -126,6 +128,7 @@ def build_services(application: Application, local_token: str | None = None) -> 
     server_key = storage.server_secret(settings.data_dir, "server.key")
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)
+    copies = PrivateCopies(application.media, application.signer, settings.scratch_dir / "published")
     times, histories = DurationEstimator(), EventHistories()
     application.bus.watchers += [times.on_event, histories.add]
     return WebServices(
@@ -141,6 +144,7 @@ def build_services(application: Application, local_token: str | None = None) -> 
         sessions=SessionCookies(database, settings, origins),
         trusted_browsers=TrustedBrowsers(server_key, secure=settings.base_url.startswith("https://")),
         idempotency=IdempotencyGuard(database, application.scheduler.boot, settings.inline_seconds),
+        gallery=Gallery(database, application.media, copies),
         memory_facts=app_memory.facts(
             settings, database, application.memory, application.gateway_runtime.gateway
         ),

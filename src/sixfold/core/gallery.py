@@ -6,7 +6,6 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -19,7 +18,6 @@ from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.media.private_copies import PrivateCopies, PublishedFile
 from sixfold.core.predictions import refunds
-from sixfold.core.provenance.signing import Signer
 
 MAX_CHARACTERS = MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
@@ -251,15 +249,12 @@ def normalize_tag(tag: str) -> str:
 
 
 class Gallery:
-    """Publishes files under new names, so that other names of the same bytes remain private.
+    """Publishes files under new names, so that other names of the same bytes remain private."""
 
-    `signer` signs the manifests of copies, which are written in `folder`.
-    """
-
-    def __init__(self, database: Database, media: MediaService, signer: Signer, folder: Path) -> None:
+    def __init__(self, database: Database, media: MediaService, copies: PrivateCopies) -> None:
         self._database = database
         self._media = media
-        self._copies = PrivateCopies(media, signer, folder)
+        self._copies = copies
 
     async def add_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Character:
         """Publish a character; its avatar counts as an upload, and does not contain a prompt.

@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.core import gallery
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.models import Model
-from sixfold.core.gallery import Gallery, PostDraft
+from sixfold.core.gallery import PostDraft
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history.entries import title_of
@@ -36,8 +36,7 @@ class GalleryPages:
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
-        folder = services.settings.scratch_dir / "published"
-        self._gallery = Gallery(services.database, services.media, services.signer, folder)
+        self._gallery = services.gallery
 
     async def posts(self, request: Request) -> Response:
         """Show the posts of all accounts, optionally with one tag."""
@@ -80,8 +79,7 @@ class PublishForms:
         self._services = services
         self._pages = pages
         self._auth = auth
-        folder = services.settings.scratch_dir / "published"
-        self._gallery = Gallery(services.database, services.media, services.signer, folder)
+        self._gallery = services.gallery
 
     async def form(self, request: Request, user: PageUser) -> Response:
         result = await self._result(user, requests.query_text(request, "run", _MAX_TEXT))

@@ -23,6 +23,7 @@ from sixfold.core.catalog.templates import Templates
 from sixfold.core.configuration.ports import ConfigurationService, EngineInstallService, ProviderKeyService
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
+from sixfold.core.gallery import Gallery
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
 from sixfold.core.gateway.content_log.storage import ContentLog
 from sixfold.core.gateway.conversations.conversations import ConversationStore
@@ -109,6 +110,7 @@ class WebServices(CoreServices, frozen=True, kw_only=True):
     sessions: SessionCookies
     trusted_browsers: TrustedBrowsers
     idempotency: IdempotencyGuard
+    gallery: Gallery
     memory_facts: FactService
     gateway: Gateway
     responses: KeptResponses

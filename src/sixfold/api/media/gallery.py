@@ -22,7 +22,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
-from sixfold.core.gallery import Character, Gallery, Post
+from sixfold.core.gallery import Character, Post
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import bodies, responses
@@ -96,8 +96,7 @@ class GalleryRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        folder = services.settings.scratch_dir / "published"
-        self._gallery = Gallery(services.database, services.media, services.signer, folder)
+        self._gallery = services.gallery
 
     def publisher(self, service: str) -> Handler:
         """Return the handler of `create-ai` or `create-post`."""

@@ -28,13 +28,13 @@ class PublishedFile(NamedTuple):
 
 
 class PrivateCopies:
-    """Copies files that this server generated; `folder` is for temporary files."""
+    """Copies files that this server generated, few at a time; `folder` is for temporary files."""
 
     def __init__(self, media: MediaService, signer: Signer, folder: Path) -> None:
         self._media = media
         self._signer = signer
         self._folder = folder
-        self._semaphore = asyncio.Semaphore(CONCURRENCY)
+        self.semaphore = asyncio.Semaphore(CONCURRENCY)
 
     async def make(self, account_id: str, source: MediaSource) -> PublishedFile:
         """Store a copy whose manifest names the model, but no inputs, seed and parents.
@@ -47,7 +47,7 @@ class PrivateCopies:
         if manifest is None:
             return PublishedFile(source)
         text = self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
-        async with self._semaphore, temporary_path(self._folder) as path:
+        async with self.semaphore, temporary_path(self._folder) as path:
             await asyncio.to_thread(rewrite, original, path, source.content_type, text)
             if self._media.credentials is not None:
                 await self._media.credentials.sign(path, source.content_type, text)
