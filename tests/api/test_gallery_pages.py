@@ -137,6 +137,51 @@ async def test_files_posted_over_http_have_no_prompt(any_database_app: AppFixtur
     assert (response.status_code, "was refunded" in response.text) == (409, True)
 
 
+async def test_copy_of_a_copy_is_withdrawn_with_its_run(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    result, csrf = await run(app, "a secret prompt"), await signed_in(app)
+    where = (await publish(app, csrf, result["id"])).headers["location"]
+    first = await app.database.read(gallery.get_post(where.rpartition("/")[2]))
+    copy = await content(app, f"/media/{first.media}")
+    sources = (
+        {"media_url": f"http://127.0.0.1:8600/media/{first.media}"},
+        {"media_bytes": base64.b64encode(copy).decode()},
+    )
+    paths = [f"/media/{first.media}"]
+    for source in sources:
+        response = await app.client.post("/api/create-post", json={"api_key": app.key, "text": "x", **source})
+        paths.append(response.json()["media_url"])
+    avatar = {"api_key": app.key, "name": "Fox", "avatar_bytes": sources[1]["media_bytes"]}
+    response = await app.client.post("/api/create-ai", json=avatar)
+    paths.append(f"/media/{response.json()['avatar_file_name']}")
+    await app.database.write(refunds.refund(result["id"], "test"))
+    assert (await app.client.get("/api/posts")).json()["posts"] == []
+    assert (await app.client.get("/api/characters")).json()["characters"][0]["avatar_url"] is None
+    assert [(await app.client.get(path)).status_code for path in paths] == [404] * 4
+    response = await app.client.post("/api/create-ai", json=avatar)
+    assert (response.status_code, "was refunded" in response.text) == (409, True)
+
+
+async def test_output_without_a_valid_manifest_is_published_without_the_prompt(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    result, csrf = await run(app, "a secret prompt"), await signed_in(app)
+    # As after the loss of the key with which the manifest was signed.
+    monkeypatch.setattr(app.server.signer, "_trusted", frozenset[str]())
+    where = (await publish(app, csrf, result["id"])).headers["location"]
+    post = await app.database.read(gallery.get_post(where.rpartition("/")[2]))
+    body = {"api_key": app.key, "text": "x", "media_url": result["output"]["url"]}
+    url = (await app.client.post("/api/create-post", json=body)).json()["media_url"]
+    for path in (f"/media/{post.media}", url):
+        data = await content(app, path)
+        assert (b"secret prompt" in data, embed.extract(data)) == (False, None)
+    again = await app.client.post("/api/create-post", json={**body, "media_url": url})
+    await app.database.write(refunds.refund(result["id"], "test"))
+    for path in (f"/media/{post.media}", url, again.json()["media_url"]):
+        assert (await app.client.get(path)).status_code == 404
+
+
 async def test_few_copies_are_written_at_the_same_time(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,34 +263,45 @@ class Gallery:
         """
         if avatar is None:
             return await self._database.write(create_character(draft))
-        file = await self._copies.make(draft.account_id, avatar)
+        file = await self._copy(draft.account_id, avatar)
         return await self._database.write(self._create_character(draft, file))
 
     def _create_character(self, draft: CharacterDraft, file: PublishedFile) -> Transaction[Character]:
-        name = yield from self._name(draft.account_id, file)
-        return (yield from create_character(replace(draft, avatar=name, original=file.original)))
+        name, original = yield from self._name(draft.account_id, file)
+        return (yield from create_character(replace(draft, avatar=name, original=original)))
 
-    async def add_post(self, draft: PostDraft, media: MediaSource) -> Post:
+    async def add_post(self, draft: PostDraft, media: MediaSource, *, is_output: bool = False) -> Post:
         """Publish a post; its file counts as an upload, and contains the prompt only if the post shows it.
 
-        Raises `TooLarge`, `Forbidden` and `Conflict`.
+        `is_output` states that the file is known to be the output of a run. Raises `TooLarge`, `Forbidden`
+        and `Conflict`.
         """
-        file = PublishedFile(media)
+        file = PublishedFile(media, media.blob)
         if not draft.model:
-            file = await self._copies.make(draft.account_id, media)
+            file = await self._copy(draft.account_id, media, is_output=is_output)
         return await self._database.write(self._create_post(draft, file))
 
     def _create_post(self, draft: PostDraft, file: PublishedFile) -> Transaction[Post]:
-        name = yield from self._name(draft.account_id, file)
-        return (yield from create_post(replace(draft, media=name, original=file.original)))
+        name, original = yield from self._name(draft.account_id, file)
+        return (yield from create_post(replace(draft, media=name, original=original)))
 
-    def _name(self, account_id: str, file: PublishedFile) -> Transaction[str]:
-        """Name a file; raises `Conflict` if its run was refunded since the file was found."""
-        blob = file.original or file.source.blob
-        withdrawn = {"blob": blob, "account_id": account_id, "error_kind": refunds.REFUNDED}
+    async def _copy(self, account_id: str, source: MediaSource, *, is_output: bool = False) -> PublishedFile:
+        if not is_output:
+            original = _original(account_id, PublishedFile(source, source.blob))
+            is_output = await self._database.read(original) is not None
+        return await self._copies.make(account_id, source, is_output=is_output)
+
+    def _name(self, account_id: str, file: PublishedFile) -> Transaction[tuple[str, str | None]]:
+        """Name a file, and return the output of which it is a copy, or None.
+
+        Raises `Conflict` if the run of the output was refunded.
+        """
+        original = (yield from _original(account_id, file)) or file.original
+        withdrawn = {"blob": original, "account_id": account_id, "error_kind": refunds.REFUNDED}
         if (yield from one("media_withdrawn", **withdrawn)) is not None:
             raise errors.Conflict("The file cannot be published: its run was refunded")
-        return (yield from self._media.name_blob(account_id, file.source))
+        name = yield from self._media.name_blob(account_id, file.source)
+        return name, original if original != file.source.blob else None
 
     async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:
         """Return a page of all characters, newest first."""
@@ -299,3 +310,10 @@ class Gallery:
     async def posts(self, limit: int, cursor: str | None, tag: str = "") -> GalleryPage[Post]:
         """Return a page of all posts, newest first, optionally only those with a tag."""
         return await self._database.read(list_posts(limit, cursor, normalize_tag(tag)))
+
+
+def _original(account_id: str, file: PublishedFile) -> Transaction[str | None]:
+    """Return the blob of the output that a file is, or of which it is a copy; None if it is neither."""
+    params = {"account_id": account_id, "blob": file.original, "prediction_id": file.prediction_id}
+    row = yield from one("gallery_original", **params)
+    return None if row is None else str(row["original"])

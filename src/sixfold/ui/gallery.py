@@ -108,7 +108,7 @@ class PublishForms:
             return await self._render(user, result, form, error.message, error.status)
         stored = await self._services.media.find(file.name)
         source = MediaSource(stored.blob, stored.content_type, stored.size)
-        post = await self._gallery.add_post(draft, source)
+        post = await self._gallery.add_post(draft, source, is_output=True)
         return RedirectResponse(f"/gallery/posts/{post.id}", 303)
 
     async def delete(self, request: Request, user: PageUser) -> Response:

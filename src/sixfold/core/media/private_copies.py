@@ -21,10 +21,11 @@ CONCURRENCY = 2
 
 
 class PublishedFile(NamedTuple):
-    """A file to publish, and the blob of which it is a copy without inputs, or None."""
+    """A file to publish, the blob of which it may be a copy, and the run in its valid manifest."""
 
     source: MediaSource
-    original: str | None = None
+    original: str
+    prediction_id: str = ""
 
 
 class PrivateCopies:
@@ -36,23 +37,23 @@ class PrivateCopies:
         self._folder = folder
         self.semaphore = asyncio.Semaphore(CONCURRENCY)
 
-    async def make(self, account_id: str, source: MediaSource) -> PublishedFile:
+    async def make(self, account_id: str, source: MediaSource, *, is_output: bool = False) -> PublishedFile:
         """Store a copy whose manifest names the model, but no inputs, seed and parents.
 
         Metadata of other formats, which can contain a graph, is removed. A file without a valid manifest of
-        this server is not copied, because it is not one of its outputs.
+        this server is copied, without a manifest, only if it is an output; other files are the user's own.
         """
         original = await self._media.blobs.local_path(source.blob)
         manifest = await asyncio.to_thread(_manifest, original, self._signer)
-        if manifest is None:
-            return PublishedFile(source)
-        text = self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
+        if manifest is None and not is_output:
+            return PublishedFile(source, source.blob)
+        text = manifest and self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
         async with self.semaphore, temporary_path(self._folder) as path:
             await asyncio.to_thread(rewrite, original, path, source.content_type, text)
-            if self._media.credentials is not None:
+            if text is not None and self._media.credentials is not None:
                 await self._media.credentials.sign(path, source.content_type, text)
             stored = await self._media.store_unnamed_file(path, source.content_type, account_id)
-        return PublishedFile(stored, source.blob)
+        return PublishedFile(stored, source.blob, "" if manifest is None else manifest.prediction_id)
 
 
 def _manifest(path: Path, signer: Signer) -> Manifest | None:
@@ -66,8 +67,9 @@ def _manifest(path: Path, signer: Signer) -> Manifest | None:
     return signed.manifest if signed is not None and signed.valid else None
 
 
-def rewrite(original: Path, path: Path, content_type: str, text: str) -> None:
-    """Write a copy of a file whose only metadata is `text`."""
+def rewrite(original: Path, path: Path, content_type: str, text: str | None) -> None:
+    """Write a copy of a file whose only metadata is `text`, if any."""
     shutil.copyfile(original, path)
     private_metadata.remove(path)
-    embed.embed_file(path, content_type, text)
+    if text is not None:
+        embed.embed_file(path, content_type, text)

@@ -19,6 +19,21 @@ VALUES (:id, :account_id, :text, :media, :content_type, :tags, :is_unlisted, :mo
 RETURNING *, (SELECT author_id FROM account WHERE account.id = :account_id) AS author_id,
     (SELECT public_name FROM account WHERE account.id = :account_id) AS author_name;
 
+-- name: gallery_original | Return the output that is a blob, of which a published blob is a copy, or of a run, in this order.
+SELECT o.original FROM (
+    SELECT blob AS original, 0 AS step FROM media
+    WHERE blob = :blob AND account_id = :account_id AND kind = 'output'
+    UNION ALL
+    SELECT p.original, 1 AS step FROM media m JOIN gallery_post p ON p.media = m.name
+    WHERE m.blob = :blob AND m.account_id = :account_id AND p.original IS NOT NULL
+    UNION ALL
+    SELECT c.original, 1 AS step FROM media m JOIN gallery_character c ON c.avatar = m.name
+    WHERE m.blob = :blob AND m.account_id = :account_id AND c.original IS NOT NULL
+    UNION ALL
+    SELECT blob AS original, 2 AS step FROM media
+    WHERE prediction_id = :prediction_id AND account_id = :account_id AND kind = 'output') AS o
+ORDER BY o.step, o.original LIMIT 1;
+
 -- name: gallery_post | Return a post of an open account, listed or not.
 SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
 WHERE p.id = :id AND a.closing_at IS NULL AND a.suspended_at IS NULL;
