@@ -162,7 +162,7 @@ async def test_copy_of_a_copy_is_withdrawn_with_its_run(any_database_app: AppFix
     assert (response.status_code, "was refunded" in response.text) == (409, True)
 
 
-async def test_output_without_a_valid_manifest_is_published_without_the_prompt(
+async def test_output_without_valid_manifest_is_published_clean(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = any_database_app

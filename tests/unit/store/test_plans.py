@@ -320,7 +320,7 @@ async def test_postgresql_with_statistics_scans_no_large_table(tmp_path: Path) -
 
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_indexes_of_originals_on_postgresql_have_the_collation_of_blobs(tmp_path: Path) -> None:
+async def test_postgresql_indexes_of_originals_have_collation_c(tmp_path: Path) -> None:
     """Check this because PostgreSQL finds no rows for `blob` with an index of another collation."""
     import asyncpg  # noqa: PLC0415 - an extra
 
