@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import many
+from sixfold.core.database import Database, Transaction, many
 from sixfold.core.predictions.history import deletion, entries
 from sixfold.core.predictions.history.entries import HistoryFilter, RunHistory
 from sixfold.core.sessions.recording import KEPT_SECONDS
@@ -119,6 +119,39 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
     assert [entry.id for entry in page.entries] == [first["id"]]
     only = await history.page(tenant, HistoryFilter(kind=entries.LIVE), 10)
     assert [(entry.title, entry.is_session) for entry in only.entries] == [("wave", True)]
+
+
+class CountingDatabase:
+    """Counts the reads of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.reads = 0
+        self._database = database
+        self.write, self.close = database.write, database.close
+
+    async def read(
+        self, transaction: Transaction[Any], *, snapshot: bool = True, in_thread: bool = False
+    ) -> Any:
+        self.reads += 1
+        return await self._database.read(transaction, snapshot=snapshot, in_thread=in_thread)
+
+
+async def test_reads_of_a_page_do_not_grow_with_its_sessions(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    path, tenant = "/api/containers/motion-model/sessions", Tenant(app.account.id)
+    reads: list[int] = []
+    for number in (1, 2, 3):
+        live = (await app.client.post(path, json={"input": {"prompt": "wave"}}, headers=app.bearer)).json()
+        await app.client.delete(f"/api/containers/sessions/{live['session_id']}", headers=app.bearer)
+        counting = CountingDatabase(app.database)
+        history = RunHistory(counting)
+        page = await history.page(tenant, HistoryFilter(), 10)
+        assert len(page.entries) == number
+        assert all(entry.completed_at for entry in page.entries)
+        by_id = await history.by_ids(tenant, [entry.id for entry in page.entries])
+        assert by_id == list(page.entries)
+        reads.append(counting.reads)
+    assert len(set(reads)) == 1, reads
 
 
 async def test_live_session_is_shared_by_its_recording_and_deleted(live_app: AppFixture) -> None:

@@ -131,6 +131,11 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "retention_operators": {"before": "id-150000", "after": "id-100000"},
     "history_window": {"before": "id-150000", "credential_id": "", "texts": 1},
     "history_sessions": {"before": "id-150000", "after": "id-100000", "credential_id": "", "model": ""},
+    "history_sessions_by_id": {"credential_id": ""},
+    "history_recordings": {
+        "credential_id": "",
+        "sessions": '[{"id": "s", "after": "id-100000", "before": "id-150000", "pattern": "%%"}]',
+    },
 }
 
 # Columns whose values matter to a plan, as SQL over the row's number `n`; of the others each row has its own.

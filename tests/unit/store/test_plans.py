@@ -231,6 +231,8 @@ PAGES = (
     "history_files",
     "history_parts",
     "history_sessions",
+    "history_sessions_by_id",
+    "history_recordings",
 )
 SWEPT = [name for names in UNATTENDED.values() for name in names]
 

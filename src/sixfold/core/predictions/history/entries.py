@@ -19,7 +19,7 @@ from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.clock import DAY_US, SECOND_US
-from sixfold.core.database import Database, Row, many, one
+from sixfold.core.database import Database, Row, many
 from sixfold.core.predictions.states import TERMINAL
 
 # Maximum number of predictions that one page reads, and that one query reads.
@@ -149,7 +149,7 @@ class RunHistory:
         page_entries = [entry for entry in page_entries if _digits(entry.id) >= reached]
         entries = tuple(page_entries[:limit])
         is_last = len(page_entries) <= limit
-        entries = tuple([await self._with_recording(tenant, entry) for entry in entries])
+        entries = tuple(await self._with_recordings(tenant, entries))
         if not is_last:
             return HistoryPage(entries, _digits(entries[-1].id))
         is_short = bool(reached) and len(entries) < limit
@@ -208,26 +208,29 @@ class RunHistory:
         return [_entry(row, files.get(row["id"], ()), tuple(below.get(row["id"], ()))) for row in rows]
 
     async def _sessions_of(self, tenant: Tenant, session_ids: Sequence[str]) -> list[HistoryEntry]:
-        read = self._database.read
-        rows = [await read(one("session_of", **tenant.row, id=each), snapshot=False) for each in session_ids]
-        return [await self._with_recording(tenant, _session(row)) for row in rows if row is not None]
+        query = many("history_sessions_by_id", **tenant.row, ids=_json(session_ids))
+        rows = await self._database.read(query, snapshot=False)
+        return await self._with_recordings(tenant, [_session(row) for row in rows])
 
-    async def _with_recording(self, tenant: Tenant, entry: HistoryEntry) -> HistoryEntry:
-        """Return an ended session with its latest recording; other entries are returned unchanged."""
-        if not entry.is_session or entry.completed_at is None:
-            return entry
-        query = one(
-            "history_recording",
-            **tenant.row,
-            after=ids.earliest("pred", entry.created_at),
-            before=ids.earliest("pred", entry.completed_at + RECORDING_US),
-            session=f'%"session":"{entry.id}"%',
-        )
-        row = await self._database.read(query, snapshot=False)
-        if row is None:
-            return entry
-        files = await self._files([row["id"]])
-        return replace(entry, recording=row["id"], files=files.get(row["id"], ()))
+    async def _with_recordings(self, tenant: Tenant, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+        """Return ended sessions with their latest recordings; other entries are returned unchanged."""
+        sessions = [
+            _recording_search(entry, entry.completed_at)
+            for entry in entries
+            if entry.is_session and entry.completed_at is not None
+        ]
+        if not sessions:
+            return list(entries)
+        query = many("history_recordings", **tenant.row, sessions=json.dumps(sessions))
+        rows = await self._database.read(query, snapshot=False)
+        recordings = {str(row["session_id"]): str(row["id"]) for row in rows}
+        files = await self._files(list(recordings.values())) if recordings else {}
+        return [
+            replace(entry, recording=recording, files=files.get(recording, ()))
+            if (recording := recordings.get(entry.id, ""))
+            else entry
+            for entry in entries
+        ]
 
     async def _files(self, prediction_ids: Sequence[str]) -> dict[str, tuple[HistoryFile, ...]]:
         query = many("history_files", ids=_json(prediction_ids), limit=_MAX_FILES)
@@ -352,6 +355,16 @@ def _session(row: Row) -> HistoryEntry:
         error=(row["reason"] or "")[:_MAX_TITLE] if state == "failed" else "",
         is_session=True,
     )
+
+
+def _recording_search(session: HistoryEntry, completed_at: int) -> dict[str, str]:
+    """Return the ids between which the recording of an ended session was created, and its inputs' pattern."""
+    return {
+        "id": session.id,
+        "after": ids.earliest("pred", session.created_at),
+        "before": ids.earliest("pred", completed_at + RECORDING_US),
+        "pattern": f'%"session":"{session.id}"%',
+    }
 
 
 def _digits(identifier: str) -> str:

@@ -30,12 +30,19 @@ WHERE account_id = :account_id AND id < :before AND id > :after
   AND (:credential_id = '' OR credential_id = :credential_id) AND (:model = '' OR model = :model)
 ORDER BY id DESC LIMIT :limit;
 
--- name: history_recording | Return the latest succeeded recording of a live session, created between two ids; `session` is a pattern for its inputs.
-SELECT id FROM prediction
-WHERE account_id = :account_id AND id > :after AND id < :before AND model = 'live-recording'
-  AND state = 'succeeded' AND withheld = 0 AND inputs LIKE :session
-  AND (:credential_id = '' OR credential_id = :credential_id)
-ORDER BY id DESC LIMIT 1;
+-- name: history_sessions_by_id | Return an account's live sessions of `ids`, a JSON array.
+SELECT id, model, inputs, state, reason, cost, list_rate, created_at, ready_at, closed_at FROM session
+WHERE id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id);
+
+-- name: history_recordings | Return the latest succeeded recording of each live session of `sessions`, a JSON array of objects with two ids between which it was created and a pattern for its inputs.
+SELECT json_extract(s.value, '$.id') AS session_id, p.id FROM json_each(:sessions) AS s
+JOIN prediction p ON p.id = (
+    SELECT r.id FROM prediction r
+    WHERE r.account_id = :account_id AND r.id > json_extract(s.value, '$.after') AND r.id < json_extract(s.value, '$.before') AND r.model = 'live-recording'
+      AND r.state = 'succeeded' AND r.withheld = 0 AND r.inputs LIKE json_extract(s.value, '$.pattern')
+      AND (:credential_id = '' OR r.credential_id = :credential_id)
+    ORDER BY r.id DESC LIMIT 1);
 
 -- name: history_unfinished | Return one prediction that has not ended among a prediction and its parts at any depth.
 WITH RECURSIVE below (id) AS (

@@ -14,6 +14,20 @@ ORDER BY prediction_id DESC, name LIMIT :limit;
 SELECT id, parent_id, model, state FROM prediction
 WHERE parent_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) ORDER BY parent_id, id LIMIT :limit;
 
+-- name: history_sessions_by_id | Return an account's live sessions of `ids`, a JSON array.
+SELECT id, model, inputs, state, reason, cost, list_rate, created_at, ready_at, closed_at FROM session
+WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id);
+
+-- name: history_recordings | Return the latest succeeded recording of each live session of `sessions`, a JSON array of objects with two ids between which it was created and a pattern for its inputs.
+SELECT (s.value ->> 'id') AS session_id, p.id FROM json_array_elements(:sessions::json) AS s (value)
+JOIN prediction p ON p.id = (
+    SELECT r.id FROM prediction r
+    WHERE r.account_id = :account_id AND r.id > (s.value ->> 'after') AND r.id < (s.value ->> 'before') AND r.model = 'live-recording'
+      AND r.state = 'succeeded' AND r.withheld = 0 AND r.inputs LIKE (s.value ->> 'pattern')
+      AND (:credential_id = '' OR r.credential_id = :credential_id)
+    ORDER BY r.id DESC LIMIT 1);
+
 -- name: history_delete_messages | Delete the webhook deliveries about predictions of `ids` (a JSON array) and their parts at any depth.
 WITH RECURSIVE below (id) AS (
     SELECT e.id COLLATE "C" FROM json_array_elements_text(:ids::json) AS e (id)
