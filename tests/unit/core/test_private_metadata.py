@@ -10,7 +10,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from PIL import Image, ImageSequence
+from PIL import Image, ImageCms, ImageSequence
 from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.provenance import embed, private_metadata, redaction
@@ -70,6 +70,25 @@ def test_private_chunks_of_an_animated_png_are_removed(tmp_path: Path) -> None:
     copy = private_copy(tmp_path / "file", data, "image/png")
     assert (b"secret" in data, b"secret" in copy, b"comf" in copy) == (True, False, False)
     assert png_frames(copy) == png_frames(data)
+
+
+def test_private_parts_of_jpeg_and_webp_files_are_removed(tmp_path: Path) -> None:
+    secret = b"a secret prompt."
+    part = b"\xff\xe9" + (len(secret) + 2).to_bytes(2) + secret
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for kind in ("JPEG", "WEBP"):
+        plain = image_files.encode(
+            Image.new("CMYK" if kind == "JPEG" else "RGB", (8, 8)), kind, icc_profile=profile
+        )
+        if kind == "JPEG":
+            data = plain[:2] + part + plain[2:]
+        else:
+            body = plain[8:] + b"PRMT" + len(secret).to_bytes(4, "little") + secret
+            data = b"RIFF" + len(body).to_bytes(4, "little") + body
+        copy = private_copy(tmp_path / kind, data, f"image/{kind.lower()}")
+        assert (secret in data, secret in copy) == (True, False)
+        before, after = (Image.open(io.BytesIO(each)) for each in (data, copy))
+        assert (before.tobytes(), before.info["icc_profile"]) == (after.tobytes(), profile)
 
 
 XMP_BOX = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + b"<x:xmpmeta>a secret prompt</x:xmpmeta>"

@@ -14,9 +14,9 @@ from sixfold.core.provenance.formats.parts import DAMAGE
 _PNG_KEPT = frozenset(
     b"tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split(),
 )
-# Exif and XMP, IPTC, and comments.
-_JPEG_SEGMENTS = frozenset({0xE1, 0xED, 0xFE})
-_WEBP_CHUNKS = frozenset({b"EXIF", b"XMP "})
+# Comments and the segments of applications, except JFIF, color profiles and Adobe's transform of colors.
+_JPEG_SEGMENTS = frozenset({*range(0xE0, 0xF0), 0xFE} - {0xE0, 0xE2, 0xEE})
+_WEBP_KEPT = frozenset({b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"ICCP"})
 _WEBP_FLAGS = 0x08 | 0x04
 _GIF_EXTENSION = 0x21
 # Comments and application extensions; the one that states how often an animation repeats is kept.
@@ -67,7 +67,7 @@ def _webp(data: bytes) -> Iterator[FileEdit]:
     for chunk in riff.complete(data, b"WEBP"):
         if chunk.kind == b"VP8X":
             yield FileEdit(chunk.body, chunk.body + 1, bytes([data[chunk.body] & ~_WEBP_FLAGS]))
-        elif chunk.kind in _WEBP_CHUNKS:
+        elif chunk.kind not in _WEBP_KEPT:
             size -= chunk.end - chunk.start
             yield FileEdit(chunk.start, chunk.end, b"")
     yield FileEdit(4, 8, size.to_bytes(4, "little"))
