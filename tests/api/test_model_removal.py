@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 
 from sixfold import errors
-from sixfold.core.accounts import audit_log, keys
+from sixfold.core.accounts import accounts, audit_log, keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import ALL, STANDARD, Rights
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Transaction
 from sixfold.core.predictions.history import deletion
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
@@ -108,6 +109,19 @@ async def test_removal_of_an_image_requires_operate_and_is_audited(either: Path)
             assert response.status_code == status, response.text
         page = await app.database.read(audit_log.page(app.operator.id, 50, None))
         assert ("model.remove", "probe") in [(row["action"], row["detail"]) for row in page.entries]
+
+
+async def test_model_remains_if_its_cleanup_fails(either: Path) -> None:
+    def refuse() -> Transaction[None]:
+        yield from accounts.operator()
+        raise errors.Conflict("in use")
+
+    async with running_app(either) as app:
+        models = app.predictions.custom_models
+        await models.put(app.operator.id, "model", "probe", stored_document("probe"))
+        with pytest.raises(errors.Conflict, match="in use"):
+            await models.remove(app.operator.id, "probe", cleanup=refuse())
+        assert (await models.find("probe", app.operator.id)).name == "probe"
 
 
 async def test_model_of_a_file_is_not_removed_over_http(app: AppFixture) -> None:

@@ -13,9 +13,10 @@ from sixfold import settings
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.model import registration
 from sixfold.cli.terminal import CommandError
-from sixfold.core.accounts import accounts
+from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.database import Query, Transaction
 from sixfold.settings import Settings
+from tests.harness import backends
 from tests.unit.cli.conftest import inside
 
 NAME = "greet"
@@ -164,6 +165,20 @@ def test_files_are_unchanged_if_the_server_uses_another_database(
     assert result.status == 1
     assert "uses PostgreSQL: set SIXFOLD_DATABASE_URL" in result.err
     assert [path.name for path in (folder / "models").iterdir()] == [target.name]
+
+
+def test_removal_of_an_image_is_audited(either: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = backends.database_url(either)
+    monkeypatch.setenv("SIXFOLD_DATABASE_URL", url)
+    server_settings = settings.load(data_dir=either, database_url=url)
+    operator = accounts.create("local@localhost", operator=True)
+    account = database_access.write(server_settings, operator, make=True)
+    model = {"description": "", "inputs": {}, "output_kind": "text"}
+    store(server_settings, {"engines": {"cog": {"version": "1"}}, "models": {NAME: model}})
+    result = inside(either, "model", "remove", NAME)
+    assert result.status == 0, result.err
+    page = database_access.read(server_settings, audit_log.page(account.id, 10, None))
+    assert ("model.remove", NAME) in [(row["action"], row["detail"]) for row in page.entries]
 
 
 def test_entry_is_written_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

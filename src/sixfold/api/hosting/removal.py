@@ -40,9 +40,7 @@ class ModelRemoval:
             principal.require(rights.OPERATE)
         if "file" in model.document:
             raise errors.Conflict(f"{name[:100]} comes from a file: use `sixfold model remove {name[:100]}`")
-        await models.remove(principal.account_id, name)
         is_trained = model.kind == trained_models.KIND
-        await self._services.database.write(
-            deletion.finish_model_removal(principal.account_id, name, is_trained=is_trained)
-        )
+        cleanup = deletion.finish_model_removal(principal.account_id, name, is_trained=is_trained)
+        await models.remove(principal.account_id, name, cleanup=cleanup)
         return Response(status_code=204)

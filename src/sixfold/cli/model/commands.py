@@ -16,7 +16,7 @@ from sixfold.cli import database_access
 from sixfold.cli.client import ServerClient
 from sixfold.cli.model import registration
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
-from sixfold.core.accounts import accounts
+from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.engines.python_models import files, watcher
 from sixfold.engines.python_models.visibility import VisibilityRules
@@ -155,6 +155,7 @@ def _forget(name: str) -> Transaction[None]:
     operator = yield from accounts.operator()
     if operator is not None:
         yield Query("custom_model_remove", {"account_id": operator.id, "name": name})
+        yield from audit_log.note(operator.id, "model.remove", name)
 
 
 def _of_row(row: Row) -> dict[str, Any]:

@@ -172,8 +172,18 @@ class CustomModels:
 
         return await self._of(await self._database.write(transaction()))
 
-    async def remove(self, account_id: str, name: str, expected: int | None = None) -> None:
-        """Delete a model; raises `NotFound`, or `PreconditionFailed` if its version is not `expected`."""
+    async def remove(
+        self,
+        account_id: str,
+        name: str,
+        expected: int | None = None,
+        *,
+        cleanup: Transaction[None] | None = None,
+    ) -> None:
+        """Delete a model and run `cleanup` in the same transaction.
+
+        Raises `NotFound`, or `PreconditionFailed` if the model's version is not `expected`.
+        """
 
         def transaction() -> Transaction[Rows]:
             yield from _require_version(account_id, name, expected)
@@ -181,7 +191,10 @@ class CustomModels:
             if prefix == _WORKFLOW:
                 shared = {"account_id": account_id, "kind": "workflow", "object_id": slug}
                 yield Query("shares_end_object", shared)
-            return (yield from many("custom_model_remove", account_id=account_id, name=name))
+            rows = yield from many("custom_model_remove", account_id=account_id, name=name)
+            if rows and cleanup is not None:
+                yield from cleanup
+            return rows
 
         if not await self._database.write(transaction()):
             raise catalog_models.unknown(name)
