@@ -37,8 +37,8 @@ class RecordedReports:
     def log(self, line: str) -> None:
         self.lines.append(line)
 
-    def preview(self, image: bytes) -> None:
-        self.images.append(image)
+    def preview(self, content: bytes) -> None:
+        self.images.append(content)
 
 
 class Does:
