@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 
+from sixfold.api.gateway import rate_headers
 from sixfold.api.gateway.rate_headers import RateHeaders
 from sixfold.api.gateway.unsupported import ANTHROPIC_HEADER
 from sixfold.core.accounts.keys import Principal
@@ -42,9 +43,10 @@ class CachedKeyAuth:
             principal = await self._reads.get(credentials, lambda: self._find(credentials))
         else:
             principal = cached[1]
-        authenticator, tokens = self._services.authenticator, self._services.gateway.token_rates
-        rates = RateHeaders(principal, authenticator.request_rates, tokens, ANTHROPIC_HEADER in headers)
-        if rates.is_limited:
+        authenticator = self._services.authenticator
+        if rate_headers.is_limited(principal):
+            tokens = self._services.gateway.token_rates
+            rates = RateHeaders(principal, authenticator.request_rates, tokens, ANTHROPIC_HEADER in headers)
             # Also the error of a request above the limit has the headers.
             late_headers.set(rates.headers)
         return await authenticator.admit(principal)

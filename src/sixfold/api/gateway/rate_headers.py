@@ -12,6 +12,12 @@ from sixfold.core.accounts.limits.rate_limits import RateLeft, RateLimits
 from sixfold.web.raw_asgi import Header
 
 
+def is_limited(principal: Principal) -> bool:
+    """Return whether the key of a principal has a limit of requests or tokens per minute."""
+    scope = principal.scope
+    return (scope.rpm is not None or scope.tpm is not None) and principal.rate_id is not None
+
+
 class RateHeaders(NamedTuple):
     """The limits of requests and tokens per minute of one key; `for_anthropic` selects the names."""
 
@@ -19,13 +25,6 @@ class RateHeaders(NamedTuple):
     requests: RateLimits
     tokens: RateLimits
     for_anthropic: bool
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether the key has a limit."""
-        return self.principal.rate_id is not None and (
-            self.principal.scope.rpm is not None or self.principal.scope.tpm is not None
-        )
 
     async def headers(self) -> list[Header]:
         """Return the headers of each limit: its amount, what remains, and when all of it is available."""

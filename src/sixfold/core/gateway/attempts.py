@@ -319,7 +319,8 @@ class FailoverClient:
         stream: UpstreamStream | None = None
         try:
             with self._deadlines.start():
-                await self._inject(request, name)
+                if self._failpoints:
+                    await self._inject(request, name)
                 stream = await target.upstream.open(
                     wire,
                     wire.path_of(target.model, stream=request.stream),

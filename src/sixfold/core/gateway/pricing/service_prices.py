@@ -17,6 +17,26 @@ class PricedTarget(Protocol):
     def upstream(self) -> PricedServer: ...
 
 
+class ServiceRequest(Protocol):
+    """A request for `services` that names a model, or the default model."""
+
+    @property
+    def services(self) -> Sequence[str]: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+
+
+class ServiceNeeds(Protocol):
+    """A request with an upper estimate of its input."""
+
+    input_tokens: int
+
+    @property
+    def request(self) -> ServiceRequest: ...
+
+
 T = TypeVar("T", bound=PricedTarget)
 # The names of the default model. The price of a call covers this model with at most so many tokens of input,
 # by an upper estimate, and of output: a caller could choose an expensive model and a long conversation.
@@ -40,12 +60,13 @@ class ServicePrices:
         return is_small and model in DEFAULT_MODELS
 
     def apply(
-        self, services: Sequence[str], targets: tuple[tuple[T, TokenRates], ...]
+        self, needs: ServiceNeeds, targets: tuple[tuple[T, TokenRates], ...]
     ) -> tuple[tuple[T, TokenRates], ...]:
-        """Return the targets with the rates of a request for these services."""
-        if len(services) != 1:
+        """Return the targets with the rates of a request for one service."""
+        request = needs.request
+        if not self.covers(request.model, needs.input_tokens, request.max_tokens):
             return targets
-        service = services[0]
+        service = request.services[0]
         return tuple(
             [(target, self._rates(service, target.upstream.local) or rates) for target, rates in targets]
         )
