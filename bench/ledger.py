@@ -65,7 +65,7 @@ async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
     async with running_pipeline(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
         for start in range(0, total, 500):
             await asyncio.gather(
-                *(built.service.submit(built.order(extras={"n": start + n})) for n in range(500))
+                *(built.service.submit(built.request(extras={"n": start + n})) for n in range(500))
             )
         success = SuccessRecord(Output(), "full", "1", Trace())
         began = time.perf_counter()

@@ -79,7 +79,7 @@ async def _claims(folder: Path) -> float:
         for start in range(0, CLAIMS, 500):
             count = min(500, CLAIMS - start)
             await asyncio.gather(
-                *(built.service.submit(built.order(extras={"n": start + n})) for n in range(count))
+                *(built.service.submit(built.request(extras={"n": start + n})) for n in range(count))
             )
         success = SuccessRecord(Output(), "full", "1", Trace())
         began = time.perf_counter()

@@ -130,8 +130,8 @@ async def restart_run(folder: Path) -> Row:
     driver, seconds = ProcessDriver(), list[float]()
     async with running_pipeline(folder, Options(driver=driver)) as built:
         for number in range(5):
-            order = built.order("slow", extras={"seconds": 60, "n": number})
-            prediction = await built.service.submit(order)
+            request = built.request("slow", extras={"seconds": 60, "n": number})
+            prediction = await built.service.submit(request)
             await wait_for_attempt(built, prediction, 1)
             began = time.perf_counter()
             for worker in driver.workers:

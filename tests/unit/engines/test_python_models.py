@@ -53,8 +53,8 @@ class FakeContext:
     def progress(self, fraction: float) -> None:
         self.fractions.append(fraction)
 
-    def preview(self, image: bytes) -> None:
-        self.previews.append(image)
+    def preview(self, content: bytes) -> None:
+        self.previews.append(content)
 
     def log(self, line: str) -> None:
         self.lines.append(line)

@@ -99,5 +99,5 @@ def _tag(document: ExportedDocument) -> str:
     return document.folder.partition("/")[0]
 
 
-async def _refuse_urls(url: str) -> bytes:
+async def _refuse_urls(url: str, _into: Path) -> object:
     raise errors.BadRequest(f"{url} is not fetched by an import")
