@@ -11,6 +11,12 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits.rate_limits import RateLeft, RateLimits
 from sixfold.web.raw_asgi import Header
 
+# Rendered for each response of a limited key.
+_NAMES = {
+    kind: tuple(f"x-ratelimit-{name}-{kind}".encode() for name in ("limit", "remaining", "reset"))
+    for kind in ("requests", "tokens")
+}
+
 
 def is_limited(principal: Principal) -> bool:
     """Return whether the key of a principal has a limit of requests or tokens per minute."""
@@ -47,10 +53,10 @@ class RateHeaders(NamedTuple):
 
 
 def _openai(kind: str, limit: int, left: RateLeft) -> list[Header]:
-    minutes, seconds = divmod(left.reset_seconds, 60)
-    reset = (f"{minutes:.0f}m" if minutes else "") + f"{round(seconds, 3):g}s"
-    rows = (("limit", str(limit)), ("remaining", str(left.amount)), ("reset", reset))
-    return [(f"x-ratelimit-{name}-{kind}".encode(), value.encode()) for name, value in rows]
+    minutes, milliseconds = divmod(round(left.reset_seconds * 1000), 60_000)
+    seconds = b"%gs" % (milliseconds / 1000)
+    values = (b"%d" % limit, b"%d" % left.amount, b"%dm%s" % (minutes, seconds) if minutes else seconds)
+    return list(zip(_NAMES[kind], values, strict=True))
 
 
 def _anthropic(kind: str, limit: int, left: RateLeft) -> list[Header]:

@@ -32,7 +32,7 @@ _MAX_EXTENSION = 5
 _MAX_WARNING = 300
 _NOT_WORDS, _MAX_STEM = re.compile(r"[\W_]+"), 60
 # Names of inputs that contain the image before an edit.
-_BEFORE = ("image", "image_url", "input_image")
+_BEFORE = ("image", "image_url", "input_image", "source_image_url")
 # The confidence below which an engine's log is shown as a warning.
 _SURE = 0.85
 _KINDS = (("image/", "image"), ("video/", "video"), ("audio/", "audio"), ("model/gltf-binary", "model3d"))
