@@ -18,6 +18,7 @@ from sixfold.core.catalog.metering import TOKENS
 from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.gateway.chat import ChatRequest, estimate
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.pricing import service_prices
 from sixfold.core.predictions.service import PredictionService
 
 NAMES = ("chat", "vision")
@@ -99,7 +100,7 @@ class _ChatServices:
         chat, name = _queued_chat(values), _model_name(values)
         micros = self._gateway.max_cost(chat, name)
         targets = self._gateway.router.resolve_chat(name)
-        if self._gateway.service_prices.covers(name, estimate(chat), chat.max_tokens):
+        if service_prices.covers(name, estimate(chat), chat.max_tokens):
             price = self.price_per_call(model.name, all(target.upstream.local for target in targets))
             if price is not None:
                 return price

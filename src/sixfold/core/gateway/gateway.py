@@ -354,8 +354,8 @@ class Gateway:
     def _plan(self, needs: RequestNeeds) -> RoutePlan:
         request, held = needs.request, needs.request.prepaid_hold
         rated_targets = meeting(self._priced_targets(request), needs)
-        if held is None and len(request.services) == 1:
-            rated_targets = self.service_prices.apply(needs, rated_targets)
+        if (service := needs.priced_service) is not None:
+            rated_targets = self.service_prices.apply(service, rated_targets)
         tools = None if request.expected_usage is not None else needs.provider_tools
         if held is None:
             limit = self.policy.max_tokens

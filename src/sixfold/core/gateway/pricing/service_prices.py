@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from sixfold.core.accounts.prices import PriceRow
@@ -17,31 +17,17 @@ class PricedTarget(Protocol):
     def upstream(self) -> PricedServer: ...
 
 
-class ServiceRequest(Protocol):
-    """A request for `services` that names a model, or the default model."""
-
-    @property
-    def services(self) -> Sequence[str]: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-
-
-class ServiceNeeds(Protocol):
-    """A request with an upper estimate of its input."""
-
-    input_tokens: int
-
-    @property
-    def request(self) -> ServiceRequest: ...
-
-
 T = TypeVar("T", bound=PricedTarget)
 # The names of the default model. The price of a call covers this model with at most so many tokens of input,
 # by an upper estimate, and of output: a caller could choose an expensive model and a long conversation.
 DEFAULT_MODELS = frozenset({"", "default", "vision"})
 MAX_INPUT_TOKENS, MAX_OUTPUT_TOKENS = 16_000, 4_096
+
+
+def covers(model: str, input_tokens: int, max_tokens: int | None) -> bool:
+    """Return whether the price of a call covers a request; otherwise, it is charged by tokens."""
+    is_small = input_tokens <= MAX_INPUT_TOKENS and (max_tokens or 0) <= MAX_OUTPUT_TOKENS
+    return is_small and model in DEFAULT_MODELS
 
 
 class ServicePrices:
@@ -54,19 +40,10 @@ class ServicePrices:
     def __init__(self) -> None:
         self.find: Callable[[str, bool], PriceRow | None] = lambda _service, _local: None
 
-    def covers(self, model: str, input_tokens: int, max_tokens: int | None) -> bool:
-        """Return whether a request has the price of one call; otherwise, it is charged by tokens."""
-        is_small = input_tokens <= MAX_INPUT_TOKENS and (max_tokens or 0) <= MAX_OUTPUT_TOKENS
-        return is_small and model in DEFAULT_MODELS
-
     def apply(
-        self, needs: ServiceNeeds, targets: tuple[tuple[T, TokenRates], ...]
+        self, service: str, targets: tuple[tuple[T, TokenRates], ...]
     ) -> tuple[tuple[T, TokenRates], ...]:
-        """Return the targets with the rates of a request for one service."""
-        request = needs.request
-        if not self.covers(request.model, needs.input_tokens, request.max_tokens):
-            return targets
-        service = request.services[0]
+        """Return the targets with the rates of a call of a service."""
         return tuple(
             [(target, self._rates(service, target.upstream.local) or rates) for target, rates in targets]
         )

@@ -17,6 +17,7 @@ from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import EMBEDDINGS, TOOLS, ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ImagePart
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.pricing import service_prices
 from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gateway.requirements import output_limits
@@ -61,6 +62,15 @@ class RequestNeeds:
             self.contents = Contents(request.body)
         else:
             self.input_tokens = request.expected_usage.input
+
+    @property
+    def priced_service(self) -> str | None:
+        """The service of the request if the price of one call of it covers the request."""
+        request = self.request
+        if len(request.services) != 1 or request.prepaid_hold is not None:
+            return None
+        covered = service_prices.covers(request.model, self.input_tokens, request.max_tokens)
+        return request.services[0] if covered else None
 
     @functools.cached_property
     def images(self) -> bool:
