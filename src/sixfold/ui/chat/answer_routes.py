@@ -21,7 +21,7 @@ from sixfold.core.gateway.conversations.conversations import ConversationItem
 from sixfold.ui import templating
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.chat import answer_tasks, commands, messages, tools
-from sixfold.ui.chat.answer_tasks import AnswerOrder, AnswerWriter
+from sixfold.ui.chat.answer_tasks import AnswerRequest, AnswerWriter
 from sixfold.ui.chat.attachments import ChatFiles
 from sixfold.ui.chat.messages import MAX_FILES, MAX_TEXT_CHARS
 from sixfold.ui.chat.pages import ChatPages, Composer, path_of
@@ -138,8 +138,8 @@ class AnswerRoutes:
         """Start the answer; return the question as HTML for a script, or wait and redirect to the chat."""
         chat_id = turn.lock.conversation_id
         login_id = "" if user.session is None else user.session.login_id
-        order = AnswerOrder(user.principal, requests.request_id(request), model, login_id)
-        answer = self._writer.start(turn, order)
+        answer_request = AnswerRequest(user.principal, requests.request_id(request), model, login_id)
+        answer = self._writer.start(turn, answer_request)
         # The answer reserves the memory of the chat itself, while this request may wait for it.
         loaded_objects.release()
         if _is_script(request):

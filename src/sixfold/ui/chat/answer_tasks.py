@@ -45,7 +45,7 @@ _FAILED = "The answer failed on this server. Nothing was charged; the server log
 _encode = msgspec.json.Encoder().encode
 
 
-class AnswerOrder(msgspec.Struct, frozen=True):
+class AnswerRequest(msgspec.Struct, frozen=True):
     """A request for an answer: the payer, the ID of the call, the model's name and the login session."""
 
     principal: Principal
@@ -57,13 +57,13 @@ class AnswerOrder(msgspec.Struct, frozen=True):
 class Answer:
     """An answer in one chat, which pages read through `events`."""
 
-    def __init__(self, store: ChatStore, turn: ChatTurn, order: AnswerOrder) -> None:
-        self.order = order
+    def __init__(self, store: ChatStore, turn: ChatTurn, request: AnswerRequest) -> None:
+        self.request = request
         self.turn = turn
         self.status = ""
         self.error = ""
         self.code = ""
-        self.detail = AnswerDetail(request=order.request_id)
+        self.detail = AnswerDetail(request=request.request_id)
         self.done = asyncio.Event()
         self._store = store
         self._text = GrowingText()
@@ -122,7 +122,7 @@ class Answer:
             # A pause of the model would otherwise leave its last lines without layout.
             if await self._text.catch_up():
                 self._notify()
-            draft = messages.write(Draft(self.text, self.status, model=self.order.model))
+            draft = messages.write(Draft(self.text, self.status, model=self.request.model))
             with contextlib.suppress(errors.StoreFailed):
                 if not await self._store.checkpoint(self.turn.lock, draft):
                     self.stop()
@@ -135,7 +135,7 @@ class Answer:
             self.error = "Stopped before the first word." if stopped else "The model did not return text."
         has_reply = bool(text) and not self.error
         if not has_reply:
-            draft = messages.write(Draft(text, error=self.error, code=self.code, model=self.order.model))
+            draft = messages.write(Draft(text, error=self.error, code=self.code, model=self.request.model))
         item = messages.answer(text, complete=self.detail.end != "stopped") if has_reply else None
         detail, cost = messages.write(self.detail), self.detail.cost
         try:
@@ -178,9 +178,9 @@ class AnswerWriter:
         self._store = store
         self._builder = RequestBuilder(services)
 
-    def start(self, turn: ChatTurn, order: AnswerOrder) -> Answer:
+    def start(self, turn: ChatTurn, request: AnswerRequest) -> Answer:
         """Start to answer the stored question of a turn."""
-        answer = Answer(self._store, turn, order)
+        answer = Answer(self._store, turn, request)
         lock = turn.lock
         self._services.response_tasks.start(
             lock.tenant.account_id, lock.conversation_id, answer, self._write(answer)
@@ -215,7 +215,7 @@ class AnswerWriter:
 
     def _stop_with_credentials(self, answer: Answer) -> Callable[[], None]:
         """Stop the answer when its login session or key ends; return a function that undoes this."""
-        key_id, login_id = answer.order.principal.key_id, answer.order.login_id
+        key_id, login_id = answer.request.principal.key_id, answer.request.login_id
         credentials = [Credential("key", key_id)] if key_id else []
         credentials += [Credential("login", login_id)] if login_id else []
         removals = [self._services.connections.add(each, answer.stop) for each in credentials]
@@ -238,7 +238,7 @@ class AnswerWriter:
         system = await self._context(answer, command)
         chat = await self._builder.build(tenant, items, system)
         servers = self._services.tool_servers
-        used = tools.mentioned(last.text if last is not None else "", servers.names(answer.order.principal))
+        used = tools.mentioned(last.text if last is not None else "", servers.names(answer.request.principal))
         if not used:
             await self._complete(answer, chat)
             return
@@ -246,7 +246,7 @@ class AnswerWriter:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with _until_stopped(answer):
-                    toolset = await stack.enter_async_context(servers.toolset(answer.order.principal, used))
+                    toolset = await stack.enter_async_context(servers.toolset(answer.request.principal, used))
             except TimeoutError:
                 if not answer.stopping:
                     raise
@@ -273,7 +273,7 @@ class AnswerWriter:
                     )
                     continue
                 answer.show_status(f"Using {call.name} …")
-                work = toolset.call(answer.order.request_id, call.name, call.arguments)
+                work = toolset.call(answer.request.request_id, call.name, call.arguments)
                 if (output := await _unless_stopped(answer, work)) is None:
                     answer.detail = msgspec.structs.replace(
                         answer.detail, end="stopped", tools=(*parts, f"{call.name} (stopped)")
@@ -288,16 +288,16 @@ class AnswerWriter:
 
     async def _context(self, answer: Answer, command: ChatCommand) -> str:
         """Return instructions with the pages that a message requests, and record the pages as sources."""
-        order, contexts = answer.order, list[SourceContext]()
+        request, contexts = answer.request, list[SourceContext]()
         if command.memory:
             answer.show_status("Searching the memory …")
-            contexts.append(await commands.remembered(self._services, order.principal, command.text))
+            contexts.append(await commands.remembered(self._services, request.principal, command.text))
         sources = tuple(source for each in contexts for source in each.sources)
         if command.web:
             answer.show_status("Searching the web …")
             first = len(sources) + 1
             results = await commands.searched(
-                self._services, order.principal, order.request_id, command.text, first
+                self._services, request.principal, request.request_id, command.text, first
             )
             contexts, sources = [*contexts, results], sources + results.sources
         answer.detail = msgspec.structs.replace(answer.detail, sources=sources)
@@ -305,7 +305,7 @@ class AnswerWriter:
 
     async def _draw(self, answer: Answer, prompt: str) -> None:
         """Answer with an image; return when it is generated or the answer is stopped."""
-        drawing = ImageDrawing(self._services, answer.order.principal, answer.order.request_id)
+        drawing = ImageDrawing(self._services, answer.request.principal, answer.request.request_id)
         canceling = asyncio.create_task(_cancel_when_stopped(answer, drawing))
         try:
             async for status in drawing.run(prompt):
@@ -335,7 +335,7 @@ class AnswerWriter:
             stopping.cancel()
         end = "stopped" if answer.stopping and outcome is not None and outcome.state != "succeeded" else ""
         if outcome is None:
-            answer.detail = msgspec.structs.replace(answer.detail, end="stopped", model=answer.order.model)
+            answer.detail = msgspec.structs.replace(answer.detail, end="stopped", model=answer.request.model)
             return response
         detail = answer.detail
         answer.detail = msgspec.structs.replace(
@@ -352,10 +352,10 @@ class AnswerWriter:
     async def _read(
         self, answer: Answer, chat: ChatRequest, response: Round, *, first: bool
     ) -> CallOutcome | None:
-        order = answer.order
-        request_id = order.request_id if first else ids.new("req")
+        request = answer.request
+        request_id = request.request_id if first else ids.new("req")
         gateway = self._services.gateway
-        stream = await gateway.stream_chat(order.principal, request_id, chat, order.model, "chat")
+        stream = await gateway.stream_chat(request.principal, request_id, chat, request.model, "chat")
         answer.detail = msgspec.structs.replace(answer.detail, model=stream.target)
         try:
             async with contextlib.aclosing(stream.events()) as events:
