@@ -7,7 +7,7 @@ export interface PlatformSchemas {
   "Alert": { "created_at": string; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "sent_for": string | null; "spent_usd": string; "threshold_usd": string; "url": string };
   "Alerts": { "alerts": Array<PlatformSchemas["Alert"]> };
   "Alias": { "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "targets": Array<PlatformSchemas["AliasTarget"]> };
-  "AliasTarget": { "served": boolean; "target": string };
+  "AliasTarget": { "served": boolean; "target": string; "weight": number | null };
   "Budget": { "budget_day_usd": string | null; "budget_month_usd": string | null; "spent_day_usd": string; "spent_month_usd": string };
   "Charge": { "amount_usd": string; "limit_usd"?: string; "lines": Array<PlatformSchemas["ChargeLine"]>; "sum": string };
   "ChargeLine": { "list_rate_usd"?: string; "per": number; "quantity": number; "rate_usd": string; "unit": string };
@@ -51,7 +51,7 @@ export interface PlatformSchemas {
   "MediaPrice": { "bundled_usd": Record<string, string>; "models": Array<string>; "name": string; "per": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "usd": Record<string, string> };
   "Member": { "budget": PlatformSchemas["Budget"] | null; "created_at": string | null; "email": string; "id": string; "role": "admin" | "member" | "owner"; "source": string; "team": string | null; "team_id": string | null };
   "MemberChanges": { "role"?: string; "team_id"?: string | null; "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
-  "ModelServer": { "has_key": boolean; "kind": string; "models": Array<string>; "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "state": string; "url": string };
+  "ModelServer": { "context": number | null; "has_key": boolean; "kind": string; "models": Array<string>; "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "state": string; "url": string };
   "NewAlert": { "key"?: string | null; "period": "day" | "month"; "threshold_usd": string | number; "url": string };
   "NewInvitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null; "token": string; "url": string };
   "NewOrganization": { "name": string };

@@ -104,6 +104,52 @@ async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
         )
 
 
+async def test_context_of_a_server_is_that_of_models_without_one(either: Path) -> None:
+    async with running_server(either) as (app, acme):
+        csrf = await signed_in(app, app.operator)
+        server = {"csrf": csrf, "name": "box", "kind": "openai", "base_url": acme.url, "do": "save"}
+        assert (await app.client.post("/admin/models/servers", data=server)).status_code == 303
+        page = (await app.client.get("/chat")).text
+        assert "box/small · context not stated" in page
+        stated = await app.client.post("/admin/models/servers", data=server | {"context": "32,768"})
+        assert stated.status_code == 303
+
+        async def is_applied() -> bool:
+            return "box/small · 32k context" in (await app.client.get("/chat")).text
+
+        await wait_for(is_applied)
+        headers = bearer(await app.operator_key())
+        view = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()
+        assert view["servers"][0]["context"] == 32768
+
+
+async def test_weights_of_an_alias_are_set_in_its_form(either: Path) -> None:
+    async with running_server(either) as (app, acme):
+        assert await put(app, "gateway.upstreams", "box", {"kind": "openai", "base_url": acme.url}) == 200
+        csrf = await signed_in(app, app.operator)
+        alias = {"csrf": csrf, "name": "half", "target0": "box/small", "target1": "box/large"}
+        partial = await app.client.post("/admin/models/aliases", data={**alias, "weight0": "3"})
+        assert (partial.status_code, "Enter a weight for each model, or for none" in partial.text) == (
+            400,
+            True,
+        )
+        weights = {"weight0": "3", "weight1": "0.5"}
+        saved = await app.client.post("/admin/models/aliases", data=alias | weights)
+        assert saved.status_code == 303
+        headers = bearer(await app.operator_key())
+        view = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()
+        assert [(each["target"], each["weight"]) for each in view["aliases"][0]["targets"]] == [
+            ("box/small", 3.0),
+            ("box/large", 0.5),
+        ]
+        assert app.server.gateway_runtime.gateway.router.is_weighted("half")
+        page = (await app.client.get("/admin/models")).text
+        assert re.search(r'name="weight1"[^>]*value="0.5"', page) is not None
+        saved = await app.client.post("/admin/models/aliases", data={**alias, "original": "half"})
+        assert saved.status_code == 303
+        assert not app.server.gateway_runtime.gateway.router.is_weighted("half")
+
+
 async def test_prices_of_images_and_videos_are_in_credits_too(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     page = (await app.client.get("/admin/prices")).text
@@ -163,8 +209,15 @@ async def test_another_server_applies_a_change(any_database_app: AppFixture) -> 
             {"name": "box", "kind": "openai", "base_url": "gpu:8000"},
             "must begin with http://",
         ),
+        (
+            "models/servers",
+            {"name": "box", "kind": "ollama", "context": "many"},
+            "must be a number of tokens from 0 to",
+        ),
         ("models/servers", {"name": "a b", "kind": "ollama"}, "letters, digits and . : @"),
         ("models/aliases", {"name": "fast", "target0": "nowhere/m"}, "not available on any model server"),
+        ("models/aliases", {"name": "fast", "target0": "a/m", "weight0": "-1"}, "must be a number from 0 to"),
+        ("models/aliases", {"name": "fast", "target0": "a/m", "weight0": "0"}, "weight must be above 0"),
         ("prices/tokens", {"name": "box/m", "input_per_million_usd": "cheap"}, "must be an amount in USD"),
         ("prices/models", {"name": "ra1", "usd.": "-1"}, "must be USD with at most six decimals"),
     ],

@@ -169,6 +169,7 @@ class OperatorConfiguration:
                 status.models[:_MAX_MODELS],
                 tuple(rows.get(status.name, {}).get("models", ())),
                 bool(rows.get(status.name, {}).get("api_key")),
+                context=int(rows.get(status.name, {}).get("context", 0)),
             )
             for status in self._gateway.statuses()
             if status.state != "absent" or status.name in rows
@@ -200,7 +201,9 @@ class OperatorConfiguration:
                 name,
                 tuple((target.target, router.has(target.target)) for target in targets),
                 self._source(ALIASES, name),
-                tuple(target.weight for target in targets if target.weight is not None),
+                tuple(1.0 if target.weight is None else target.weight for target in targets)
+                if router.is_weighted(name)
+                else (),
             )
             for name, targets in policy.aliases.items()
         ]

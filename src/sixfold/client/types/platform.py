@@ -60,6 +60,7 @@ class AliasTarget(TypedDict):
 
     served: bool
     target: str
+    weight: float | None
 
 
 class Budget(TypedDict):
@@ -442,6 +443,7 @@ class MemberChanges(TypedDict):
 class ModelServer(TypedDict):
     """A model server; `problem` is the reason why its entry is not applied, or null."""
 
+    context: int | None
     has_key: bool
     kind: str
     models: list[str]

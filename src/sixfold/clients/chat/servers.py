@@ -163,8 +163,13 @@ class ModelServer:
         self._listed = tuple(self._by_name)
 
     def _completed(self, model: ServedModel) -> ServedModel:
-        """Return a hosted model completed from the bundled table; names on local servers are ambiguous."""
-        return model if self.local else hosted_models.completed(model, self.price_table)
+        """Return a model completed with the operator's context.
+
+        Hosted models are completed from the bundled table; names on local servers are ambiguous.
+        """
+        known = model if self.local else hosted_models.completed(model, self.price_table)
+        is_stated = known.context or not known.chat
+        return known if is_stated else msgspec.structs.replace(known, context=self._row.context)
 
     def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool

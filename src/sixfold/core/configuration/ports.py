@@ -17,7 +17,10 @@ CheckState = Literal["accepted", "refused", "unknown"]
 
 
 class ServerView(msgspec.Struct, frozen=True):
-    """A model server with its last list of models; `problem` is the reason why its entry is not applied."""
+    """A model server with its last list of models; `problem` is the reason why its entry is not applied.
+
+    `context` is what the operator states for models without a context in the list, or 0.
+    """
 
     name: str
     kind: str
@@ -28,10 +31,14 @@ class ServerView(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     has_key: bool = False
     problem: str = ""
+    context: int = 0
 
 
 class AliasView(msgspec.Struct, frozen=True):
-    """An alias with its targets in order, and whether a server has each now; `weights` may be empty."""
+    """An alias with its targets in order, and whether a server has each now.
+
+    `weights` are those of the targets, in the same order, or empty if the targets are tried in order.
+    """
 
     name: str
     targets: tuple[tuple[str, bool], ...]

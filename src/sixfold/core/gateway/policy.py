@@ -21,6 +21,8 @@ _KINDS = sorted(CHAT_KINDS | PROVIDERS.keys())
 FIXED_AT_START = ("timeout_seconds", "connect_seconds", "cache", "cache_seconds", "cache_bytes")
 # The table of model servers.
 SERVERS = "upstreams"
+# The largest context in tokens that an operator can state.
+MAX_CONTEXT = 100_000_000
 # Limits of settings in days and in bytes.
 _DAYS, _BYTES = Meta(ge=0, le=3650), Meta(ge=0, le=2**40)
 _TABLES = frozenset({SERVERS, "aliases", "prices", "guardrail"})
@@ -28,7 +30,10 @@ _TABLES = frozenset({SERVERS, "aliases", "prices", "guardrail"})
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRow:
-    """A configured model server; if `models` is empty, the models that the server lists."""
+    """A configured model server; if `models` is empty, the models that the server lists.
+
+    `context` is the context in tokens of its chat models whose context the server does not state.
+    """
 
     name: str
     kind: str
@@ -37,6 +42,7 @@ class UpstreamRow:
     models: tuple[str, ...] = ()
     local: bool = False
     responses: bool | None = None
+    context: int = 0
     # Options of a model that llama.cpp runs on this machine.
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -62,6 +68,7 @@ class _ServerTable(msgspec.Struct):
     models: tuple[str, ...] = ()
     local: bool = False
     responses: bool | None = None
+    context: Annotated[int, Meta(ge=0, le=MAX_CONTEXT)] = 0
 
 
 class GatewaySettings(msgspec.Struct, frozen=True):
@@ -147,6 +154,7 @@ def _upstream(name: str, value: Any) -> UpstreamRow | None:
         models=server.models,
         local=server.local,
         responses=server.responses,
+        context=server.context,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
-from sixfold.core.gateway.policy import CHAT_KINDS
+from sixfold.core.gateway.policy import CHAT_KINDS, MAX_CONTEXT
 from sixfold.providers import PROVIDERS
 from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry
 from sixfold.ui.auth import PageAuth, PageUser
@@ -22,7 +23,7 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 PATH = "/admin/models"
-_ACTIONS, _TARGETS, _MAX_LISTED = 8, 6, 500
+_ACTIONS, _TARGETS, _MAX_LISTED, _MAX_WEIGHT = 8, 6, 500, 1_000_000
 _LOCAL_TITLES = {
     "openai": "OpenAI-compatible (vLLM, LocalAI, a proxy …)",
     "ollama": "Ollama",
@@ -80,6 +81,12 @@ def server(form: Mapping[str, str]) -> ParsedEntry:
         value["api_key"] = form["api_key"].strip()
     if models := form.get("models", "").replace(",", " ").split():
         value["models"] = models
+    if context := form.get("context", "").replace(",", "").strip():
+        if not (context.isascii() and context.isdigit() and int(context[:20]) <= MAX_CONTEXT):
+            raise errors.InvalidInput.of(
+                "context", f"The context must be a number of tokens from 0 to {MAX_CONTEXT:,}"
+            )
+        value["context"] = int(context)
     return ParsedEntry(SERVERS, name, value)
 
 
@@ -88,10 +95,31 @@ def alias(form: Mapping[str, str]) -> ParsedEntry:
     name = form.get("name", "").strip()
     if not name:
         raise errors.InvalidInput.of("name", "Enter a name for the alias, such as fast")
-    targets = [text for at in range(_TARGETS) if (text := form.get(f"target{at}", "").strip())]
-    if not targets:
+    places = [at for at in range(_TARGETS) if form.get(f"target{at}", "").strip()]
+    if not places:
         raise errors.InvalidInput.of("target0", "Choose at least one model")
-    return ParsedEntry(ALIASES, name, targets)
+    targets = [form[f"target{at}"].strip() for at in places]
+    weights = [_weight(form, at) for at in places]
+    if all(weight is None for weight in weights):
+        return ParsedEntry(ALIASES, name, targets)
+    for at, weight in zip(places, weights, strict=True):
+        if weight is None:
+            raise errors.InvalidInput.of(f"weight{at}", "Enter a weight for each model, or for none")
+    if not any(weights):
+        raise errors.InvalidInput.of(f"weight{places[0]}", "At least one weight must be above 0")
+    rows = [{"target": target, "weight": weight} for target, weight in zip(targets, weights, strict=True)]
+    return ParsedEntry(ALIASES, name, rows)
+
+
+def _weight(form: Mapping[str, str], at: int) -> float | None:
+    """Return the weight of a target, or None for an empty field; raises `InvalidInput`."""
+    text = form.get(f"weight{at}", "").strip()
+    if not text:
+        return None
+    with contextlib.suppress(ValueError):
+        if 0 <= (weight := float(text)) <= _MAX_WEIGHT:
+            return weight
+    raise errors.InvalidInput.of(f"weight{at}", f"The weight must be a number from 0 to {_MAX_WEIGHT:,}")
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

@@ -20,13 +20,13 @@ _MAX_MODELS = 500
 _THOUSAND, _KIBI = 1000, 1024
 # The gateway rejects requests for models without a price.
 _UNPRICED = "no price"
+_NO_CONTEXT = "context not stated"
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A model by its name in requests; `price` and `context` in words, empty if unknown."""
+    """A model by its name in requests, which begins with that of its server; price and context in words."""
 
     name: str
-    title: str
     price: str
     context: str
     vision: bool | None
@@ -34,7 +34,7 @@ class ModelChoice(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        return " · ".join(part for part in (self.title, self.context, self.price) if part)
+        return " · ".join(part for part in (self.name, self.context, self.price) if part)
 
 
 class ModelGroup(msgspec.Struct, frozen=True):
@@ -72,8 +72,8 @@ def first(choices: Sequence[ModelGroup]) -> str:
 
 def _choice(name: str, model: ServedModel, rates: TokenRates | None) -> ModelChoice:
     price = _UNPRICED if rates is None else _price(rates)
-    context = f"{_tokens(model.context)} context" if model.context else ""
-    return ModelChoice(name, model.name, price, context, model.vision, rates is not None)
+    context = f"{_tokens(model.context)} context" if model.context else _NO_CONTEXT
+    return ModelChoice(name, price, context, model.vision, rates is not None)
 
 
 def _price(rates: TokenRates) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -13,7 +14,10 @@ from sixfold.web.openapi import OperationSpec
 
 
 class ModelServerSchema(TypedDict):
-    """A model server; `problem` is the reason why its entry is not applied, or null."""
+    """A model server; `problem` is the reason why its entry is not applied, or null.
+
+    `context` is the operator's number of tokens for models whose context the server does not state.
+    """
 
     name: str
     kind: str
@@ -22,14 +26,19 @@ class ModelServerSchema(TypedDict):
     state: str
     models: list[str]
     has_key: bool
+    context: int | None
     problem: str | None
 
 
 class AliasTargetSchema(TypedDict):
-    """A target of an alias; `served` states whether a server has the model now."""
+    """A target of an alias; `served` states whether a server has the model now.
+
+    `weight` is null if the targets are tried in order.
+    """
 
     target: str
     served: bool
+    weight: float | None
 
 
 class AliasSchema(TypedDict):
@@ -104,6 +113,7 @@ def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
                 "state": row.state,
                 "models": list(row.models),
                 "has_key": row.has_key,
+                "context": row.context or None,
                 "problem": row.problem or None,
             }
             for row in view.servers
@@ -112,7 +122,10 @@ def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
             {
                 "name": row.name,
                 "source": row.source,
-                "targets": [{"target": target, "served": served} for target, served in row.targets],
+                "targets": [
+                    {"target": target, "served": served, "weight": weight}
+                    for (target, served), weight in zip_longest(row.targets, row.weights)
+                ],
                 "problem": row.problem or None,
             }
             for row in view.aliases
