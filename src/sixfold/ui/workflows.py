@@ -37,8 +37,8 @@ from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
-# Maximum number of columns of a graph on wide screens, narrow screens and phones.
-_COLUMNS = (6, 3, 1)
+# Maximum number of columns on wide screens, narrow screens and phones, and of drawings with compact nodes.
+_COLUMNS, _COMPACT_COLUMNS = (6, 3, 1), (12, 6, 4, 3)
 # Larger graphs are drawn for wide screens only.
 _MOST_REDRAWN = 60
 _FORM_BYTES = 4096
@@ -74,8 +74,8 @@ class WorkflowCards(Protocol):
         """Return a workflow; raises `NotFound`."""
         ...
 
-    def draw(self, workflow: Workflow, columns: int = _COLUMNS[0]) -> str:
-        """Return the graph as SVG, with at most `columns` columns side by side."""
+    def draw(self, workflow: Workflow, columns: int = _COLUMNS[0], *, compact: bool = False) -> str:
+        """Return the graph as SVG, in at most `columns` columns; compact nodes only have titles."""
         ...
 
     def sketch(self, workflow: Workflow) -> str:
@@ -199,9 +199,16 @@ class WorkflowPages:
         )
 
     def _drawings(self, workflow: Workflow) -> list[Markup]:
-        """Return the graph for wide and narrow screens; the page shows the widest that can be read."""
-        counts = _COLUMNS if len(workflow.graph) <= _MOST_REDRAWN else _COLUMNS[:1]
-        drawings = dict.fromkeys(self._workflow_list.draw(workflow, count) for count in counts)
+        """Return drawings for all screens; the page shows the first that is whole and readable."""
+        is_small = len(workflow.graph) <= _MOST_REDRAWN
+        counts, compact_counts = (_COLUMNS, _COMPACT_COLUMNS) if is_small else (_COLUMNS[:1], ())
+        draw = self._workflow_list.draw
+        drawings = dict.fromkeys(
+            (
+                *(draw(workflow, count) for count in counts),
+                *(draw(workflow, count, compact=True) for count in compact_counts),
+            )
+        )
         return [Markup(_STYLE.sub("", each, count=1)) for each in drawings]  # noqa: S704 - escaped by `draw`
 
     async def _sketches(self, page: list[Workflow]) -> dict[str, Markup]:

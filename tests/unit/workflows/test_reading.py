@@ -156,6 +156,19 @@ def _place(group: ElementTree.Element) -> tuple[float, float]:
     return float(x), float(y)
 
 
+def test_compact_drawing_has_titles_without_values() -> None:
+    graph = {
+        "1": node("CLIPTextEncode", text="a fox"),
+        "2": node("VAE", samples=["1", 0]) | {"_meta": {"title": ""}},
+    }
+    graph["3"] = node("Add") | {"_meta": {"title": "A very long title of a node that has two lines"}}
+    space = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(layout.draw(graph, compact=True))  # noqa: S314  # it is our own
+    texts = [[each.text for each in group.iter(f"{space}text")] for group in root.iter(f"{space}g")]
+    assert texts == [["CLIPText", "Encode"], ["VAE"], ["A very long", "title of a n…"]]
+    assert {rect.get("width") for rect in root.iter(f"{space}rect") if rect.get("class") == "card"} == {"108"}
+
+
 def test_sketch_has_every_node_in_its_frame_and_fitting_names() -> None:
     space = "{http://www.w3.org/2000/svg}"
     root = ElementTree.fromstring(thumbnail.sketch(PAINT, REGISTRY))  # noqa: S314  # it is our own

@@ -32,10 +32,10 @@ class WorkflowView:
     async def find(self, slug: str, account_id: str | None) -> Workflow:
         return await self._workflow_list.find(slug, account_id)
 
-    def draw(self, workflow: Workflow, columns: int = layout.MAX_COLUMNS) -> str:
-        """Return the workflow's graph as SVG, in at most `columns` columns."""
+    def draw(self, workflow: Workflow, columns: int = layout.MAX_COLUMNS, *, compact: bool = False) -> str:
+        """Return the graph as SVG, in at most `columns` columns; compact nodes have titles only."""
         classes = self._services.workflows.classes
-        return layout.draw(workflow.graph, classes, workflow.name, columns=columns)
+        return layout.draw(workflow.graph, classes, workflow.name, columns=columns, compact=compact)
 
     def sketch(self, workflow: Workflow) -> str:
         """Return a thumbnail of the graph as SVG without embedded styles."""

@@ -5,7 +5,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   const LEGIBLE = 11 / 12.5; // the scale at which the smallest text of a drawing has 11 pixels
   const SMALL_TEXT = 10 / 12.5; // the same with 10 pixels, for a drawing that is shown whole
   const LARGEST = 1.3;
-  // The same graph with fewer and fewer columns beside each other.
+  // The same graph with fewer and fewer columns beside each other, and then with compact nodes.
   const drawings = [pane.querySelector("svg"), ...(pane.querySelector("template")?.content.querySelectorAll("svg") ?? [])];
   const status = document.getElementById("graph-status");
   let [svg, nodes] = [drawings[0], new Map()];
@@ -18,11 +18,13 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   // The size of the pane without its border, and whether or not it has scroll bars.
   const width = () => pane.offsetWidth - 2, height = () => pane.offsetHeight - 2;
   const fitting = (drawing) => Math.min(width() / sizeOf(drawing).width, height() / sizeOf(drawing).height);
-  // A drawing that is whole with slightly smaller text, or the widest drawing with legible text.
-  const bestDrawing = () => drawings.find((each) => fitting(each) >= SMALL_TEXT) ?? drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
+  const largestDrawing = () => drawings.reduce((best, each) => (fitting(each) > fitting(best) ? each : best));
+  // The drawing that is shown first, whole: with all values if its text has 10 pixels, or with the largest text.
+  const bestDrawing = () => drawings.find((each) => fitting(each) >= SMALL_TEXT) ?? largestDrawing();
   const wholeScale = () => Math.min(LARGEST, fitting(svg));
-  // The scale at which a drawing is shown first: whole, or as wide as the pane, or with the smallest legible text.
-  const firstScale = () => (fitting(svg) >= SMALL_TEXT ? wholeScale() : Math.max(LEGIBLE, Math.min(LARGEST, width() / sizeOf(svg).width)));
+  // The widest drawing with legible text, and its scale: as wide as the pane, or with the smallest legible text.
+  const legibleDrawing = () => drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
+  const legibleScale = () => Math.max(LEGIBLE, Math.min(LARGEST, width() / sizeOf(svg).width));
 
   let scale = 1;
   let isChosen = false; // whether the user has changed the scale
@@ -46,12 +48,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     const box = pane.getBoundingClientRect();
     return [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
   }
-  // The whole graph as large as possible; a second time, as it was shown first.
+  // The whole graph; a second time, the part of it that is legible with all values.
   function fit() {
-    const largest = drawings.reduce((best, each) => (fitting(each) > fitting(best) ? each : best));
-    const isWhole = svg === largest && Math.abs(scale / wholeScale() - 1) < 0.01;
-    show(isWhole ? bestDrawing() : largest);
-    setScale(isWhole ? firstScale() : wholeScale());
+    const isWhole = svg === bestDrawing() && Math.abs(scale / wholeScale() - 1) < 0.01;
+    show(isWhole ? legibleDrawing() : bestDrawing());
+    setScale(isWhole ? legibleScale() : wholeScale());
     isChosen = true;
   }
 
@@ -128,9 +129,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (!names || node.classList.contains("has-inputs")) return;
     node.classList.add("has-inputs");
     const text = names.join(", ");
-    const short = text.length > 25 ? `${text.slice(0, 24)}…` : text;
-    node.append(element("rect", { class: "label", x: 8, y: -11, width: 12 + 7.5 * short.length, height: 20, rx: 8 }));
-    node.append(element("text", { class: "input-names", x: 14, y: 4 }, short));
+    const most = Math.min(25, Math.floor((cardOf(node)[0] - 20) / 7.5));
+    const short = text.length > most ? `${text.slice(0, most - 1)}…` : text;
+    const top = svg.classList.contains("compact") ? -16 : -11;
+    node.append(element("rect", { class: "label", x: 8, y: top, width: 12 + 7.5 * short.length, height: 20, rx: 8 }));
+    node.append(element("text", { class: "input-names", x: 14, y: top + 15 }, short));
   }
 
   // A click leads to the first input of a node.
@@ -168,6 +171,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     finishedNodes.clear();
     finished.clear();
     for (const added of svg.querySelectorAll(".took, .made")) added.remove();
+    for (const node of nodes.values()) moveTexts(node, 0);
     for (const node of nodes.values()) {
       node.classList.remove(...STATES);
       node.querySelector(".progress")?.remove();
@@ -186,14 +190,30 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
 
   function showTook(node, text) {
     const [cardWidth, cardHeight] = cardOf(node);
-    const label = node.querySelector(".took") ?? node.appendChild(element("text", { class: "took", x: cardWidth - 4, y: cardHeight + 14 }));
+    const label = node.querySelector(".took") ?? node.appendChild(element("text", { class: "took", y: cardHeight + 14 }));
     label.textContent = text;
+    label.setAttribute("x", Math.max(cardWidth - 4, label.getComputedTextLength() - 10)); // longer than a compact node
+  }
+
+  // Keeps the texts of a node out of the space at its right edge that an image takes.
+  function moveTexts(node, taken) {
+    const right = cardOf(node)[0] - 4 - taken, number = node.querySelector(".id");
+    number?.setAttribute("x", right - 8);
+    const beforeNumber = number ? right - 16 - number.getComputedTextLength() : right;
+    for (const text of node.querySelectorAll(".title, .value")) {
+      if (!taken && text.dataset.whole === undefined) continue;
+      const whole = (text.dataset.whole ??= text.textContent);
+      const space = (text.classList.contains("title") ? beforeNumber : right - 4) - Number(text.getAttribute("x"));
+      text.textContent = whole;
+      for (let length = whole.length - 1; taken && length > 0 && text.getComputedTextLength() > space; length -= 1) text.textContent = `${whole.slice(0, length).trimEnd()}…`;
+    }
   }
 
   function showMade(node, path) {
     const [cardWidth, cardHeight] = cardOf(node);
     const side = Math.min(cardHeight - 8, 76);
     node.querySelector(".made")?.remove();
+    moveTexts(node, side + 4);
     node.append(element("image", { class: "made", href: path, x: cardWidth - side - 4, y: 4, width: side, height: side, preserveAspectRatio: "xMidYMid slice" }));
   }
 
@@ -275,7 +295,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   function redraw() {
     const best = bestDrawing();
     if (best !== lastBest) { isChosen = false; lastBest = best; show(best); }
-    setScale(isChosen ? scale : firstScale());
+    setScale(isChosen ? scale : wholeScale());
   }
   let pixels = "", lastBest = null;
   new ResizeObserver(() => {

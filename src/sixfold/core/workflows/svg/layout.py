@@ -6,6 +6,7 @@ with defaults for light and dark mode, which a page may override.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 from itertools import pairwise
@@ -17,22 +18,22 @@ from msgspec.structs import replace
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.nodes import Graph, Registry, is_link
 
-_WIDTH, _LINE, _HEAD = 216, 18, 46
-_ACROSS, _DOWN, _MARGIN = 76, 26, 28
+_LINE = 18
 # The space above the first row and below the last one, and below a lane.
 _EDGE, _BELOW_LANE = 16, 9
-# The space between the columns of a row with more than `_WIDE` columns.
-_NARROW, _WIDE = 40, 5
+# A row with more columns has less space between them.
+_WIDE = 5
 # The height of a lane, through which only a link passes.
 _LANE = 6
 _SWEEPS = 6
 # The limits for drawing within 20 ms: nodes, and the total columns that links pass.
 _MAX_NODES, _MAX_PASSED = 400, 2_000
 _MAX_LINES = 3
-# The number of columns that can be read on a wide screen; a longer graph continues in rows below, with this
-# space between them.
-MAX_COLUMNS, _BETWEEN_ROWS = 6, 72
+# The number of columns that can be read on a wide screen; a longer graph continues in rows below.
+MAX_COLUMNS = 6
 _CHARS = 27
+# A title can be divided before a word, and before a capital in a name such as `VAEDecode`.
+_WORD_START = re.compile(r"(?<=[\s_-])|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # The color token of each type; other types use `plain`.
 _HUES = {
@@ -69,6 +70,24 @@ _LIGHT = {
 _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece8e1", "faint": "#948f86"}
 
 
+class BoxSizes(msgspec.Struct, frozen=True):
+    """The sizes of the boxes of a drawing and of their spaces; `chars` fit in a line of a title."""
+
+    wide: float
+    head: float
+    chars: int
+    across: float
+    narrow: float
+    down: float
+    margin: float
+    between_rows: float
+
+
+_FULL = BoxSizes(wide=216, head=46, chars=25, across=76, narrow=40, down=26, margin=28, between_rows=72)
+# Boxes with only a title, in at most two lines, so that a phone shows the whole graph with text of 11 pixels.
+_COMPACT = BoxSizes(wide=108, head=40, chars=13, across=22, narrow=22, down=32, margin=14, between_rows=42)
+
+
 class LayoutBox(msgspec.Struct):
     """A node in the drawing, or a lane for a long link."""
 
@@ -81,19 +100,20 @@ class LayoutBox(msgspec.Struct):
     y: float = 0.0
     is_lane: bool = False
     is_missing: bool = False
-    wide: float = _WIDTH
+    wide: float = _FULL.wide
+    head: float = _FULL.head
     # The y coordinate of the space above the row of the box.
     above: float = 0.0
     tall: float = 0.0  # set in thumbnails only
 
     @property
     def height(self) -> float:
-        return _LANE if self.is_lane else _HEAD + _LINE * len(self.lines)
+        return _LANE if self.is_lane else self.head + _LINE * len(self.lines)
 
     @property
     def middle(self) -> float:
         """The y coordinate at which the links of the box end."""
-        return self.y + (_LANE if self.is_lane else _HEAD) / 2
+        return self.y + (_LANE if self.is_lane else self.head) / 2
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -142,11 +162,14 @@ def draw(
     title: str = "",
     *,
     columns: int = MAX_COLUMNS,
+    compact: bool = False,
 ) -> str:
     """Return the graph as SVG; for a graph that is too large, only the number of its nodes.
 
     The graph is divided into rows of at most `columns` columns; with one column, the nodes are stacked.
+    The nodes of a compact drawing are small and have only titles.
     """
+    sizes = _COMPACT if compact else _FULL
     try:
         graph_layout = lay_out(graph, registry or Registry(), _MAX_NODES)
     except TooManyParts:
@@ -154,14 +177,19 @@ def draw(
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
         graph_layout.columns.append([LayoutBox("", title, (), "plain")])
         graph_layout = replace(graph_layout, boxes={"": graph_layout.columns[0][0]})
-    width, height = _place(graph_layout.columns, max(1, -(-len(graph_layout.columns) // columns)))
-    lines = [_path(route, edge) for route, edge in zip(graph_layout.routes, graph_layout.edges, strict=True)]
-    cards = [_card(box) for box in graph_layout.boxes.values()]
-    name = escape(title or "Graph")
+    for box in (box for column in graph_layout.columns for box in column):
+        box.wide, box.head, box.lines = sizes.wide, sizes.head, () if compact else box.lines
+    width, height = _place(graph_layout.columns, max(1, -(-len(graph_layout.columns) // columns)), sizes)
+    lines = [
+        _path(route, edge, sizes.margin)
+        for route, edge in zip(graph_layout.routes, graph_layout.edges, strict=True)
+    ]
+    cards = [_card(box, sizes) for box in graph_layout.boxes.values()]
+    name, kind = escape(title or "Graph"), "graph compact" if compact else "graph"
     return "".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" ',
-            f'height="{height:g}" role="img" aria-label="{name}" class="graph"><title>{name}</title>',
+            f'height="{height:g}" role="img" aria-label="{name}" class="{kind}"><title>{name}</title>',
             f"<style>{_style()}</style>",
             f'<rect class="ground" width="{width:g}" height="{height:g}"/>',
             *lines,
@@ -272,68 +300,91 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
             position.update({box.id: at - middle for at, box in enumerate(column)})
 
 
-def _place(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float]:
+def _place(columns: list[list[LayoutBox]], rows: int, sizes: BoxSizes) -> tuple[float, float]:
     """Set the coordinates of all boxes, in rows of equally many columns; return the width and height."""
     across = max(1, -(-len(columns) // rows))
-    step = _WIDTH + (_NARROW if across > _WIDE else _ACROSS)
+    step = sizes.wide + (sizes.narrow if across > _WIDE else sizes.across)
     top = float(_EDGE)
     for start in range(0, len(columns), across):
         row = columns[start : start + across]
-        heights = [sum(box.height + _below(box) for box in column) - _below(column[-1]) for column in row]
+        heights = [
+            sum(box.height + _below(box, sizes) for box in column) - _below(column[-1], sizes)
+            for column in row
+        ]
         for at, column in enumerate(row):
             y = top + (max(heights) - heights[at]) / 2
             for box in column:
-                box.x, box.y, box.above = _MARGIN + at * step, y, top - _BETWEEN_ROWS / 2
-                y += box.height + _below(box)
-        top += max(heights) + _BETWEEN_ROWS
-    width = 2 * _MARGIN + (across - 1) * step + _WIDTH
-    return width, max(top - _BETWEEN_ROWS, _EDGE + _HEAD) + _EDGE
+                box.x, box.y, box.above = sizes.margin + at * step, y, top - sizes.between_rows / 2
+                y += box.height + _below(box, sizes)
+        top += max(heights) + sizes.between_rows
+    width = 2 * sizes.margin + (across - 1) * step + sizes.wide
+    return width, max(top - sizes.between_rows, _EDGE + sizes.head) + _EDGE
 
 
-def _below(box: LayoutBox) -> float:
-    return _BELOW_LANE if box.is_lane else _DOWN
+def _below(box: LayoutBox, sizes: BoxSizes) -> float:
+    return _BELOW_LANE if box.is_lane else sizes.down
 
 
-def _path(route: list[LayoutBox], edge: Edge) -> str:
-    x, y = route[0].x + _WIDTH, route[0].middle
+def _path(route: list[LayoutBox], edge: Edge, margin: float) -> str:
+    x, y = route[0].x + route[0].wide, route[0].middle
     path = f"M{x:g} {y:g}"
     for box in route[1:]:
         if box.x < x:
-            path += _to_next_row(x, y, box)
+            path += _to_next_row(x, y, box, margin)
         else:
-            bend = max(36.0, abs(box.x - x) / 2)
+            bend = max(min(36.0, margin + 8), abs(box.x - x) / 2)
             path += f"C{x + bend:g} {y:g} {box.x - bend:g} {box.middle:g} {box.x:g} {box.middle:g}"
-        x, y = box.x + _WIDTH, box.middle
+        x, y = box.x + box.wide, box.middle
         path += f"H{x:g}" if box.is_lane else ""
     ends = f'data-from="{escape(edge.origin)}" data-to="{escape(edge.target)}"'
     return f'<path class="link {edge.hue}" {ends} d="{path}"/>'
 
 
-def _to_next_row(x: float, y: float, box: LayoutBox) -> str:
+def _to_next_row(x: float, y: float, box: LayoutBox, margin: float) -> str:
     """Return the path from the end of a row, through the space between the rows, to a box of the next row."""
-    turn = _MARGIN - 4
+    turn = margin - 4
     return (
         f"C{x + turn:g} {y:g} {x + turn:g} {box.above:g} {x:g} {box.above:g}H{box.x:g}"
         f"C{box.x - turn:g} {box.above:g} {box.x - turn:g} {box.middle:g} {box.x:g} {box.middle:g}"
     )
 
 
-def _card(box: LayoutBox) -> str:
-    title = escape(cut(box.title, 25 - len(cut(box.id, 7))))
-    texts = [
-        f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
-        for at, line in enumerate(box.lines)
-    ]
+def _card(box: LayoutBox, sizes: BoxSizes) -> str:
     kind = "node missing" if box.is_missing else "node"
     note = ": this node is not available on this server" if box.is_missing else ""
     return (
         f'<g class="{kind}" data-node="{escape(box.id)}" transform="translate({box.x:g} {box.y:g})">'
         f"<title>{escape(box.title)}{note}</title>"
-        f'<rect class="card" width="{_WIDTH}" height="{box.height:g}" rx="10"/>'
-        f'<rect class="mark {box.hue}" x="0" y="12" width="3" height="22" rx="1.5"/>'
+        f'<rect class="card" width="{box.wide:g}" height="{box.height:g}" rx="10"/>'
+        f'<rect class="mark {box.hue}" x="0" y="{box.head / 2 - 11:g}" width="3" height="22" rx="1.5"/>'
+        f"{_compact_texts(box, sizes) if sizes is _COMPACT else _texts(box, sizes)}</g>"
+    )
+
+
+def _texts(box: LayoutBox, sizes: BoxSizes) -> str:
+    title = escape(cut(box.title, sizes.chars - len(cut(box.id, 7))))
+    values = [
+        f'<text class="value" x="16" y="{box.head + 4 + _LINE * at:g}">{escape(line)}</text>'
+        for at, line in enumerate(box.lines)
+    ]
+    return (
         f'<text class="title" x="16" y="28">{title}</text>'
-        f'<text class="id" x="{_WIDTH - 12}" y="28">{escape(cut(box.id, 7))}</text>'
-        f"{''.join(texts)}</g>"
+        f'<text class="id" x="{box.wide - 12:g}" y="28">{escape(cut(box.id, 7))}</text>{"".join(values)}'
+    )
+
+
+def _compact_texts(box: LayoutBox, sizes: BoxSizes) -> str:
+    """Return a title in one or two lines, divided between its words."""
+    lines = [""]
+    for word in _WORD_START.split(box.title):
+        if lines[-1] and len(f"{lines[-1]}{word}".rstrip()) > sizes.chars:
+            lines.append("")
+        lines[-1] += word
+    halves = [lines[0], "".join(lines[1:])] if len(lines) > 1 else lines
+    first = box.head / 2 + 6 - 7 * (len(halves) - 1)
+    return "".join(
+        f'<text class="title" x="10" y="{first + 15 * at:g}">{escape(cut(half.strip(), sizes.chars))}</text>'
+        for at, half in enumerate(halves)
     )
 
 
