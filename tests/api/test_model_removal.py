@@ -111,6 +111,25 @@ async def test_removal_of_an_image_requires_operate_and_is_audited(either: Path)
         assert ("model.remove", "probe") in [(row["action"], row["detail"]) for row in page.entries]
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bg-remover", "bg-remover is built in and cannot be removed"),
+        ("found", "found was found in ComfyUI or in a folder of weights: remove it there"),
+    ],
+)
+async def test_listed_model_of_all_accounts_is_not_removed(
+    either: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_app(either) as app:
+        catalog = app.predictions.catalog
+        monkeypatch.setattr(catalog, "discovered", {"found": catalog["bg-remover"]})
+        response = await app.client.delete(f"{TEMPLATES}/{name}", headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (403, "forbidden")
+        assert response.json()["error"] == message
+        assert (await app.client.get(f"{TEMPLATES}/bg-remover")).status_code == 200
+
+
 async def test_model_remains_if_its_cleanup_fails(either: Path) -> None:
     def refuse() -> Transaction[None]:
         yield from accounts.operator()

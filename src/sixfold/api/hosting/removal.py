@@ -27,12 +27,14 @@ class ModelRemoval:
     async def remove(self, request: Request) -> Response:
         """Remove a model; a trained model is removed with its images and weights.
 
-        Raises `NotFound`, `Forbidden` for a model of a container image without the right to add one, and
-        `Conflict` for a workflow, which has a route of its own, and for a model of a Python file.
+        Raises `NotFound`, `Forbidden` for a model of all accounts and for a model of a container image
+        without the right to add one, and `Conflict` for a workflow, which has a route of its own, and for a
+        model of a Python file.
         """
         principal = await self._services.authenticator.bearer(request)
         principal.require_all_models()
         name, models = requests.path_value(request, "name"), self._services.predictions.custom_models
+        self._refuse_shared(name)
         model = await models.find(name, principal.account_id)
         if name.startswith(PREFIX):
             raise errors.Conflict(f"{name[:100]} is a workflow: use DELETE /api/graph/spaces/{{slug}}")
@@ -44,3 +46,13 @@ class ModelRemoval:
         cleanup = deletion.finish_model_removal(principal.account_id, name, is_trained=is_trained)
         await models.remove(principal.account_id, name, cleanup=cleanup)
         return Response(status_code=204)
+
+    def _refuse_shared(self, name: str) -> None:
+        """Raise `Forbidden` for a listed model that belongs to no account."""
+        services = self._services
+        if name in services.templates and name in services.catalog:
+            raise errors.Forbidden(f"{name} is built in and cannot be removed")
+        if name in services.catalog.discovered:
+            raise errors.Forbidden(
+                f"{name[:100]} was found in ComfyUI or in a folder of weights: remove it there"
+            )
