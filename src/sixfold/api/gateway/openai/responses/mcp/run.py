@@ -21,7 +21,7 @@ from sixfold.api.gateway.openai.responses.mcp.rounds import CompleteReply, Event
 from sixfold.api.gateway.openai.responses.mcp.tools import McpPlan
 from sixfold.api.gateway.openai.responses.mcp.writer import McpEventWriter
 from sixfold.core import ids
-from sixfold.core.accounts import charges
+from sixfold.core.accounts import charges, connections
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.single_thread import PARSER
@@ -52,9 +52,9 @@ class McpRun:
 
     After `begin`, `blocks` yields the events of a stream, and `complete` returns a complete response.
 
-    If a request to the model is refused after tools have been called, the response is incomplete: the calls
-    may have had effects, which the caller has to know, and the requests before are charged. If the server
-    fails, the response fails, and all requests are refunded.
+    If a request to the model is refused, or the credential is revoked, after tools have been called, the
+    response is incomplete: the calls may have had effects, which the caller has to know, and the requests
+    before are charged. If the server fails, the response fails, and all requests are refunded.
     """
 
     def __init__(self, services: WebServices, plan: McpPlan, request: GatewayRequest, call: ChatCall) -> None:
@@ -66,6 +66,7 @@ class McpRun:
         self._request = request
         self._call = call
         self._writer = McpEventWriter(request.request_id, call.model, call, plan)
+        self._credential = connections.current()
         self._stack = contextlib.AsyncExitStack()
         self._toolset: Toolset | None = None
         self._head = b""
@@ -259,6 +260,7 @@ class McpRun:
         for number in range(MAX_ROUNDS):
             if number:
                 self._check_time()
+                await self._check_credential()
                 self._opening = self._request_model(number, budgets.payer_of(self._request.caller))
             answer = ModelRound()
             async with contextlib.aclosing(self._read(answer)) as blocks:
@@ -291,6 +293,15 @@ class McpRun:
         seconds = self._services.gateway.policy.call_seconds
         if time.perf_counter() - self._call.started_at > seconds:
             raise TimeLimitExceeded(f"The response was not complete after {seconds:,.0f} seconds")
+
+    async def _check_credential(self) -> None:
+        """Raise `Unauthenticated` if the credential was revoked since the last step.
+
+        Streams are closed within a second of it, but nothing ends the request for a complete response.
+        """
+        credential = self._credential
+        if credential is not None and not await self._services.connections.is_valid(credential):
+            raise errors.Unauthenticated("This credential was revoked")
 
     async def _read(self, answer: ModelRound) -> AsyncGenerator[bytes]:
         """Yield the events of a response of the model, which is collected in `answer`."""
@@ -342,6 +353,7 @@ class McpRun:
             text = "The maximum number of calls of tools in one response is reached: answer without them."
             return ToolOutput(text, failed=True)
         self._calls_left -= 1
+        await self._check_credential()
         return await toolset.call(self._request.request_id, name, arguments)
 
     async def _waiting(self, work: asyncio.Future[Any]) -> AsyncGenerator[bytes]:
