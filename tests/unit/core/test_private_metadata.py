@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import errno
 import io
+import re
+import struct
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 import av
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, ImageSequence
+from PIL import Image, ImageCms, ImageSequence, TiffImagePlugin
 from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.provenance import embed, private_metadata, redaction
 from sixfold.core.provenance.formats import edits
 from sixfold.core.workflows import image_metadata
 from tests.harness import image_files
-from tests.unit.core.test_manifest_containers import FILES, IMAGES, TEXT, decoded_frames, encoded_file, moving
+from tests.unit.core.test_manifest_containers import (
+    FILES,
+    IMAGES,
+    SVG,
+    TEXT,
+    decoded_frames,
+    encoded_file,
+    glb,
+    moving,
+    picture,
+)
 
 GRAPH = {"1": {"class_type": "Text", "inputs": {"text": "a secret prompt"}}}
 SECRETS = (b"secret", "Löwe".encode(), b"Lavf", b"hello")
@@ -30,7 +43,7 @@ def private_copy(path: Path, data: bytes, content_type: str) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in ("glb", "svg")])
+@pytest.mark.parametrize("name", [name for name in FILES if name != "svg"])
 def test_copy_has_no_prompt_and_the_same_content(name: str, tmp_path: Path) -> None:
     content_type, data = encoded_file(name)
     if content_type in ("image/png", "image/webp"):
@@ -40,10 +53,10 @@ def test_copy_has_no_prompt_and_the_same_content(name: str, tmp_path: Path) -> N
     if name in IMAGES:
         first, second = (np.asarray(Image.open(io.BytesIO(each))) for each in (data, copy))
         assert np.array_equal(first, second)
-    else:
+    elif name != "glb":
         assert decoded_frames(copy) == decoded_frames(data)
-    # The tags of sounds and of AVIF files are those of the encoder, which has no prompt.
-    if content_type.partition("/")[2] in ("png", "jpeg", "webp", "gif", "mp4", "quicktime"):
+    # WebM files and the first frame of MP3 files name the encoder.
+    if content_type not in ("video/webm", "audio/webm", "video/x-matroska", "audio/mpeg"):
         assert not any(secret in copy for secret in SECRETS)
 
 
@@ -89,6 +102,164 @@ def test_private_parts_of_jpeg_and_webp_files_are_removed(tmp_path: Path) -> Non
         assert (secret in data, secret in copy) == (True, False)
         before, after = (Image.open(io.BytesIO(each)) for each in (data, copy))
         assert (before.tobytes(), before.info["icc_profile"]) == (after.tobytes(), profile)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("PNG", "RGB"), ("GIF", "P"), ("WEBP", "RGB"), ("BMP", "RGB"), ("BMP", "P"), ("BMP", "1")],
+)
+def test_bytes_after_an_image_are_removed(kind: str, mode: str, tmp_path: Path) -> None:
+    data = image_files.encode(picture(mode), kind)
+    copy = private_copy(tmp_path / "file", data + b"a secret prompt", f"image/{kind.lower()}")
+    assert b"secret" not in copy
+    assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(data)).tobytes()
+
+
+@pytest.mark.parametrize("end", [b"", b"a secret prompt"])
+def test_private_parts_of_a_bmp_are_removed(end: bytes, tmp_path: Path) -> None:
+    plain = image_files.encode(picture("RGB"), "BMP")
+    gap = b"a secret prompt."
+    data = plain[:10] + (54 + len(gap)).to_bytes(4, "little") + plain[14:54] + gap + plain[54:] + end
+    copy = private_copy(tmp_path / "file", data, "image/bmp")
+    assert (b"secret" in data, b"secret" in copy) == (True, False)
+    assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(plain)).tobytes()
+
+
+TIFF_OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "lzw": {"compression": "tiff_lzw"},
+    "jpeg": {"compression": "jpeg"},
+    "big": {"big_tiff": True},
+}
+TIFF_MODES = ("RGB", "RGBA", "P", "L", "1", "I;16")
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        (mode, name)
+        for name in TIFF_OPTIONS
+        for mode in TIFF_MODES
+        # JPEG has no other pixels.
+        if name != "jpeg" or mode in ("RGB", "L")
+    ],
+)
+def test_private_parts_of_a_tiff_are_removed(mode: str, name: str, tmp_path: Path) -> None:
+    options = TIFF_OPTIONS[name]
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[270] = "a secret prompt"
+    tags[700] = b"<x:xmpmeta>a secret prompt</x:xmpmeta>"
+    if "compression" not in options:
+        tags[34665] = {37510: b"a secret prompt"}
+    tags[65000] = "a secret prompt"
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    images = [picture("L").convert("I;16") if mode == "I;16" else picture(mode) for _ in range(2)]
+    data = image_files.encode(
+        images[0],
+        "TIFF",
+        save_all=True,
+        append_images=images[1:],
+        tiffinfo=tags,
+        icc_profile=profile,
+        **options,
+    )
+    copy = private_copy(tmp_path / "file", data + b"a secret prompt", "image/tiff")
+    assert (b"secret" in data, b"secret" in copy) == (True, False)
+    before, after = (Image.open(io.BytesIO(each)) for each in (data, copy))
+    assert after.info["icc_profile"] == profile
+    for index in range(2):
+        before.seek(index)
+        after.seek(index)
+        assert (after.tobytes(), after.mode) == (before.tobytes(), before.mode)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_private_items_of_an_avif_are_removed(mode: str, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "a secret prompt"
+    xmp = b"<x:xmpmeta>a secret prompt</x:xmpmeta>"
+    for frames in ([], [picture(mode)]):
+        data = image_files.encode(
+            picture(mode), "AVIF", exif=exif, xmp=xmp, save_all=bool(frames), append_images=frames
+        )
+        copy = private_copy(tmp_path / "file", data, "image/avif")
+        assert (b"secret" in data, b"secret" in copy) == (True, False)
+        before, after = (Image.open(io.BytesIO(each)) for each in (data, copy))
+        assert (after.tobytes(), dict(after.getexif())) == (before.tobytes(), {})
+
+
+DRAWN = '<g><rect width="9" xlink:href="#a" style="fill:red"/><text>drawn</text></g>'
+SECRET_SVG = f"""<?xml version="1.0"?><?editor secret?><!-- secret -->
+<svg xmlns="http://www.w3.org/2000/svg" xmlns:i="http://inkscape.example" data-prompt="secret"
+  i:label='secret' aria-label="secret" xmlns:xlink="http://www.w3.org/1999/xlink" width="9">
+<title>secret <b>secret</b></title>
+<metadata id="a"><x/>secret</metadata><desc i:a="/>">secret</desc><i:view secret="/"/><i:view>secret</i:view>
+<!-- secret --><title a=">secret"/><metadata/>{DRAWN}<foreignObject><p xmlns="http://www.w3.org/1999/xhtml">drawn
+<b>too</b></p></foreignObject></svg><!-- secret -->"""
+
+
+@pytest.mark.parametrize("prefix", ["", "s:"])
+def test_private_parts_of_an_svg_are_removed(prefix: str, tmp_path: Path) -> None:
+    text = SECRET_SVG
+    if prefix:
+        for name in ("svg", "title", "metadata", "desc", "g", "rect", "text", "foreignObject"):
+            text = re.sub(rf"<(/?){name}(?=[ />])", rf"<\1s:{name}", text)
+        text = text.replace('xmlns="http://www.w3.org/2000/svg', 'xmlns:s="http://www.w3.org/2000/svg')
+    data = embed.embed(text.encode(), "image/svg+xml", TEXT)
+    copy = private_copy(tmp_path / "file", data, "image/svg+xml")
+    assert (b"secret" in copy, "Löwe".encode() in copy, embed.extract(copy)) == (False, False, "{}")
+    expat.ParserCreate(namespace_separator=" ").Parse(copy, True)
+    drawn = DRAWN.replace("<", f"<{prefix}").replace(f"<{prefix}/", f"</{prefix}") if prefix else DRAWN
+    assert drawn.encode() in copy
+    assert b"<b>too</b></p>" in copy
+
+
+def test_svg_of_this_server_is_drawn_as_before(tmp_path: Path) -> None:
+    copy = private_copy(tmp_path / "file", SVG.encode(), "image/svg+xml")
+    assert b'<svg xmlns="http://www.w3.org/2000/svg" width="9">' in copy
+    assert b"<g/></svg>" in copy
+
+
+@pytest.mark.parametrize("name", ["wav", "odd wav", "mp3", "mp3 without id3", "flac", "opus", "vorbis"])
+def test_tags_of_sounds_are_removed(name: str, tmp_path: Path) -> None:
+    # As ComfyUI's SaveAudio writes the graph.
+    content_type, data = encoded_file(name)
+    container = {"wav": "wav", "mpeg": "mp3", "flac": "flac", "ogg": "ogg"}[content_type.partition("/")[2]]
+    tagged = tagged_sound(container, data)
+    if container == "mp3":
+        tagged += b"TAG" + b"a secret prompt".ljust(125, b"\0")
+    if container == "wav":
+        tagged += b"a secret prompt"
+    copy = private_copy(tmp_path / "file", tagged, content_type)
+    assert (b"secret" in tagged, b"secret" in copy, embed.extract(copy)) == (True, False, "{}")
+    assert decoded_frames(copy)[1] == decoded_frames(tagged)[1]
+
+
+def tagged_sound(container: str, data: bytes) -> bytes:
+    file = io.BytesIO()
+    with av.open(io.BytesIO(data), "r") as source, av.open(file, "w", format=container) as out:
+        tags = {"title": "a secret prompt", "prompt": '{"text": "a secret prompt"}'}
+        out.metadata.update(tags)
+        stream = out.add_stream_from_template(source.streams[0])
+        stream.metadata.update(tags)
+        packets: Any = source.demux(source.streams[0])
+        for packet in packets:
+            if packet.dts is not None:
+                packet.stream = stream
+                out.mux(packet)
+    return file.getvalue()
+
+
+def test_extras_of_a_glb_are_removed(tmp_path: Path) -> None:
+    # As ComfyUI's SaveGLB writes the graph.
+    asset = '{"version":"2.0","generator":"a secret prompt","extras":{"prompt":"a secret prompt"}}'
+    data = glb(f'{{"asset":{asset},"extras":{{"a":"secret"}},"x":1.50}}')
+    data += struct.pack("<I4s", 8, b"PRMT") + b"secret.."
+    data = data[:8] + len(data).to_bytes(4, "little") + data[12:]
+    copy = private_copy(tmp_path / "file", data, "model/gltf-binary")
+    assert (b"secret" in copy, embed.extract(copy)) == (False, "{}")
+    assert (b'"x":1.50' in copy, copy[-8:]) == (True, b"12345678")
+    assert int.from_bytes(copy[8:12], "little") == len(copy)
 
 
 XMP_BOX = bytes.fromhex("be7acfcb97a942e89c71999491e3afac") + b"<x:xmpmeta>a secret prompt</x:xmpmeta>"
@@ -148,7 +319,22 @@ def png_frames(data: bytes) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x89PNG\r\n\x1a\n", b"RIFF\x10\0\0\0WEBPVP8X", b"GIF89a", b"plain text"]
+    "data",
+    [
+        b"",
+        b"\x89PNG\r\n\x1a\n",
+        b"RIFF\x10\0\0\0WEBPVP8X",
+        b"GIF89a",
+        b"plain text",
+        b"II*\0\xff\0\0\0",
+        b"BM" + bytes(12) + b"\x28\0\0\0" + bytes(40),
+        b"fLaC\x80\0\0\0",
+        b"ID3\4\0\0\0\0\0\0",
+        b"OggS\0",
+        b"glTF\2\0\0\0",
+        b"<svg><g></svg>",
+        b'<!DOCTYPE svg [<!ENTITY e "<title>a</title>">]><svg>&e;</svg>',
+    ],
 )
 def test_damaged_file_is_unchanged(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"

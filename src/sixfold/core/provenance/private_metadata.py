@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from sixfold.core.provenance import c2pa_removal
-from sixfold.core.provenance.formats import edits, gif, jpeg, media_types, mp4, png, riff, webm
+from sixfold.core.provenance import (
+    bitmap_metadata,
+    c2pa_removal,
+    item_metadata,
+    sound_metadata,
+    svg_metadata,
+)
+from sixfold.core.provenance.formats import (
+    edits,
+    gif,
+    glb,
+    jpeg,
+    media_types,
+    mp4,
+    ogg,
+    png,
+    riff,
+    svg,
+    webm,
+)
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import DAMAGE
 
@@ -14,6 +32,7 @@ from sixfold.core.provenance.formats.parts import DAMAGE
 _PNG_KEPT = frozenset(
     b"tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split(),
 )
+_PNG_END = b"IEND"
 # Comments and the segments of applications, except JFIF, color profiles and Adobe's transform of colors.
 _JPEG_SEGMENTS = frozenset({*range(0xE0, 0xF0), 0xFE} - {0xE0, 0xE2, 0xEE})
 _WEBP_KEPT = frozenset({b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"ICCP"})
@@ -42,19 +61,22 @@ def remove(path: Path) -> None:
 
 def _removals(data: bytes) -> list[FileEdit]:
     kind = media_types.find(data)
-    read = _READERS.get("" if kind is None else kind.media_type)
+    if kind is None:
+        read = svg_metadata.removals if svg.matches(data) else None
+    else:
+        read = _READERS.get(kind.media_type)
     try:
         return [] if read is None else edits.ordered(read(data))
-    except DAMAGE:
+    except (*DAMAGE, RecursionError):
         return []
 
 
 def _png(data: bytes) -> Iterator[FileEdit]:
-    return (
-        FileEdit(part.start, part.end, b"")
-        for part in png.chunks(data)
-        if part.kind[:1].islower() and part.kind not in _PNG_KEPT
-    )
+    for part in png.chunks(data):
+        if part.kind[:1].islower() and part.kind not in _PNG_KEPT:
+            yield FileEdit(part.start, part.end, b"")
+        elif part.kind == _PNG_END:
+            yield FileEdit(part.end, len(data), b"")
 
 
 def _jpeg(data: bytes) -> Iterator[FileEdit]:
@@ -64,13 +86,15 @@ def _jpeg(data: bytes) -> Iterator[FileEdit]:
 
 def _webp(data: bytes) -> Iterator[FileEdit]:
     size = int.from_bytes(data[4:8], "little")
-    for chunk in riff.complete(data, b"WEBP"):
+    chunks = riff.complete(data, b"WEBP")
+    for chunk in chunks:
         if chunk.kind == b"VP8X":
             yield FileEdit(chunk.body, chunk.body + 1, bytes([data[chunk.body] & ~_WEBP_FLAGS]))
         elif chunk.kind not in _WEBP_KEPT:
             size -= chunk.end - chunk.start
             yield FileEdit(chunk.start, chunk.end, b"")
     yield FileEdit(4, 8, size.to_bytes(4, "little"))
+    yield FileEdit(chunks[-1].end, len(data), b"")
 
 
 def _gif(data: bytes) -> Iterator[FileEdit]:
@@ -78,6 +102,8 @@ def _gif(data: bytes) -> Iterator[FileEdit]:
         is_text = part.kind == _GIF_EXTENSION and data[part.start + 1] in _GIF_LABELS
         if is_text and not data.startswith(_GIF_LOOPS, part.start + 2):
             yield FileEdit(part.start, part.end, b"")
+        elif part.kind == gif.TRAILER:
+            yield FileEdit(part.end, len(data), b"")
 
 
 def _mp4(data: bytes) -> Iterator[FileEdit]:
@@ -85,8 +111,12 @@ def _mp4(data: bytes) -> Iterator[FileEdit]:
 
 
 def _avif(data: bytes) -> Iterator[FileEdit]:
-    """Yield edits of boxes at the top level; `meta` contains the index of the images."""
-    return _base_media(data, _PRIVATE_BOXES, ())
+    """Yield edits of boxes; `meta` at the top level contains the index of the images."""
+    yield from _base_media(data, _PRIVATE_BOXES, ())
+    yield from item_metadata.removals(data)
+    for box in mp4.boxes(data):
+        if box.kind == _MP4_PARENTS[0]:
+            yield from _overwritten(data, (box.body, box.end), _MP4_BOXES, _MP4_PARENTS[1:])
 
 
 def _base_media(data: bytes, kinds: frozenset[bytes], parents: tuple[bytes, ...]) -> Iterator[FileEdit]:
@@ -112,12 +142,19 @@ def _overwritten(
                 yield FileEdit(at, min(at + len(_ZEROS), box.end), _ZEROS[: box.end - at])
 
 
-_READERS: Mapping[str, Callable[[bytes], Iterator[FileEdit]]] = {
+_READERS: Mapping[str, Callable[[bytes], Iterable[FileEdit]]] = {
     "image/png": _png,
     "image/jpeg": _jpeg,
     "image/webp": _webp,
     "image/gif": _gif,
     **dict.fromkeys(("video/mp4", "video/quicktime", "audio/mp4"), _mp4),
     **dict.fromkeys(("image/avif", "image/heic"), _avif),
+    "image/bmp": bitmap_metadata.bmp,
+    "image/tiff": bitmap_metadata.tiff,
     "video/webm": webm.tag_removals,
+    "audio/wav": sound_metadata.of_wav,
+    "audio/mpeg": sound_metadata.of_mp3,
+    "audio/flac": sound_metadata.of_flac,
+    "audio/ogg": ogg.comment_removals,
+    "model/gltf-binary": glb.extras_removals,
 }

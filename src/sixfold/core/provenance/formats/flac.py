@@ -27,7 +27,7 @@ def header(data: bytes) -> MediaHeader:
 
 def is_complete(data: bytes) -> bool:
     """Return whether the metadata is complete; the length of the frames is not stated."""
-    return any(block.kind & _LAST for block in _blocks(data))
+    return any(block.kind & _LAST for block in blocks(data))
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
@@ -35,26 +35,26 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
     The seek table remains valid, because it counts from the first frame.
     """
-    blocks = list(_blocks(data))
-    if not blocks or blocks[0].kind & 0x7F or not blocks[-1].kind & _LAST:
+    present = list(blocks(data))
+    if not present or present[0].kind & 0x7F or not present[-1].kind & _LAST:
         raise Unembeddable("not a complete FLAC")
-    for block in blocks:
+    for block in present:
         if block.kind & 0x7F == _COMMENT:
             new = _block(block.kind, vorbis.merge(data[block.body : block.end], text))
             return [FileEdit(block.start, block.end, new)]
-    head, start, _, end, _ = blocks[0]
+    head, start, _, end, _ = present[0]
     new = _block(head & _LAST | _COMMENT, vorbis.merge(None, text))
     return [FileEdit(start, start + 1, b"\0"), FileEdit(end, end, new)]
 
 
 def extract(data: bytes) -> str | None:
-    for block in _blocks(data):
+    for block in blocks(data):
         if block.kind & 0x7F == _COMMENT:
             return vorbis.read_field(data[block.body : block.end])
     return None
 
 
-def _blocks(data: bytes) -> Iterator[ContainerPart[int]]:
+def blocks(data: bytes) -> Iterator[ContainerPart[int]]:
     """Yield each complete metadata block; the highest bit of its first byte marks the last one."""
     for block in walk(data, 4 if matches(data) else len(data), len(data), _block_at):
         yield block

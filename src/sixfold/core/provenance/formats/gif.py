@@ -14,7 +14,7 @@ from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, pa
 _HEAD = b"\x21\xff\x0bSIXFOLD11.0"
 _EXTENSION = 0x21
 _IMAGE = 0x2C
-_TRAILER = 0x3B
+TRAILER = 0x3B
 _GRAPHIC_CONTROL = 0xF9
 # Each has up to 255 bytes.
 _MAX_SUB_BLOCKS = 1 << 22
@@ -32,7 +32,7 @@ def header(data: bytes) -> MediaHeader:
 
 def is_complete(data: bytes) -> bool:
     """Return whether the blocks lead to the trailer."""
-    return any(part.kind == _TRAILER for part in blocks(data))
+    return any(part.kind == TRAILER for part in blocks(data))
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
@@ -62,7 +62,7 @@ def extract(data: bytes) -> str | None:
 def blocks(data: bytes) -> Iterator[ContainerPart[int]]:
     """Yield each complete extension and image up to the trailer, and stray bytes as separate parts."""
     budget = part_budget(_MAX_SUB_BLOCKS)
-    return walk(data, _body(data), len(data), partial(_block_at, budget), last=_TRAILER, budget=budget)
+    return walk(data, _body(data), len(data), partial(_block_at, budget), last=TRAILER, budget=budget)
 
 
 def _block_at(budget: InputBudget, data: bytes, at: int) -> ContainerPart[int]:

@@ -8,7 +8,8 @@ import msgspec
 
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 
-_JSON = b"JSON"
+_JSON, _BINARY = b"JSON", b"BIN\0"
+_ASSET_KEPT = frozenset({"version", "minVersion"})
 _Object = dict[str, msgspec.Raw]
 
 
@@ -30,12 +31,32 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
         raise Unembeddable("the JSON of this GLB must have an asset object") from error
     extras["sixfold"] = msgspec.Raw(msgspec.json.encode(text))
     asset["extras"] = msgspec.Raw(msgspec.json.encode(extras))
+    return [_replaced(scene, asset, end, len(data) - end)]
+
+
+def extras_removals(data: bytes) -> list[FileEdit]:
+    """Return the edits that remove the extras of the scene and the asset, the generator, and other chunks."""
+    end = _json_end(data)
+    if end is None:
+        raise Unembeddable("not a complete GLB")
+    scene = _object(_json(data, end))
+    asset = _object(scene["asset"])
+    scene.pop("extras", None)
+    after = end
+    if data[end + 4 : end + 8] == _BINARY:
+        after += 8 + int.from_bytes(data[end : end + 4], "little")
+    kept = {name: value for name, value in asset.items() if name in _ASSET_KEPT}
+    return [_replaced(scene, kept, end, after - end), FileEdit(after, len(data), b"")]
+
+
+def _replaced(scene: _Object, asset: _Object, end: int, following: int) -> FileEdit:
+    """Return the edit that replaces the sizes and the JSON chunk, with the bytes `following` it."""
     scene["asset"] = msgspec.Raw(msgspec.json.encode(asset))
     body = msgspec.json.encode(scene)
     body += b" " * (-len(body) % 4)
-    total = len(data) - end + 20 + len(body)
+    total = following + 20 + len(body)
     sizes = total.to_bytes(4, "little") + len(body).to_bytes(4, "little") + _JSON
-    return [FileEdit(8, end, sizes + body)]
+    return FileEdit(8, end, sizes + body)
 
 
 def extract(data: bytes) -> str | None:
@@ -56,7 +77,7 @@ def assemble(text: bytes, binary: bytes) -> bytes:
     binary += b"\0" * (-len(binary) % 4)
     total = 28 + len(text) + len(binary)
     head = struct.pack("<4sIII4s", b"glTF", 2, total, len(text), _JSON)
-    return head + text + struct.pack("<I4s", len(binary), b"BIN\0") + binary
+    return head + text + struct.pack("<I4s", len(binary), _BINARY) + binary
 
 
 def _json_end(data: bytes) -> int | None:

@@ -6,7 +6,7 @@ If their number changes, all following pages are renumbered.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sixfold.core.provenance.formats import vorbis
@@ -49,10 +49,19 @@ def matches(data: bytes) -> bool:
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
     """Return the edits that put the text into the comments."""
+    return _replaced(data, lambda comment: vorbis.merge(comment, text))
+
+
+def comment_removals(data: bytes) -> list[FileEdit]:
+    """Return the edits that remove all comments."""
+    return _replaced(data, vorbis.without_fields)
+
+
+def _replaced(data: bytes, replace: Callable[[bytes], bytes]) -> list[FileEdit]:
     headers = _headers(data)
     if headers is None:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")
-    comment = vorbis.merge(headers.packets[0][len(headers.magic) :], text)
+    comment = replace(headers.packets[0][len(headers.magic) :])
     pages = _laid([headers.magic + comment, *headers.packets[1:]], headers.serial)
     result = [FileEdit(headers.start, headers.end, b"".join(pages))]
     shift = len(pages) - headers.pages

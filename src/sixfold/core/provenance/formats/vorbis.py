@@ -20,6 +20,14 @@ def merge(comment: bytes | None, text: str) -> bytes:
     return b"".join(parts)
 
 
+def without_fields(comment: bytes) -> bytes:
+    """Return the comment block without vendor, fields and padding; Vorbis needs the first byte after them."""
+    comment_parts = _parsed(comment)
+    if comment_parts is None:
+        raise Unembeddable("the comments of this file are malformed")
+    return _EMPTY + comment_parts[2][:1]
+
+
 def read_field(comment: bytes) -> str | None:
     comment_parts = _parsed(comment)
     for field in comment_parts[1] if comment_parts else ():
