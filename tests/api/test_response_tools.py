@@ -12,10 +12,8 @@ from typing import Any, cast
 import openai
 import pytest
 
-from sixfold.api.gateway.openai.responses.mcp import rounds
-from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
-from sixfold.core.gateway.tools.servers import MAX_ROUNDS, Toolset
+from sixfold.core.gateway.tools.servers import MAX_ROUNDS
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_background_responses import begun, ended
 from tests.api.test_chat_tools import weather
@@ -336,42 +334,6 @@ async def test_failure_of_the_model_refunds_the_response(either: Path, stream: b
         await gateway.settled(2)
         assert (await gateway.app.balance(), await gateway.pending()) == (before, 0)
         assert await gateway.app.faults() == ()
-
-
-@pytest.mark.parametrize("ends_in", ["the tool", "the model"])
-async def test_revoked_key_ends_a_complete_response(
-    either: Path, ends_in: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(either) as (gateway, cities):
-        database = gateway.app.database
-        key = await database.write(keys.create(gateway.app.account.id))
-        if ends_in == "the tool":
-            call = Toolset.call
-
-            async def revoke(*parameters: Any) -> Any:
-                await database.write(keys.revoke(key.id))
-                return await call(*parameters)
-
-            monkeypatch.setattr(Toolset, "call", revoke)
-            response = await respond(gateway, key.api_key)
-            assert (kinds(response), cities) == (["mcp_list_tools", "mcp_call"], ["Oslo"])
-            assert response.status == "incomplete"
-        else:
-            request = rounds.request
-
-            async def revoke_after(*parameters: Any) -> Any:
-                source = await request(*parameters)
-                await database.write(keys.revoke(key.id))
-                return source
-
-            monkeypatch.setattr(rounds, "request", revoke_after)
-            with pytest.raises(openai.AuthenticationError, match="This credential was revoked"):
-                await respond(gateway, key.api_key)
-        assert len(gateway.acme.requests) == 1
-        (model_call,) = await gateway.settled(1)
-        # Without calls of tools, the caller gets nothing and does not pay.
-        assert (float(model_call["cost_usd"]) > 0) == (ends_in == "the tool")
-        assert (await gateway.pending(), await gateway.app.faults()) == (0, ())
 
 
 async def test_tool_server_that_is_down_fails_the_request(tmp_path: Path) -> None:
