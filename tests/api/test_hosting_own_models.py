@@ -11,6 +11,7 @@ import pytest
 from sixfold.cli import main
 from sixfold.clients import bubblewrap
 from sixfold.core.accounts import keys, rights
+from sixfold.engines.python_models import watcher
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_pages import signed_in
 from tests.mcp.agent import Agent
@@ -109,6 +110,22 @@ async def test_model_file_is_loaded_reloaded_and_removed(tmp_path: Path) -> None
         assert app.server.model_watcher.faults == {}
         assert not beside.exists()
         assert (await app.client.post(RUN, json=body, headers=header)).status_code == 404
+
+
+async def test_lasting_error_of_the_models_folder_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    readable = watcher._stamps
+
+    def unreadable(folder: Path) -> dict[Path, tuple[int, ...]]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    async with running_app(tmp_path) as app:
+        for stamps in (unreadable, unreadable, readable, unreadable, unreadable):
+            monkeypatch.setattr(watcher, "_stamps", stamps)
+            await app.server.model_watcher.check()
+    messages = [record.message for record in caplog.records if record.name == "sixfold.models"]
+    assert messages == ["the models folder could not be read"] * 2
 
 
 async def test_dropped_model_file_gets_price_queue_form_and_tool(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 
 from sixfold import errors, settings
+from sixfold.cli import ownership
 from sixfold.cli.terminal import CommandError
 
 # Modules of commands that start workers or use a server's data folder, which require Linux system calls.
@@ -37,7 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     try:
         command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)
-        status = int(command(arguments) or 0)
+        try:
+            status = int(command(arguments) or 0)
+        finally:
+            _give_files_to_owner(arguments)
         sys.stdout.flush()
     except (CommandError, settings.InvalidSetting) as refused:
         return _fail(str(refused))
@@ -54,6 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write("\n")
         return _INTERRUPTED
     return status
+
+
+def _give_files_to_owner(arguments: argparse.Namespace) -> None:
+    if hasattr(arguments, "data_dir"):
+        with contextlib.suppress(settings.InvalidSetting):  # the command reports it
+            ownership.give_to_owner(settings.load(with_keys=False, data_dir=arguments.data_dir).data_dir)
 
 
 def _fail(sentence: str) -> int:

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from sixfold.app import storage
-from sixfold.cli import database_access
+from sixfold.cli import database_access, ownership
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.clients import provider_check
 from sixfold.core.catalog.engines import EngineError
@@ -105,6 +105,7 @@ def remove_key(arguments: argparse.Namespace) -> None:
 
 def _publish(server_settings: Settings, spec: ProviderSpec, document: str) -> None:
     """Store the sealed key in the database, if there is one, for other servers."""
+    ownership.give_to_owner(server_settings.data_dir)  # the running server reads the key now
     with contextlib.suppress(CommandError):
         database_access.write(server_settings, entries.store(ConfigEntry(entries.KEYS, spec.key, document)))
 

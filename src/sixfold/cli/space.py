@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sixfold.cli import database_access
+from sixfold.cli import database_access, ownership
 from sixfold.cli.client import ServerClient
 from sixfold.cli.model import commands as model_commands
 from sixfold.cli.terminal import CommandError
@@ -56,6 +56,7 @@ def store_copy(arguments: argparse.Namespace, source: Path) -> str:
             target_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.copy(path, target_file)
         part.replace(target)
+        ownership.give_to_owner(target.parent.parent)
     return stored_name
 
 

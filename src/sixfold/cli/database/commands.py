@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sixfold.app import storage
-from sixfold.cli import database_access, server_lock
+from sixfold.cli import database_access, ownership, server_lock
 from sixfold.cli.database import restore as cli_restore
 from sixfold.cli.terminal import CommandError, Spinner, TerminalStyle, put_json
 from sixfold.core.humanize import size
@@ -114,6 +114,7 @@ def restore(arguments: argparse.Namespace) -> int:
     result = cli_restore.restore(
         Path(arguments.file), server_settings, verify=arguments.verify, end_access=arguments.end_access
     )
+    ownership.give_to_owner(server_settings.data_dir, everything=True)
     sound = not (result.missing or result.damaged or result.drift or result.missing_blobs or result.faults)
     if arguments.json:
         document = {

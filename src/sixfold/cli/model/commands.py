@@ -12,7 +12,7 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
-from sixfold.cli import database_access
+from sixfold.cli import database_access, ownership
 from sixfold.cli.client import ServerClient
 from sixfold.cli.model import registration
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
@@ -69,6 +69,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     _write(folder, models)
     if source.absolute() != target.absolute():
         part.replace(target)
+    ownership.give_to_owner(server_settings.data_dir)  # the running server reads the file now
     hardware = arguments.hardware or str(described.facts["hardware"] or "")
     entry = {"version": described.sha256[:16], "hardware": hardware}
     registration.wait_until_added(server_settings, target, name, entry)
@@ -122,6 +123,7 @@ def remove(arguments: argparse.Namespace) -> None:
         models = watcher.read_entries(folder)
         if models.pop(target.name, None) is not None:
             _write(folder, models)
+        ownership.give_to_owner(server_settings.data_dir)
         registration.wait_until_removed(server_settings, target)
     elif not any(row["name"] == arguments.name for row in _stored_models(server_settings)):
         raise CommandError(f"Model {arguments.name} not found: it is neither in {folder} nor from an image")

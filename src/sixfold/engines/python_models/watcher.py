@@ -131,16 +131,25 @@ class ModelWatcher:
         self._seen: dict[Path, tuple[int, ...]] = {}
         self._names: dict[Path, str] = {}
         self._first = True
+        self._failure = ""
         self._lock = asyncio.Lock()
 
     async def run(self) -> None:
         """Check the folder every 0.5 s until canceled."""
         while True:
-            try:
-                await self.refresh()
-            except (OSError, errors.StoreFailed):
-                _LOG.exception("the models folder could not be read")
+            await self.check()
             await asyncio.sleep(_INTERVAL_SECONDS)
+
+    async def check(self) -> None:
+        """Refresh; log an error once, not twice a second for as long as it lasts."""
+        try:
+            await self.refresh()
+        except (OSError, errors.StoreFailed) as error:
+            if str(error) != self._failure:
+                _LOG.exception("the models folder could not be read")
+            self._failure = str(error)
+        else:
+            self._failure = ""
 
     async def refresh(self) -> None:
         """Register new and changed files, and remove the models of deleted files."""
