@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sixfold.clients.chat.transports import asyncio_http, parse_turns
+from sixfold.clients.chat.transports import asyncio_http
 from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
+from sixfold.core.concurrency import parse_turns
 from sixfold.core.gateway.ports import UpstreamFailure, read_all
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -18,6 +18,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from sixfold import errors
+from sixfold.core.concurrency import parse_turns
+from sixfold.core.concurrency.parse_turns import MAX_PARTS
 from sixfold.web import refusals
 from sixfold.web.connections import overload
 from sixfold.web.connections.peers import PeerLimits
@@ -36,6 +38,8 @@ _MAX_HEAD_BYTES = 64 * 1024
 _PARSED_BYTES = 2 * 1024
 # The slices that are parsed before other callbacks run.
 _TURN_BYTES = 16 * 1024
+# The bytes of headers, and between the parts of a body, that a connection parses before it waits for a turn.
+_DENSE_BYTES = 4 * 1024
 _NO_LIMITS = PeerLimits()
 _NO_SEND_LIMIT = SendMemory()
 
@@ -96,10 +100,13 @@ class HttpProtocol(HttpToolsProtocol):
     is_counted = False
     is_unfinished = False
     peer: str | None = None
-    # Data that is not parsed yet, the position at which it continues, and the callback that will do so.
+    # Data that is not parsed yet, the position at which it continues, and whether a callback will do so.
     _data = b""
     _at = 0
-    _parsing: asyncio.Handle | None = None
+    _is_scheduled = False
+    # The parts of bodies in this turn, and whether it had many parts or headers.
+    _parts = 0
+    _is_dense = False
     # Bytes since a request began or its body continued.
     _head_bytes = 0
 
@@ -218,21 +225,25 @@ class HttpProtocol(HttpToolsProtocol):
         """Parse the data, or buffer it until earlier pipelined requests have been answered."""
         unparsed = self._data[self._at :]
         self._data, self._at = unparsed + data, 0
-        if not unparsed and not self.pipeline:
+        if not unparsed and not self.pipeline and not self._is_dense:
             self._parse_slices()
         else:
             self._flow.hold()
+            self._parse_later()
 
     def _parse_slices(self) -> None:
         """Parse some of the data now, and the rest in later callbacks."""
-        self._parsing = None
-        end = self._at + _TURN_BYTES
-        while self._at < min(end, len(self._data)) and not self.pipeline:
+        self._is_scheduled = self._is_dense = False
+        self._parts, start, body_start = 0, self._at, self.body_bytes
+        end = start + _TURN_BYTES
+        while self._at < min(end, len(self._data)) and not self.pipeline and not self._is_dense:
             piece = self._data[self._at : self._at + _PARSED_BYTES]
             self._at += len(piece)
             self._parse(piece)
             if self.transport.is_closing():
                 self._data = b""
+            others = self._at - start - (self.body_bytes - body_start)
+            self._is_dense = self._parts > MAX_PARTS or others > _DENSE_BYTES
         self._count_unfinished()
         if self._at < len(self._data):
             self._flow.hold()
@@ -243,8 +254,14 @@ class HttpProtocol(HttpToolsProtocol):
             self._resume()
 
     def _parse_later(self) -> None:
-        if self._parsing is None and not self.pipeline:
-            self._parsing = self.loop.call_soon(self._parse_slices)
+        """Parse the rest in a later callback; data with many parts waits for a turn of all connections."""
+        if self._is_scheduled or self.pipeline:
+            return
+        self._is_scheduled = True
+        if self._is_dense:
+            parse_turns.shared().add(self._parse_slices)
+        else:
+            self.loop.call_soon(self._parse_slices)
 
     def _resume(self) -> None:
         """Resume reading, unless the buffered part of the body exceeds the high-water limit."""
@@ -322,6 +339,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.body_bytes += len(body)
+        self._parts += 1
         self._head_bytes = -_PARSED_BYTES
         super().on_body(body)
 

@@ -9,10 +9,14 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
+from sixfold.core.concurrency import parse_turns
+from sixfold.core.concurrency.parse_turns import MAX_PARTS
 from sixfold.web.connections.send_memory import SendMemory
 
 # A read of 256 KiB may have 40,000 frames, which take 100 ms to parse.
-_SLICE_BYTES = 16 * 1024
+_SLICE_BYTES = 2 * 1024
+# The slices that are parsed before other callbacks run.
+_TURN_BYTES = 16 * 1024
 _MAX_FRAMES = 16_384
 # The scope key of a function that sets the largest message of a connection in bytes, for a route that needs
 # larger ones than all others; call it once the client is authenticated.
@@ -33,32 +37,58 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     # Data that is not parsed yet, and the position at which it continues.
     _data = b""
     _at = 0
+    # Whether reading is paused until that data has been parsed.
+    _is_held = False
+    # The frames of this turn, and whether the last turn had many of them.
+    _frames = 0
+    _is_dense = False
 
     def data_received(self, data: bytes) -> None:
-        """Parse the first slice now and the others in later callbacks; no more data is read meanwhile."""
+        """Parse some of the data now, and the rest in later callbacks; no more data is read meanwhile."""
         unread = self._data[self._at :]
         self._data, self._at = unread + data, 0
-        if not unread:
-            self._parse_slice()
-
-    def _parse_slice(self) -> None:
-        if self.transport.is_closing():
-            self._data = b""
+        if unread:
             return
-        piece = self._data[self._at : self._at + _SLICE_BYTES]
-        self._at += len(piece)
-        super().data_received(piece)
+        if self._is_dense:
+            self._continue_later()
+        else:
+            self._parse_slices()
+
+    def _parse_slices(self) -> None:
+        self._frames = 0
+        end = self._at + _TURN_BYTES
+        while self._at < min(end, len(self._data)) and self._frames <= MAX_PARTS:
+            if self.transport.is_closing():
+                self._data = b""
+                return
+            piece = self._data[self._at : self._at + _SLICE_BYTES]
+            self._at += len(piece)
+            super().data_received(piece)
+        self._is_dense = self._frames > MAX_PARTS
         if self.transport.is_closing():
             return
         if self._at < len(self._data):
-            self.transport.pause_reading()
-            self.loop.call_soon(self._parse_slice)
+            self._continue_later()
             return
-        had_slices = len(self._data) > _SLICE_BYTES
         # Release the buffer of an idle connection.
         self._data, self._at = b"", 0
-        if had_slices and not self.read_paused:
+        if self._is_held and not self.read_paused:
             self.transport.resume_reading()
+        self._is_held = False
+
+    def _continue_later(self) -> None:
+        """Parse the rest in a later callback; data with many frames waits for a turn of all connections."""
+        self._is_held = True
+        self.transport.pause_reading()
+        if self._is_dense:
+            parse_turns.shared().add(self._parse_slices)
+        else:
+            self.loop.call_soon(self._parse_slices)
+
+    def handle_events(self) -> None:
+        """Count the frames that were parsed, and handle them."""
+        self._frames += len(self.conn.events)
+        super().handle_events()
 
     def handle_connect(self, event: Request) -> None:
         """Start the application, which may change the maximum message size."""

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from sixfold.clients.chat.transport import HEADERS, USER_AGENT
-from sixfold.clients.chat.transports.parse_turns import MAX_PARTS, SLICE_BYTES, ParseTurns
+from sixfold.core.concurrency.parse_turns import MAX_PARTS, SLICE_BYTES, ParseTurns
 from sixfold.core.gateway.ports import UpstreamFailure
 
 # Maximum number of idle connections to one server, and seconds until they are closed.

@@ -1,6 +1,8 @@
 """Turns of the event loop in which connections parse data that consists of many small parts.
 
-The parser calls a method for each chunk of a body, and one read of 256 KiB can have 40,000 of them.
+A parser calls a method for each chunk of a body and each frame of a websocket, and one read of 256 KiB can
+have 40,000 of them. The event loop reads all connections that have data before it runs anything else, so 90
+connections would block it for seconds if each parsed its own read at once.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 # Data is parsed in slices of this size, and in one turn until it has had this many parts.
 SLICE_BYTES = 4096
@@ -31,3 +34,11 @@ class ParseTurns:
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._next)
         continue_parsing()
+
+
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, ParseTurns] = WeakKeyDictionary()
+
+
+def shared() -> ParseTurns:
+    """Return the turns that all connections of clients share in the running event loop."""
+    return _by_loop.setdefault(asyncio.get_running_loop(), ParseTurns())
