@@ -58,7 +58,7 @@ export interface PlatformSchemas {
   "NewOrganizationKey": { "api_key": string; "id": string };
   "OperatorAction": { "action": string; "actor": string; "after": string | null; "before": string | null; "created_at": string | null; "id": string; "target": string };
   "OperatorActions": { "actions": Array<PlatformSchemas["OperatorAction"]>; "next_cursor": string | null };
-  "OperatorConfiguration": { "aliases": Array<PlatformSchemas["Alias"]>; "prices": Array<PlatformSchemas["MediaPrice"]>; "servers": Array<PlatformSchemas["ModelServer"]>; "token_prices": Array<PlatformSchemas["TokenPrice"]> };
+  "OperatorConfiguration": { "aliases": Array<PlatformSchemas["Alias"]>; "prices": Array<PlatformSchemas["MediaPrice"]>; "servers": Array<PlatformSchemas["ModelServer"]>; "token_prices": Array<PlatformSchemas["TokenPrice"]>; "tool_servers": Array<PlatformSchemas["ToolServer"]>; "web_search": PlatformSchemas["WebSearch"] };
   "OperatorReason": { "reason"?: string };
   "Organization": { "budget": PlatformSchemas["Budget"] | null; "member_id": string | null; "members": number; "name": string; "organization_id": string; "role": "admin" | "member" | "owner" };
   "OrganizationChanges": { "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
@@ -87,11 +87,17 @@ export interface PlatformSchemas {
   "Team": { "budget": PlatformSchemas["Budget"]; "created_at": string; "id": string; "members": number; "name": string };
   "TeamChanges": { "name"?: string; "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
   "TokenPrice": { "fields": Record<string, string>; "name": string; "note": string | null; "source": "bundled" | "file" | "found" | "page" | "provider" };
+  "ToolServer": { "accounts": "all" | "operators"; "has_key": boolean; "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "timeout_seconds": number; "tools": Array<string> | null; "url": string };
+  "ToolServerTest": { "ok": boolean; "tools": Array<string>; "problem": string | null };
+  "ToolServerTestRequest": { "value": Record<string, unknown>; "name"?: string };
   "TopUp": { "amount_usd": string | number };
   "Transfer": { "member_id"?: string; "handle"?: string };
   "Upload": { "bytes": number; "id": string; "media_type": string; "sha256": string; "url": string };
   "Usage": { "days": number; "usage": Array<PlatformSchemas["UsageRow"]> };
   "UsageRow": { "amount_usd": string; "day"?: string; "input_tokens": number; "key"?: string; "kind"?: string; "member"?: string; "model"?: string; "output_tokens": number; "provider_cost_usd"?: string; "requests": number; "tag"?: string; "team"?: string };
+  "WebSearch": { "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider" | null; "timeout_seconds": number; "url": string | null };
+  "WebSearchTest": { "ok": boolean; "problem": string | null };
+  "WebSearchTestRequest": { "url": string };
   "WebhookReceipt": { "received": boolean };
 }
 
@@ -288,6 +294,8 @@ export interface Operations {
   "PUT /api/operator/configuration/{section}": { path: { "section": string }; body: PlatformSchemas["ConfigurationEntry"]; response: PlatformSchemas["OperatorConfiguration"] };
   "DELETE /api/operator/configuration/{section}": { path: { "section": string }; query?: { "name"?: string }; response: PlatformSchemas["OperatorConfiguration"] };
   "POST /api/operator/model-servers/test": { body: PlatformSchemas["ServerTestRequest"]; response: PlatformSchemas["ServerTest"] };
+  "POST /api/operator/tool-servers/test": { body: PlatformSchemas["ToolServerTestRequest"]; response: PlatformSchemas["ToolServerTest"] };
+  "POST /api/operator/web-search/test": { body: PlatformSchemas["WebSearchTestRequest"]; response: PlatformSchemas["WebSearchTest"] };
   "GET /api/operator/providers": { response: PlatformSchemas["Providers"] };
   "PUT /api/operator/providers/{provider}": { path: { "provider": string }; body: PlatformSchemas["ProviderKey"]; response: PlatformSchemas["KeyCheck"] };
   "DELETE /api/operator/providers/{provider}": { path: { "provider": string }; response: PlatformSchemas["Providers"] };

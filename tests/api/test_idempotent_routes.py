@@ -48,6 +48,8 @@ HARMLESS = frozenset(
         "/api/operator/installs/{family}/{name}/stop",
         "/api/operator/model-servers/test",
         "/api/operator/providers/{provider}/test",
+        "/api/operator/tool-servers/test",
+        "/api/operator/web-search/test",
         "/api/organization/transfer",
         "/api/remember/undo",
         "/api/search",

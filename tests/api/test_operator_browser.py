@@ -23,7 +23,15 @@ from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
-PAGES = ("/admin", "/admin/engines", "/admin/providers", "/admin/models", "/admin/prices", "/admin/audit")
+PAGES = (
+    "/admin",
+    "/admin/engines",
+    "/admin/providers",
+    "/admin/models",
+    "/admin/prices",
+    "/admin/tools",
+    "/admin/audit",
+)
 MAX_BYTES, MAX_SHIFT = 350_000, 0.05
 SIZES = "performance.getEntries().reduce((sum, entry) => sum + (entry.encodedBodySize || 0), 0)"
 

@@ -21,8 +21,6 @@ from sixfold.app import storage
 from sixfold.app.config_reload import WatchedFile
 from sixfold.app.drivers import WorkerDrivers
 from sixfold.app.gateway import runtime as app_gateway
-from sixfold.app.gateway import tool_servers as app_tool_servers
-from sixfold.app.gateway import web_search as app_web_search
 from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.app.gpu import GpuSharing
 from sixfold.app.operator_services import OperatorServices
@@ -124,7 +122,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     predictions = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
-    gateway = _gateway(settings, database, media, GuardrailHooks(database, fetcher, webhook_secrets))
+    gateway = _gateway(settings, database, media, GuardrailHooks(database, fetcher, webhook_secrets), bus)
     services = _server_services(settings, clients, database, predictions, graphs, gateway)
     services.comfyui = address
     drivers = app_drivers.build(settings, failpoints, services, templates)
@@ -132,8 +130,8 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
     scheduler = Scheduler(database, drivers.driver, models.engines(), finisher, bus, drivers.policy)
     _connect(predictions, scheduler, availability, is_shared=_shares_queue(settings, database))
-    outbox, search = _outbox(settings, clients, webhook_secrets), app_memory.search(settings, database)
-    bus.watchers += [outbox.on_event, *gateway.watchers]
+    outbox, search = _outbox(settings, clients, webhook_secrets, bus), app_memory.search(settings, database)
+    links = operator.links(settings, address, clients, gateway.gateway)
     return Application(
         settings=settings,
         database=database,
@@ -172,10 +170,10 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
         retention=_retention(settings, ArchiveWriter(database, blobs, failpoints), scheduler.boot),
         workflows=graphs,
-        tool_servers=app_tool_servers.build(settings, clients, gateway.gateway),
-        web_search=(web_search := app_web_search.build(settings, clients, gateway.gateway)),
-        resources=(local := _resources(settings, models, availability, gateway, web_search)),
-        operator=operator.build(settings, source, database, models, gateway, local).connect(address, clients),
+        tool_servers=links.tool_servers,
+        web_search=links.web_search,
+        resources=(local := _resources(settings, models, availability, gateway, links.web_search)),
+        operator=operator.build(settings, source, database, models, gateway, local).connect(links),
         gpu=drivers.gpu,
     )
 
@@ -192,21 +190,26 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
     )
 
 
-def _outbox(settings: Settings, clients: HttpClients, secrets: WebhookSecrets) -> WebhookOutbox:
+def _outbox(
+    settings: Settings, clients: HttpClients, secrets: WebhookSecrets, bus: EventBus
+) -> WebhookOutbox:
     """Return the outbox, whose separate fetcher keeps slow receivers from delaying other fetches.
 
     Cost alerts use it as well; the fetcher has enough slots for both.
     """
     limits = FetchLimits(concurrent=MAX_SENDING + MAX_SENDING_ALERTS)
     sender = clients.own(app_media.open_fetcher(settings, limits))
-    return WebhookOutbox(secrets.database, sender, secrets)
+    outbox = WebhookOutbox(secrets.database, sender, secrets)
+    bus.watchers.append(outbox.on_event)
+    return outbox
 
 
 def _gateway(
-    settings: Settings, database: Database, media: MediaService, hooks: GuardrailHooks
+    settings: Settings, database: Database, media: MediaService, hooks: GuardrailHooks, bus: EventBus
 ) -> GatewayRuntime:
     gateway = app_gateway.build(settings, database, media)
     gateway.attach_guardrails(hooks, database, storage.server_secret(settings.data_dir, "server.key"))
+    bus.watchers += gateway.watchers
     return gateway
 
 
@@ -218,7 +221,9 @@ def _resources(
     web_search: WebSearch,
 ) -> InstalledResources:
     probes = (availability.refresh, gateway.refresh)
-    return app_catalog.resources(settings, models, availability, gateway.statuses, probes, web_search.engine)
+    return app_catalog.resources(
+        settings, models, availability, gateway.statuses, probes, lambda: web_search.engine
+    )
 
 
 def _batch_limits(settings: Settings) -> BatchLimits:

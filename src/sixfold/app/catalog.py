@@ -195,7 +195,7 @@ def resources(
     known: EngineAvailability,
     chat: Callable[[], Sequence[ServerStatus]],
     probes: Sequence[Refresh] = (),
-    search: SearchEngine | None = None,
+    search: Callable[[], SearchEngine | None] = lambda: None,
 ) -> InstalledResources:
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")

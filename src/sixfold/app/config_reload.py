@@ -23,6 +23,8 @@ from sixfold.app import catalog as app_catalog
 from sixfold.app import graphs as app_graphs
 from sixfold.app.configuration_entries import FILE_ERRORS, EntryValues
 from sixfold.app.gateway import runtime as app_gateway
+from sixfold.app.gateway import tool_servers as app_tool_servers
+from sixfold.app.gateway import web_search as app_web_search
 from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.clients.chat.llama.options import KIND as GGUF
 from sixfold.core.accounts.prices import PriceTable
@@ -41,6 +43,8 @@ _POLL_SECONDS = 0.5
 _ENTRY_POLLS = 2
 # Settings that can change without a restart.
 _RELOADED = frozenset({"tables", "prices_own_hardware"})
+# Tables of services whose changes `on_settings` applies.
+_SERVICES = ("mcp", "search")
 _Stamp = tuple[int, int, int] | None
 
 
@@ -208,6 +212,8 @@ class ConfigReloader:
             book = app_gateway.price_book(settings)
             policy = policies.parse(settings.tables.get("gateway", {}))
             app_graphs.comfyui_urls(settings)
+            app_tool_servers.check(settings)
+            app_web_search.check(settings)
         restart = (*_restart(self._source.loaded, settings), *_restart_of_gateway(running, policy))
         fixed: dict[str, Any] = {name: getattr(running, name) for name in FIXED_AT_START}
         gguf = tuple(row for row in running.servers if row.kind == GGUF)
@@ -230,7 +236,7 @@ def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
     """Return the names of changed settings and tables that require a restart."""
     names = [field.name for field in dataclasses.fields(Settings) if field.name not in _RELOADED]
     changed = [name for name in names if getattr(started, name) != getattr(now, name)]
-    tables = ("engines", "buckets", "deposits", "retention", "search", "mcp", "sign_in")
+    tables = ("engines", "buckets", "deposits", "retention", "sign_in")
     return (*changed, *(f"[{name}]" for name in tables if started.tables.get(name) != now.tables.get(name)))
 
 
@@ -253,4 +259,7 @@ def _changes(before: Settings, after: Settings) -> list[str]:
     priced = before.tables.get("prices", {}) != after.tables.get("prices", {})
     if priced or before.own_hardware_free != after.own_hardware_free:
         changes.append("[prices]")
-    return changes
+    return [
+        *changes,
+        *(f"[{name}]" for name in _SERVICES if before.tables.get(name) != after.tables.get(name)),
+    ]

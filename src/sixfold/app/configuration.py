@@ -11,28 +11,43 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.app import configuration_entries as merging
 from sixfold.app.config_reload import ConfigReloader
+from sixfold.app.gateway import tool_servers as app_tool_servers
+from sixfold.app.gateway import web_search as app_web_search
 from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.configuration import entries
-from sixfold.core.configuration.entries import ALIASES, COMFYUI, PRICES, SERVERS, TOKEN_PRICES, ConfigEntry
+from sixfold.core.configuration.entries import (
+    ALIASES,
+    COMFYUI,
+    PRICES,
+    SEARCH,
+    SERVERS,
+    TOKEN_PRICES,
+    TOOL_SERVERS,
+    ConfigEntry,
+)
 from sixfold.core.configuration.ports import (
     AliasView,
     ComfyView,
     ConfigurationView,
     PriceView,
+    SearchView,
     ServerProbe,
     ServerView,
     Source,
     TokenPriceView,
+    ToolServerView,
 )
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.gateway.routing import RouteTarget
+from sixfold.net.clients import HttpClients
 from sixfold.providers import CHAT_PROVIDERS
+from sixfold.settings import InvalidSetting
 
 # Seconds that a change waits for slow model servers; it is applied once they have responded.
 _APPLY_SECONDS = 3.0
@@ -58,6 +73,7 @@ class OperatorConfiguration:
         self._catalog = catalog
         self._gateway = gateway
         self.comfyui_prober: Callable[[str], Awaitable[ServerProbe]] | None = None
+        self.clients: HttpClients | None = None
 
     async def view(self) -> ConfigurationView:
         tables = self._reloader.settings.tables
@@ -67,6 +83,8 @@ class OperatorConfiguration:
             self._token_prices(tables),
             self._prices(tables),
             self._comfyui(tables),
+            self._tool_servers(tables),
+            self._search(tables),
         )
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
@@ -90,11 +108,30 @@ class OperatorConfiguration:
             raise errors.NotFound("This server does not use ComfyUI")
         return await self.comfyui_prober(url)
 
-    async def probe(self, name: str, value: Any) -> ServerProbe:
+    async def probe_tools(self, name: str, value: Any) -> ServerProbe:
+        document = await self._document(TOOL_SERVERS, name, value)
+        return await self._probed(lambda clients: app_tool_servers.probe(clients, name, document))
+
+    async def probe_search(self, url: str) -> ServerProbe:
+        return await self._probed(lambda clients: app_web_search.probe(clients, url))
+
+    async def _probed(self, probe: Callable[[HttpClients], Awaitable[ServerProbe]]) -> ServerProbe:
+        if self.clients is None:
+            raise errors.NotFound("This server does not connect to other servers")
+        try:
+            return await probe(self.clients)
+        except InvalidSetting as error:
+            raise errors.InvalidInput.of("value", _sentence(error)) from None
+
+    async def _document(self, section: str, name: str, value: Any) -> Any:
+        """Return a value as in `sixfold.toml`, with the stored key if it does not contain another one."""
         rows = await self._database.read(entries.all_entries(), snapshot=False)
-        old = next((row for row in rows if (row.section, row.name) == (SERVERS, name)), None)
-        new = entries.entry(SERVERS, name, self._values.with_encrypted_key(SERVERS, name, value, old))
-        document = self._values.decrypt(new)
+        old = next((row for row in rows if (row.section, row.name) == (section, name)), None)
+        new = entries.entry(section, name, self._values.with_encrypted_key(section, name, value, old))
+        return self._values.decrypt(new)
+
+    async def probe(self, name: str, value: Any) -> ServerProbe:
+        document = await self._document(SERVERS, name, value)
         try:
             policy = policies.parse({policies.SERVERS: {name: document}})
         except ValueError as error:
@@ -193,6 +230,35 @@ class OperatorConfiguration:
             ComfyView(name, url, self._source(COMFYUI, name), self._problem(COMFYUI, name))
             for name, url in (broken | urls).items()
         )
+
+    def _tool_servers(self, tables: Mapping[str, Any]) -> tuple[ToolServerView, ...]:
+        views = [
+            ToolServerView(
+                name,
+                merging.shown_address(str(row["url"])),
+                self._source(TOOL_SERVERS, name),
+                row.get("accounts", "operators"),
+                tuple(row.get("tools", ())),
+                float(row.get("timeout_seconds", 30)),
+                bool(row.get("api_key")),
+            )
+            for name, row in merging.table(tables, TOOL_SERVERS).items()
+        ]
+        broken = [
+            ToolServerView(name, "", "page", problem=problem)
+            for (section, name), problem in self._reloader.faults.items()
+            if section == TOOL_SERVERS
+        ]
+        return (*views, *broken)
+
+    def _search(self, tables: Mapping[str, Any]) -> SearchView:
+        table = merging.table(tables, SEARCH)
+        url, seconds = str(table.get("searxng", "")), float(table.get("timeout_seconds", 10))
+        problem = next(
+            (text for (section, _), text in self._reloader.faults.items() if section == SEARCH), ""
+        )
+        source = self._source(SEARCH, "searxng") if url or problem else "bundled"
+        return SearchView(merging.shown_address(url), source, seconds, problem)
 
     def _aliases(self) -> tuple[AliasView, ...]:
         policy, router = self._gateway.gateway.policy, self._gateway.gateway.router

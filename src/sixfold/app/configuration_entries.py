@@ -9,13 +9,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sixfold import errors
 from sixfold.core.configuration import entries
-from sixfold.core.configuration.entries import SEALED, SERVERS, ConfigEntry
+from sixfold.core.configuration.entries import SEALED, SERVERS, WITH_KEYS, ConfigEntry
 from sixfold.core.secret_cipher import SecretCipher
 from sixfold.settings import InvalidSetting, Settings
 
 # Errors that an invalid file or entry can cause.
 FILE_ERRORS = (InvalidSetting, OSError, ValueError, TypeError, LookupError, AttributeError)
 _SECRET_FIELDS = frozenset({"api_key", "api_key_env", SEALED})
+# Fields with the address of a server.
+_ADDRESSES = ("base_url", "url")
 _INFO = b"sixfold model servers' keys, version 1"
 
 
@@ -28,23 +30,25 @@ def table(tables: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 class EntryValues:
-    """Encrypts the keys of model servers in entries, and merges entries into settings."""
+    """Encrypts the keys of model servers and tool servers, and merges entries into settings."""
 
     def __init__(self, master: bytes) -> None:
         self._cipher = SecretCipher(master, _INFO)
 
     def with_encrypted_key(self, section: str, name: str, value: Any, old: ConfigEntry | None) -> Any:
         """Return the value to store: `api_key` is encrypted, or retained from `old` if it is omitted."""
-        if section != SERVERS:
+        if section not in WITH_KEYS:
             return value
         if not isinstance(value, dict):
-            raise errors.InvalidInput.of("value", "A model server must be an object with kind and base_url")
+            fields = "kind and base_url" if section == SERVERS else "url"
+            raise errors.InvalidInput.of("value", f"The server must be an object with {fields}")
         row = cast("dict[str, Any]", value)
         stored = {field: each for field, each in row.items() if field not in _SECRET_FIELDS}
-        _require_no_secret(stored.get("base_url"))
+        for field in _ADDRESSES:
+            _require_no_secret(field, stored.get(field))
         key = row.get("api_key")
         if isinstance(key, str) and key:
-            return {**stored, SEALED: self._cipher.encrypt(name, key)}
+            return {**stored, SEALED: self._cipher.encrypt(_bound(section, name), key)}
         before: Any = {} if old is None else old.document
         # A key belongs to the address at which it was entered, or to the default address of the kind.
         keeps = key is None and SEALED in before and _place(before) == _place(stored)
@@ -53,10 +57,10 @@ class EntryValues:
     def decrypt(self, row: ConfigEntry) -> Any:
         """Return the value of an entry as in `sixfold.toml`; raises `ValueError` for an unreadable key."""
         value = row.document
-        if row.section != SERVERS or SEALED not in value:
+        if row.section not in WITH_KEYS or SEALED not in value:
             return value
         try:
-            key = self._cipher.decrypt(row.name, value[SEALED])
+            key = self._cipher.decrypt(_bound(row.section, row.name), value[SEALED])
         except ValueError as error:
             raise ValueError(f"the key of {row.name} cannot be decrypted: {error}") from None
         return {**{field: each for field, each in value.items() if field != SEALED}, "api_key": key}
@@ -84,12 +88,17 @@ def shown_address(url: str) -> str:
 
 
 def _place(document: Mapping[str, Any]) -> tuple[Any, Any]:
-    return document.get("kind"), document.get("base_url")
+    return document.get("kind"), document.get("base_url") or document.get("url")
 
 
-def _require_no_secret(url: Any) -> None:
+def _bound(section: str, name: str) -> str:
+    """Return the name to which a key is bound, so that it cannot be moved to a server of another section."""
+    return name if section == SERVERS else f"{section}.{name}"
+
+
+def _require_no_secret(field: str, url: Any) -> None:
     """Raise `InvalidInput` for an address that may contain a secret, as addresses are shown and logged."""
     if isinstance(url, str) and shown_address(url) != url:
         raise errors.InvalidInput.of(
-            "base_url", "base_url must not contain a user, password or query: enter the key as api_key"
+            field, f"{field} must not contain a user, password or query: enter the key as api_key"
         )

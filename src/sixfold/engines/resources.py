@@ -53,14 +53,14 @@ class InstalledResources:
         comfyui: ComfyAvailability | None,
         chat: Callable[[], Sequence[ServerStatus]],
         probes: Sequence[Refresh],
-        search: SearchEngine | None = None,
+        search: Callable[[], SearchEngine | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._kinds = frozenset(kinds)
         self._comfyui = comfyui
         self._chat = chat
         self._search = search
-        self._probes = (*probes, *((search.probe,) if search is not None else ()))
+        self._probes = (*probes, self._probe_search)
         self._refreshing: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
@@ -74,6 +74,10 @@ class InstalledResources:
     async def _refresh(self) -> None:
         await asyncio.gather(*(probe() for probe in self._probes))
 
+    async def _probe_search(self) -> None:
+        if (engine := self._search()) is not None:
+            await engine.probe()
+
     async def resources(self) -> tuple[Resource, ...]:
         """Return all resources, whether available or not."""
         gpus, families = await asyncio.gather(
@@ -86,7 +90,7 @@ class InstalledResources:
             _resource("weights", "weights", families, "models on this machine", used=is_needed),
             self._comfyui_resource(),
             *_chat_resources(self._chat()),
-            _search_resource(self._search),
+            _search_resource(self._search()),
             *self._providers(),
         )
 

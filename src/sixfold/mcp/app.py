@@ -30,8 +30,7 @@ def build(services: WebServices) -> McpServer:
         features += [memory_tools.MemoryPages(memory_operations).feature(), memory_tools.prompts()]
     if enabled - {"memory"}:
         tools += ModelTools(services).tools()
-    if services.web_search.available:
-        tools.append(search_tool.tool(services))
+    tools.append(search_tool.tool(services))
     return McpServer([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
 
 

@@ -33,7 +33,14 @@ def tool(services: WebServices) -> McpTool:
 
     hints = {"readOnlyHint": True, "openWorldHint": True}
     return McpTool(
-        SERVICE, "Search the web", _DESCRIPTION, operation.schema(), run, hints=hints, access=rights.RUN
+        SERVICE,
+        "Search the web",
+        _DESCRIPTION,
+        operation.schema(),
+        run,
+        hints=hints,
+        access=rights.RUN,
+        is_available=lambda: services.web_search.available,
     )
 
 

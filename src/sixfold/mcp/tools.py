@@ -52,6 +52,7 @@ Run = Callable[[ToolInvocation, JsonObject], Awaitable[ToolOutcome]]
 class McpTool(msgspec.Struct, frozen=True):
     """A tool: its description, its arguments as JSON Schema, its function and the required access.
 
+    A tool is listed and can be called while `is_available` returns true.
     `lost` is a hint for agents on how to find a valid name after a `NotFound` error.
     """
 
@@ -65,9 +66,10 @@ class McpTool(msgspec.Struct, frozen=True):
     access: Access | None = None
     streams: bool = False
     takes_media: bool = False
+    is_available: Callable[[], bool] = lambda: True
 
     def allows(self, principal: Principal) -> bool:
-        return self.access is not None and principal.has(self.access.right)
+        return self.access is not None and principal.has(self.access.right) and self.is_available()
 
     def to_json(self) -> JsonObject:
         return {
@@ -123,7 +125,7 @@ class Toolbox:
         if not isinstance(name, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, "name must be a string: the name of a tool")
         tool = self._tools.get(name)
-        if tool is None or tool.access is None:
+        if tool is None or tool.access is None or not tool.is_available():
             raise RpcError(jsonrpc.INVALID_PARAMS, f"The tool {name[:100]} was not found")
         call.principal.require(tool.access)
         try:

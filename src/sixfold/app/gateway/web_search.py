@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from sixfold import setting_tables
 from sixfold.clients.searxng import SearxngClient
+from sixfold.core.configuration.ports import ServerProbe
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.search.service import WebSearch
 from sixfold.net.clients import HttpClients
@@ -28,15 +29,37 @@ class _SearchTable(msgspec.Struct):
     timeout_seconds: Annotated[float, Meta(ge=1, le=60)] = 10.0
 
 
+async def probe(clients: HttpClients, url: str) -> ServerProbe:
+    """Make a test search on a server; raises `InvalidSetting` for an invalid URL."""
+    search_engine = _client(_parse({"searxng": url}), clients)
+    if search_engine is None:
+        return ServerProbe(problem="Enter the URL of a SearXNG server")
+    await search_engine.probe()
+    status = search_engine.status
+    return ServerProbe(problem="" if status.state == "found" else status.detail)
+
+
+def check(settings: Settings) -> None:
+    """Raise `InvalidSetting` for an invalid table."""
+    _parse(settings.tables.get("search", {}))
+
+
 def engine(settings: Settings, clients: HttpClients) -> SearxngClient | None:
     """Return the client of the configured server, or None; raises `InvalidSetting`."""
-    with InvalidSetting.of(ValueError):
-        table = setting_tables.convert("[search]", settings.tables.get("search", {}), _SearchTable)
-    if not table.searxng:
-        return None
-    return SearxngClient(clients.configured, table.searxng, table.timeout_seconds)
+    return _client(_parse(settings.tables.get("search", {})), clients)
 
 
 def build(settings: Settings, clients: HttpClients, gateway: Gateway) -> WebSearch:
     """Return the web search; raises `InvalidSetting`."""
     return WebSearch(engine(settings, clients), gateway)
+
+
+def _parse(table: object) -> _SearchTable:
+    with InvalidSetting.of(ValueError):
+        return setting_tables.convert("[search]", table, _SearchTable)
+
+
+def _client(table: _SearchTable, clients: HttpClients) -> SearxngClient | None:
+    if not table.searxng:
+        return None
+    return SearxngClient(clients.configured, table.searxng, table.timeout_seconds)

@@ -123,7 +123,9 @@ async def _probe(server_settings: Settings, catalog: Catalog) -> dict[str, Any]:
     engine_states.status_sources |= {
         name: lambda standing=standing: standing for name, standing in ready.items()
     }
-    installed = app_catalog.resources(server_settings, catalog, engine_states, lambda: servers, search=search)
+    installed = app_catalog.resources(
+        server_settings, catalog, engine_states, lambda: servers, search=lambda: search
+    )
     resources = await installed.resources()
     return dict(
         availability.report(

@@ -513,6 +513,8 @@ class OperatorConfiguration(TypedDict):
     prices: list[MediaPrice]
     servers: list[ModelServer]
     token_prices: list[TokenPrice]
+    tool_servers: list[ToolServer]
+    web_search: WebSearch
 
 
 class OperatorReason(TypedDict):
@@ -742,6 +744,30 @@ class TokenPrice(TypedDict):
     source: Literal["bundled", "file", "found", "page", "provider"]
 
 
+class ToolServer(TypedDict):
+    """An MCP server whose tools chats may use; `tools` is null if all of its tools are offered."""
+
+    accounts: Literal["all", "operators"]
+    has_key: bool
+    name: str
+    problem: str | None
+    source: Literal["bundled", "file", "found", "page", "provider"]
+    timeout_seconds: float
+    tools: list[str] | None
+    url: str
+
+
+class ToolServerTest(TypedDict):
+    ok: bool
+    tools: list[str]
+    problem: str | None
+
+
+class ToolServerTestRequest(TypedDict):
+    value: dict[str, Any]
+    name: NotRequired[str]
+
+
 class TopUp(TypedDict):
     amount_usd: str | float
 
@@ -781,6 +807,24 @@ class UsageRow(TypedDict):
     requests: int
     tag: NotRequired[str]
     team: NotRequired[str]
+
+
+class WebSearch(TypedDict):
+    """The web search; `url` is the address of the SearXNG server, or null without one."""
+
+    problem: str | None
+    source: Literal["bundled", "file", "found", "page", "provider"] | None
+    timeout_seconds: float
+    url: str | None
+
+
+class WebSearchTest(TypedDict):
+    ok: bool
+    problem: str | None
+
+
+class WebSearchTestRequest(TypedDict):
+    url: str
 
 
 class WebhookReceipt(TypedDict):

@@ -22,7 +22,11 @@ SERVERS, ALIASES = f"gateway.{policy.SERVERS}", "gateway.aliases"
 TOKEN_PRICES, PRICES = "gateway.prices", "prices"
 # ComfyUI servers by name, each with its `url`.
 COMFYUI = "comfyui"
-SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES, COMFYUI)
+# MCP servers by name, and the settings of the web search by name.
+TOOL_SERVERS, SEARCH = "mcp", "search"
+SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES, COMFYUI, TOOL_SERVERS, SEARCH)
+# Sections whose values can contain a key.
+WITH_KEYS = (SERVERS, TOOL_SERVERS)
 KEYS = "providers"
 MAX_ENTRIES, MAX_NAME, _MAX_VALUE = 1000, 120, 8000
 # An encrypted secret within a value; records of actions state only that a secret exists.

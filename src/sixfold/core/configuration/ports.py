@@ -77,6 +77,28 @@ class ComfyView(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class ToolServerView(msgspec.Struct, frozen=True):
+    """An MCP server whose tools chats may use; `tools` is empty if all of its tools are offered."""
+
+    name: str
+    url: str
+    source: Source
+    accounts: str = "operators"
+    tools: tuple[str, ...] = ()
+    timeout_seconds: float = 30.0
+    has_key: bool = False
+    problem: str = ""
+
+
+class SearchView(msgspec.Struct, frozen=True):
+    """The web search: the address of its SearXNG server, or an empty string."""
+
+    url: str = ""
+    source: Source = "bundled"
+    timeout_seconds: float = 10.0
+    problem: str = ""
+
+
 class ConfigurationView(msgspec.Struct, frozen=True):
     """The part of the configuration that operators may change, from all sources."""
 
@@ -85,10 +107,12 @@ class ConfigurationView(msgspec.Struct, frozen=True):
     token_prices: tuple[TokenPriceView, ...]
     prices: tuple[PriceView, ...]
     comfyui: tuple[ComfyView, ...] = ()
+    tool_servers: tuple[ToolServerView, ...] = ()
+    search: SearchView = SearchView()
 
 
 class ServerProbe(msgspec.Struct, frozen=True):
-    """The result of a test of a model server: its models, or the problem in one sentence."""
+    """The result of a test of a server: its models or tools, or the problem in one sentence."""
 
     models: tuple[str, ...] = ()
     problem: str = ""
@@ -109,6 +133,14 @@ class ConfigurationService(Protocol):
 
     async def probe_comfyui(self, url: str) -> ServerProbe:
         """Query a ComfyUI server, without storing it, for its node classes (the result's `models`)."""
+        ...
+
+    async def probe_tools(self, name: str, value: Any) -> ServerProbe:
+        """Query a tool server, without storing it, for its tools (the result's `models`)."""
+        ...
+
+    async def probe_search(self, url: str) -> ServerProbe:
+        """Make a test search on a SearXNG server, without storing it."""
         ...
 
     async def probe(self, name: str, value: Any) -> ServerProbe:

@@ -58,5 +58,13 @@ DESTINATIONS = (
     Destination("/admin/requests", "Operator: requests", "admin log errors", rights.OPERATE),
     Destination("/admin/people", "Operator: people", "admin accounts invite credit suspend", rights.OPERATE),
     Destination("/admin/engines", "Operator: engines", "admin install enable providers", rights.OPERATE),
+    Destination("/admin/providers", "Operator: providers", "admin keys openai anthropic fal", rights.OPERATE),
+    Destination(
+        "/admin/models", "Operator: models", "admin model servers aliases fallbacks weights", rights.OPERATE
+    ),
+    Destination("/admin/prices", "Operator: prices", "admin", rights.OPERATE),
+    Destination(
+        "/admin/tools", "Operator: tools", "admin mcp tool servers web search searxng", rights.OPERATE
+    ),
     Destination("/admin/audit", "Operator: audit log", "admin", rights.OPERATE),
 )

@@ -1,4 +1,4 @@
-"""`/api/operator/configuration` and `/api/operator/providers`: model servers, aliases, prices and keys."""
+"""`/api/operator/configuration` and `/api/operator/providers`: servers, aliases, prices, tools and keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.api.platform.operator import configuration_schemas as schemas
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.configuration.entries import MAX_NAME
-from sixfold.core.configuration.ports import KeyCheck
+from sixfold.core.configuration.ports import KeyCheck, ServerProbe
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -31,7 +31,7 @@ class ConfigurationRoutes:
         self._keys = services.provider_keys
 
     async def show(self, request: Request) -> Response:
-        """Return model servers, aliases and prices with the source of each."""
+        """Return servers, aliases, prices, tool servers and the web search with the source of each."""
         await self._services.authenticator.bearer(request)
         return await self._shown()
 
@@ -56,10 +56,21 @@ class ConfigurationRoutes:
         """Request the list of models from a model server, without adding the server."""
         _principal, body = await self._fields(request)
         result = await self._configuration.probe(_name(body.get("name", "test")), body.get("value"))
-        return responses.json(
-            {"ok": not result.problem, "models": list(result.models), "problem": result.problem or None},
-            headers=_NO_STORE,
-        )
+        return _probed(result, models=list(result.models))
+
+    async def probe_tools(self, request: Request) -> Response:
+        """Request the list of tools from an MCP server, without adding the server."""
+        _principal, body = await self._fields(request)
+        result = await self._configuration.probe_tools(_name(body.get("name", "test")), body.get("value"))
+        return _probed(result, tools=list(result.models))
+
+    async def probe_search(self, request: Request) -> Response:
+        """Make a test search on a SearXNG server, without using the server."""
+        _principal, body = await self._fields(request)
+        url = body.get("url")
+        if not isinstance(url, str):
+            raise errors.InvalidInput.of("url", "url must be a string")
+        return _probed(await self._configuration.probe_search(url))
 
     async def list_providers(self, request: Request) -> Response:
         """List the providers, those with a key first."""
@@ -102,6 +113,11 @@ def _name(value: Any) -> str:
     return value
 
 
+def _probed(result: ServerProbe, **found: list[str]) -> Response:
+    body = {"ok": not result.problem, **found, "problem": result.problem or None}
+    return responses.json(body, headers=_NO_STORE)
+
+
 def _checked(result: KeyCheck) -> Response:
     return responses.json({"state": result.state, "message": result.message}, headers=_NO_STORE)
 
@@ -119,6 +135,8 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             access=change,
         ),
         RouteEntry(f"{root}/model-servers/test", {"POST": handlers.probe}, _BODY_BYTES, access=change),
+        RouteEntry(f"{root}/tool-servers/test", {"POST": handlers.probe_tools}, _BODY_BYTES, access=change),
+        RouteEntry(f"{root}/web-search/test", {"POST": handlers.probe_search}, _BODY_BYTES, access=change),
         RouteEntry(f"{root}/providers", {"GET": handlers.list_providers}, access=see),
         RouteEntry(
             provider, {"PUT": handlers.set_key, "DELETE": handlers.remove_key}, _BODY_BYTES, access=change

@@ -8,7 +8,13 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from sixfold.core.configuration.entries import SECTIONS
-from sixfold.core.configuration.ports import CheckState, ConfigurationView, ProviderView, Source
+from sixfold.core.configuration.ports import (
+    CheckState,
+    ConfigurationView,
+    ProviderView,
+    Source,
+    ToolServerView,
+)
 from sixfold.web import openapi
 from sixfold.web.openapi import OperationSpec
 
@@ -71,6 +77,28 @@ class MediaPriceSchema(TypedDict):
     problem: str | None
 
 
+class ToolServerSchema(TypedDict):
+    """An MCP server whose tools chats may use; `tools` is null if all of its tools are offered."""
+
+    name: str
+    url: str
+    source: Source
+    accounts: Literal["operators", "all"]
+    tools: list[str] | None
+    timeout_seconds: float
+    has_key: bool
+    problem: str | None
+
+
+class WebSearchSchema(TypedDict):
+    """The web search; `url` is the address of the SearXNG server, or null without one."""
+
+    url: str | None
+    source: Source | None
+    timeout_seconds: float
+    problem: str | None
+
+
 class OperatorConfigurationSchema(TypedDict):
     """The settings that operators may change, from all sources."""
 
@@ -78,6 +106,8 @@ class OperatorConfigurationSchema(TypedDict):
     aliases: list[AliasSchema]
     token_prices: list[TokenPriceSchema]
     prices: list[MediaPriceSchema]
+    tool_servers: list[ToolServerSchema]
+    web_search: WebSearchSchema
 
 
 class ProviderSchema(TypedDict):
@@ -146,6 +176,26 @@ def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
             }
             for row in view.prices
         ],
+        "tool_servers": [_tool_server(row) for row in view.tool_servers],
+        "web_search": {
+            "url": view.search.url or None,
+            "source": view.search.source if view.search.url or view.search.problem else None,
+            "timeout_seconds": view.search.timeout_seconds,
+            "problem": view.search.problem or None,
+        },
+    }
+
+
+def _tool_server(row: ToolServerView) -> ToolServerSchema:
+    return {
+        "name": row.name,
+        "url": row.url,
+        "source": row.source,
+        "accounts": "all" if row.accounts == "all" else "operators",
+        "tools": list(row.tools) or None,
+        "timeout_seconds": row.timeout_seconds,
+        "has_key": row.has_key,
+        "problem": row.problem or None,
     }
 
 
@@ -173,11 +223,13 @@ def operations() -> dict[str, OperationSpec]:
     page = openapi.shape("Providers", providers=list[ProviderSchema])
     providers = {200: openapi.response("Those with a key first", page)}
     probe = openapi.shape("ServerTest", ok=bool, models=list[str], problem=str | None)
+    tool_test = openapi.shape("ToolServerTest", ok=bool, tools=list[str], problem=str | None)
+    search_test = openapi.shape("WebSearchTest", ok=bool, problem=str | None)
     checked = {200: openapi.response("The provider's answer", KeyCheckSchema)}
     name = openapi.query("name", {"type": "string"})
     return {
         f"GET {root}/configuration": OperationSpec(
-            "Model servers, aliases and prices", configuration_response
+            "Servers, aliases, prices, tool servers and web search", configuration_response
         ),
         f"PUT {section}": OperationSpec(
             f"Set an entry of a section: {', '.join(SECTIONS)}",
@@ -193,6 +245,20 @@ def operations() -> dict[str, OperationSpec]:
             {200: openapi.response("Its models, or the problem", probe)},
             (400,),
             msgspec.defstruct("ServerTestRequestSchema", [("value", dict[str, Any]), ("name", str, "test")]),
+        ),
+        f"POST {root}/tool-servers/test": OperationSpec(
+            "Ask an MCP server for its tools",
+            {200: openapi.response("Its tools, or the problem", tool_test)},
+            (400,),
+            msgspec.defstruct(
+                "ToolServerTestRequestSchema", [("value", dict[str, Any]), ("name", str, "test")]
+            ),
+        ),
+        f"POST {root}/web-search/test": OperationSpec(
+            "Make a test search on a SearXNG server",
+            {200: openapi.response("Whether it returned results as JSON, or the problem", search_test)},
+            (400,),
+            msgspec.defstruct("WebSearchTestRequestSchema", [("url", str)]),
         ),
         f"GET {root}/providers": OperationSpec("The providers and their keys", providers),
         f"PUT {provider_path}": OperationSpec(

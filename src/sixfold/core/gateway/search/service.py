@@ -53,7 +53,10 @@ class SearchEngine(Protocol):
 
 
 class WebSearch:
-    """Web search, which is available if the operator has configured a search engine."""
+    """Web search, which is available if the operator has configured a search engine.
+
+    The operator can replace `engine` while the server runs.
+    """
 
     def __init__(self, engine: SearchEngine | None, gateway: Gateway) -> None:
         self.engine = engine
@@ -74,8 +77,9 @@ class WebSearch:
         Raises `Forbidden` for a key whose limit on models does not include `SERVICE`, and
         `SearchUnavailable`, `TooManyRequests`, `GuardrailBlocked` and `GuardrailUnavailable`.
         """
-        if self.engine is None:
-            raise SearchUnavailable("Web search is not configured: set searxng in [search] of sixfold.toml")
+        engine = self.engine
+        if engine is None:
+            raise SearchUnavailable("Web search is not configured: the operator can add a SearXNG server")
         principal.permit(SERVICE)
         query = " ".join(text[-4 * QUERY_CHARS :].split())[-QUERY_CHARS:]
         if not query:
@@ -84,5 +88,5 @@ class WebSearch:
             if self._gateway.guardrails is not None:
                 query = await self._gateway.guardrails.check_text(principal, request_id, SERVICE, query)
             async with self._slots:
-                results = await self.engine.search(query)
+                results = await engine.search(query)
         return query, results[:limit]

@@ -69,13 +69,17 @@ class ToolServer(Protocol):
 
 
 class ToolServers:
-    """The configured servers."""
+    """The configured servers, which the operator can change while answers use them."""
 
     def __init__(self, servers: Sequence[ToolServer], gateway: Gateway) -> None:
-        self._servers = {server.name: server for server in servers}
+        self.configure(servers)
         self._gateway = gateway
         self._limit = AccountLimit(_PER_ACCOUNT, "answers with tools")
         self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    def configure(self, servers: Sequence[ToolServer]) -> None:
+        """Replace the servers; answers in progress keep their sessions."""
+        self._servers = {server.name: server for server in servers}
 
     def names(self, principal: Principal) -> tuple[str, ...]:
         """Return the names of the servers that the caller may use."""
@@ -97,11 +101,11 @@ class ToolServers:
         Raises `Forbidden`, `ToolServerFailed` and `TooManyRequests`.
         """
         self.check(principal)
-        allowed = self.names(principal)
+        servers, allowed = self._servers, self.names(principal)
         with self._limit.running(principal.account_id):
             async with self._slots, contextlib.AsyncExitStack() as stack:
                 sessions = {
-                    name: await stack.enter_async_context(self._servers[name].session())
+                    name: await stack.enter_async_context(servers[name].session())
                     for name in names
                     if name in allowed
                 }
