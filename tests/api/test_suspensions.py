@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.account_data import deletion
 from sixfold.core.accounts.operation import customers
 from sixfold.core.batches import lines
 from sixfold.core.database import one
@@ -111,3 +112,32 @@ async def test_a_workflow_that_was_accepted_before_ends_as_usual(
     )
     assert shown_response.json()["status"] == "succeeded"
     assert await app.faults() == ()
+
+
+@pytest.mark.parametrize("end", ["suspended", "closed"])
+async def test_files_of_a_suspended_or_closed_account_are_404(either: Path, end: str) -> None:
+    async with running_app(either) as app:
+        made = await app.client.post("/api/ra1", json={"prompt": "a cat"}, headers=app.bearer)
+        post = {"text": "a cat", "media_url": made.json()["image_url"]}
+        posted = await app.client.post("/api/create-post", json=post, headers=app.bearer)
+        path = {"prompt": "a cat", "save_path": "a/cat.png"}
+        saved = await app.client.get("/create_and_upload_image", params=path, headers=app.bearer)
+        assert saved.status_code == 200, saved.text
+        urls = [made.json()["image_url"], posted.json()["media_url"], saved.json()["path"]]
+        visitor = app.visitor("203.0.113.9")
+
+        async def statuses() -> list[int]:
+            return [(await visitor.get(url.removeprefix(app.settings.base_url))).status_code for url in urls]
+
+        assert await statuses() == [200, 200, 200]
+        if end == "suspended":
+            await suspend(app)
+        else:
+            close = {"confirm": "ada@example.com"}
+            await app.client.request("DELETE", "/api/account", json=close, headers=app.bearer)
+        assert await statuses() == [404, 404, 404]
+        if end == "suspended":
+            await suspend(app, suspended=False)
+        else:
+            await app.database.write(deletion.reopen(app.account.id))
+        assert await statuses() == [200, 200, 200]

@@ -42,7 +42,7 @@ class StoredFileRoutes:
         name = requests.path_value(request, "name")
         if len(name) > _MAX_NAME:
             raise errors.NotFound
-        file = await self._services.media.find(name)
+        file = await self._services.media.find(name, served=True)
         store = self._services.blobs
         width = request.query_params.get("w")
         if width is not None:
@@ -92,7 +92,7 @@ class StoredFileRoutes:
         read those files. Files written without a key can be read by any program on this machine.
         """
         cache = files.REVALIDATE
-        if (secret := await self._services.media.uploaded_files.secret_path(path)) is not None:
+        if (secret := await self._services.media.uploaded_files.served_path(path)) is not None:
             path = secret
         elif (local := await self._local(request, path)) is not None:
             path, cache = local, _PRIVATE

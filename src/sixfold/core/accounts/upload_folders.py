@@ -14,10 +14,14 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 
 
 class UploadFolder(msgspec.Struct, frozen=True):
-    """An upload folder's owner: the tenant, and whether its account is the operator's."""
+    """An upload folder's owner: the tenant, and whether its account is the operator's.
+
+    While the account `is_withheld` (suspended or about to be closed), its files are not served.
+    """
 
     tenant: Tenant
     is_operator: bool
+    is_withheld: bool = False
 
 
 def name_of(tenant: Tenant) -> Transaction[str | None]:
@@ -40,7 +44,8 @@ def find(name: str) -> Transaction[UploadFolder | None]:
     if row is None:
         return None
     tenant = Tenant(row["account_id"], bool(row["keyless"]), row["credential_id"])
-    return UploadFolder(tenant, row["kind"] == "operator")
+    is_withheld = row["suspended_at"] is not None or row["closing_at"] is not None
+    return UploadFolder(tenant, row["kind"] == "operator", is_withheld)
 
 
 def _row(tenant: Tenant) -> dict[str, Value]:

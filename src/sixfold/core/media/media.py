@@ -398,9 +398,9 @@ class MediaService:
         row |= {"expires_at": expires, "credential_id": tenant.credential_id or None}
         yield Query("media_insert", row)
 
-    async def find(self, name: str) -> NamedFile:
-        """Return a named file; raises `NotFound`."""
-        row = await self._database.read(one("media_by_name", name=name))
+    async def find(self, name: str, *, served: bool = False) -> NamedFile:
+        """Return a named file; raises `NotFound`, with `served` also for a suspended or closed account."""
+        row = await self._database.read(one("media_served" if served else "media_by_name", name=name))
         if row is None:
             raise errors.NotFound("File not found")
         return NamedFile.of(row)

@@ -8,6 +8,7 @@ from pathlib import Path
 from sixfold import errors
 from sixfold.core.accounts import upload_folders
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.accounts.upload_folders import UploadFolder
 from sixfold.core.database import Database
 from sixfold.core.media import save_paths
 from sixfold.core.media.ports import BlobStore
@@ -20,10 +21,22 @@ class UploadedFiles:
         self._database = database
         self.store = store
 
+    async def served_path(self, path: str) -> str | None:
+        """Return the path as `secret_path` does; raises `NotFound` while the account is suspended."""
+        folder = await self._folder(path)
+        if folder is not None and folder.is_withheld:
+            raise errors.NotFound("The file was not found")
+        return await self._secret_path(folder, path)
+
     async def secret_path(self, path: str) -> str | None:
         """Return the path in the store for a URL with a folder's secret name, or None for another URL."""
-        name, _, filename = path.partition("/")
-        folder = await self._database.read(upload_folders.find(name))
+        return await self._secret_path(await self._folder(path), path)
+
+    async def _folder(self, path: str) -> UploadFolder | None:
+        return await self._database.read(upload_folders.find(path.partition("/")[0]))
+
+    async def _secret_path(self, folder: UploadFolder | None, path: str) -> str | None:
+        filename = path.partition("/")[2]
         if folder is None:
             return None
         if folder.tenant.keyless:

@@ -51,10 +51,12 @@ INSERT INTO credential_folder (name, account_id, credential_id) VALUES (:name, :
 ON CONFLICT DO NOTHING;
 
 -- name: upload_folder | Return the account and credential that own an upload folder, by its name.
-SELECT f.account_id, f.keyless, '' AS credential_id, a.kind FROM upload_folder f JOIN account a ON a.id = f.account_id
+SELECT f.account_id, f.keyless, '' AS credential_id, a.kind, a.suspended_at, a.closing_at
+FROM upload_folder f JOIN account a ON a.id = f.account_id
 WHERE f.name = :name
 UNION ALL
-SELECT f.account_id, 0, f.credential_id, a.kind FROM credential_folder f JOIN account a ON a.id = f.account_id
+SELECT f.account_id, 0, f.credential_id, a.kind, a.suspended_at, a.closing_at
+FROM credential_folder f JOIN account a ON a.id = f.account_id
 WHERE f.name = :name;
 
 -- name: key_insert | Insert an API key; only its hash is stored.

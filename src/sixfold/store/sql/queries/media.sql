@@ -7,6 +7,11 @@ VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :predic
 -- name: media_by_name | Return an unexpired media file by its name.
 SELECT * FROM media WHERE name = :name AND (expires_at IS NULL OR expires_at > :now);
 
+-- name: media_served | Return an unexpired media file by its name, unless its account is suspended or about to be closed.
+SELECT m.* FROM media m JOIN account a ON a.id = m.account_id
+WHERE m.name = :name AND (m.expires_at IS NULL OR m.expires_at > :now)
+  AND a.suspended_at IS NULL AND a.closing_at IS NULL;
+
 -- name: media_by_upload | Return an unexpired upload by its id and account.
 SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id)
