@@ -19,7 +19,7 @@ from tests.api.test_page_details_browser import SHIFT
 from tests.api.test_shares import share
 
 pytestmark = [pytest.mark.browser, browser.needed]
-WIDTHS = [1440, 390]
+WIDTHS = page_checks.WIDTHS
 SERIES = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]
 
 
@@ -46,8 +46,10 @@ async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: tuple[AppFix
     for width in WIDTHS:
         async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
             await tab.open(f"/predictions/{first}")
+            await tab.page.wait_for_selector(".forecast .area input")
             drawn = await tab.page.inner_html(".forecast")
             await tab.open(f"/predictions/selection?id={first}&id={second}")
+            await tab.page.wait_for_selector(".forecast .area input >> nth=1")
             assert await tab.page.inner_html(".forecast >> nth=1") == drawn
             assert await tab.page.locator(".forecast").count() == 2
             await page_checks.is_accessible(tab)
@@ -57,8 +59,8 @@ async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: tuple[AppFix
             assert await tab.page.locator(".forecast .band").count() == 2
             assert "Backtest: mean absolute error" in await tab.page.inner_text(".forecast figcaption")
             assert not await tab.page.is_visible(".outputs pre")
-            box = await tab.page.locator(".forecast svg").bounding_box()
-            assert box["height"] >= 100
+            box = await tab.page.locator(".forecast .plot").bounding_box()
+            assert box["height"] >= 150
 
 
 async def test_vectors_are_drawn_as_strips_with_similarities(

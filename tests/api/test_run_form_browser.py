@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,56 @@ async def test_an_opened_file_shows_its_form_and_result(
         assert not await page.is_visible("#waiting")
 
 
+async def test_a_forecast_has_axes_values_and_backtest(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    values = [100 + 4 * month % 48 + 2 * month for month in range(48)]
+    series = [{"t": f"{2022 + month // 12}-{month % 12 + 1:02d}", "y": y} for month, y in enumerate(values)]
+    request = {"model": "forecast", "input": {"series": series, "horizon": 6}}
+    result = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
+    tested = len(result["output"]["backtest"]["mean"])
+    assert tested == math.prod(result["output"]["backtest"][name] for name in ("windows", "horizon"))
+    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+        page = tab.page
+        for width, scheme in zip(page_checks.WIDTHS, ("light", "dark", "light"), strict=True):
+            await page.set_viewport_size({"width": width, "height": 844})
+            await page.emulate_media(color_scheme=scheme)
+            await tab.open(f"/predictions/{result['id']}")
+            assert await page.locator(".x-axis text").all_text_contents() == [
+                "2022",
+                "2023",
+                "2024",
+                "2025",
+                "2026",
+            ]
+            ticks = await page.locator(".y-axis text").all_text_contents()
+            assert ticks == sorted(ticks, key=float)
+            assert len(ticks) in range(4, 8)
+            boxes = [await each.bounding_box() for each in await page.locator(".forecast text").all()]
+            assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+            assert min(box["height"] for box in boxes) >= 11
+            legend = await page.locator(".forecast .legend li").all_inner_texts()
+            assert legend == ["Series", "Forecast", "80 % interval", "95 % interval", "Backtest", "Its error"]
+            assert await page.get_attribute(".forecast .area .tested", "d")
+            # The value of a point is read with the keyboard and with the pointer.
+            await page.focus(".forecast .area input")
+            reading = await page.inner_text(".forecast .reading")
+            assert re.fullmatch(r"Dec 2025: series 238, backtest [\d.]+", reading)
+            await page.keyboard.press("ArrowRight")
+            reading = await page.inner_text(".forecast .reading")
+            assert re.fullmatch(
+                r"Jan 2026: forecast .+, 80 % interval .+ to .+, 95 % interval .+ to .+", reading
+            )
+            area = await page.locator(".forecast .area").bounding_box()
+            await page.mouse.move(area["x"] + area["width"] * 46 / 53, area["y"] + 20)
+            assert re.match(r"Nov 2025: series \d+, backtest \d", await page.inner_text(".forecast .reading"))
+            assert await page.locator(".forecast .area .cursor").count() == 1
+            await page.click(".forecast summary")
+            rows = await page.locator(".forecast tbody tr").all_inner_texts()
+            assert len(rows) == 54
+            assert sum(row.split("\t")[-1] != "" for row in rows) == tested
+            await page_checks.is_accessible(tab)
+
+
 async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     values = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]
@@ -149,7 +200,9 @@ async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixt
         page = tab.page
         await tab.open(f"/predictions/{result['id']}")
         # A gap interrupts the series; the forecast begins at its last value.
-        paths = {name: await page.get_attribute(f".forecast .{name}", "d") for name in ("series", "mean")}
+        paths = {
+            name: await page.get_attribute(f".forecast .plot .{name}", "d") for name in ("series", "mean")
+        }
         assert [paths["series"].count(letter) for letter in "ML"] == [2, 18]
         assert [paths["mean"].count(letter) for letter in "ML"] == [1, 4]
         assert paths["mean"][1:].split("L")[0] == re.split("[ML]", paths["series"])[-1]

@@ -15,7 +15,7 @@ class ForecastEngine:
     """Forecasts `horizon` values of `series`, with an interval for each of `levels`."""
 
     name = "forecasting"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return `mean`, `intervals`, `model`, `season_length`, `seasons` and `backtest`.

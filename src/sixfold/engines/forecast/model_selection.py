@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -45,8 +45,9 @@ class SelectedForecast(msgspec.Struct, frozen=True):
 
 
 class BacktestTrial(msgspec.Struct):
-    """The errors of one model in the backtest."""
+    """The forecasts and the errors of one model in the backtest."""
 
+    means: list[float] = []
     errors: list[float] = []
     relative: list[float] = []
     standard: list[float] = []
@@ -55,6 +56,7 @@ class BacktestTrial(msgspec.Struct):
         self, forecasts: SelectedForecast, truth: Values, back: Callable[[Values], Values], forward: Values
     ) -> None:
         mean = back(forecasts.mean)
+        self.means += [float(each) for each in mean]
         self.errors += list(np.abs(mean - truth))
         self.relative += list(2 * np.abs(mean - truth) / np.maximum(np.abs(mean) + np.abs(truth), 1e-12))
         self.standard += list((forward - forecasts.mean) / np.maximum(forecasts.spread, 1e-12))
@@ -92,10 +94,19 @@ def forecast(
     if longer:
         residuals = values - np.resize(seasonality.phases(values, season), values.size)
         extra = np.resize(seasonality.phases(residuals, longer), values.size + horizon)
-        flat = forecast(values - extra[: values.size], horizon, season, levels, progress)
-        ahead = extra[values.size :]
+        past, ahead = extra[: values.size], extra[values.size :]
+        flat = forecast(values - past, horizon, season, levels, progress)
         bounds = {level: (low + ahead, high + ahead) for level, (low, high) in flat.bounds.items()}
-        return replace(flat, mean=flat.mean + ahead, bounds=bounds, seasons=(*flat.seasons, longer))
+        tested = flat.backtest and {
+            **flat.backtest,
+            "mean": _rounded(
+                mean + by
+                for mean, by in zip(flat.backtest["mean"], past[-len(flat.backtest["mean"]) :], strict=True)
+            ),
+        }
+        return replace(
+            flat, mean=flat.mean + ahead, bounds=bounds, seasons=(*flat.seasons, longer), backtest=tested
+        )
     values = values[-max(_MAX_VALUES, 3 * season) :]
     if float(np.ptp(values)) <= 1e-12 * float(np.abs(values).max()):
         flat = np.full(horizon, float(values[-1]))
@@ -236,6 +247,10 @@ def _quantile(level: float) -> float:
     return _SCALE * 2 * math.sqrt(max(0.0, math.cos(math.acos(root) / 3) / root - 1))
 
 
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
+
+
 def _backtest(
     trials: Mapping[str, BacktestTrial],
     chosen: str,
@@ -254,5 +269,6 @@ def _backtest(
         "mae": float(f"{best.mae:.6g}"),
         "smape": round(100 * float(np.mean(best.relative)), 3),
         "coverage": within,
+        "mean": _rounded(best.means),
         "models": {name: float(f"{trial.mae:.6g}") for name, trial in trials.items()},
     }

@@ -1,5 +1,5 @@
 "use strict";
-// Waveforms of audio, 3D models (model_viewer.js), comparisons of an image with its source, values of vectors, and transcripts.
+// Waveforms of audio, 3D models (model_viewer.js), comparisons of an image with its source, values of vectors and charts, and transcripts.
 window.viewers = (() => {
   async function drawWaveform(canvas) {
     const data = await (await fetch(canvas.dataset.wave)).arrayBuffer();
@@ -76,6 +76,49 @@ window.viewers = (() => {
     strip.append(slider);
   }
 
+  // The row of a chart's table under the pointer, or at the position of a slider that the keyboard moves.
+  function readChart(figure) {
+    const area = figure.querySelector(".area"), plot = area.querySelector("svg"), line = figure.querySelector("[data-value]");
+    const names = [...figure.querySelectorAll("thead th")].slice(1).map((each) => each.textContent);
+    const rows = [...figure.querySelectorAll("tbody tr")];
+    const text = (row) => {
+      const cells = [...row.cells].map((each) => each.textContent);
+      return `${cells[0]}: ${names.map((name, at) => cells[at + 1] && `${name.toLowerCase()} ${cells[at + 1]}`).filter(Boolean).join(", ") || "no value"}`;
+    };
+    const part = (name, attributes) => {
+      const created = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+      return created;
+    };
+    const look = (row) => {
+      leave();
+      line.textContent = text(row);
+      const x = `${row.dataset.x}%`;
+      plot.append(part("line", { class: "cursor", x1: x, x2: x, y2: "100%" }));
+      if (row.dataset.y) plot.append(part("circle", { cx: x, cy: `${row.dataset.y}%`, r: 5 }));
+    };
+    const leave = () => {
+      plot.querySelectorAll(".cursor, circle").forEach((each) => each.remove());
+      line.textContent = "Point at the chart, or press the arrow keys on it, to read a value.";
+    };
+    const slider = document.createElement("input");
+    const start = Math.max(0, rows.findLastIndex((row) => row.cells[1].textContent));
+    Object.assign(slider, { type: "range", min: "0", max: String(rows.length - 1), value: String(start) });
+    slider.setAttribute("aria-label", "Values of the chart");
+    const choose = () => { slider.setAttribute("aria-valuetext", text(rows[slider.valueAsNumber])); look(rows[slider.valueAsNumber]); };
+    slider.setAttribute("aria-valuetext", text(rows[start]));
+    slider.addEventListener("input", choose);
+    slider.addEventListener("focus", choose);
+    slider.addEventListener("blur", leave);
+    slider.addEventListener("pointermove", ({ clientX }) => {
+      const { left, width } = area.getBoundingClientRect(), at = ((clientX - left) / width) * 100;
+      look(rows.reduce((best, row) => (Math.abs(row.dataset.x - at) < Math.abs(best.dataset.x - at) ? row : best)));
+    });
+    slider.addEventListener("pointerleave", () => { if (document.activeElement === slider) choose(); else leave(); });
+    area.append(slider);
+    leave();
+  }
+
   // Segments of a transcript lead to their place in the recording, which marks the one that it plays.
   function follow(transcript) {
     const player = transcript.querySelector("audio, video");
@@ -107,6 +150,7 @@ window.viewers = (() => {
   function show(container) {
     container.querySelectorAll("[data-before]").forEach((link) => compare(link).catch(() => {}));
     container.querySelectorAll("[data-strip]").forEach(probe);
+    container.querySelectorAll("[data-chart]").forEach(readChart);
     container.querySelectorAll("[data-transcript]").forEach(follow);
     container.querySelectorAll("[data-wave]").forEach((canvas) => drawWaveform(canvas).catch(() => { canvas.hidden = true; }));
     container.querySelectorAll("[data-glb]").forEach((canvas) => window.modelViewer(canvas).catch(() => { canvas.hidden = true; }));

@@ -79,6 +79,19 @@ def test_backtest_reports_the_error_of_each_model(tmp_path: Path) -> None:
     assert backtest["mae"] == backtest["models"][response["model"]]
     assert backtest["mae"] < backtest["models"]["seasonal naive"]
     assert set(backtest["coverage"]) == {"80", "95"}
+    assert len(backtest["mean"]) == backtest["windows"] * backtest["horizon"]
+
+
+def backtest_error(response: dict[str, Any], values: NDArray[np.float64]) -> float:
+    """Return the mean absolute error of the forecasts that a backtest lists."""
+    forecasts = np.array(response["backtest"]["mean"])
+    return float(np.abs(forecasts - values[-forecasts.size :]).mean())
+
+
+def test_backtest_forecasts_the_last_values_of_the_series(tmp_path: Path) -> None:
+    values = 50 + wave(96) + np.random.default_rng(0).standard_normal(96)
+    response = run_forecast(tmp_path, values)
+    assert backtest_error(response, values) == pytest.approx(response["backtest"]["mae"], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +186,8 @@ def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
     truth = 100 + wave(at.size, 24) + 8.0 * ((at // 24) % 7 >= 5) + rng.standard_normal(at.size)
     response = run_forecast(tmp_path, truth[:-48], horizon=48)
     assert response["seasons"] == [24, 168]
+    error = backtest_error(response, truth[:-48])
+    assert error == pytest.approx(response["backtest"]["mae"], rel=1e-3)
     assert np.abs(np.array(response["mean"]) - truth[-48:]).mean() < 1.5
 
 
