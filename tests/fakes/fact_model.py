@@ -20,12 +20,15 @@ from tests.fakes import fault_server
 class FactModel:
     """The replies by kind of prompt (`extract`, `compare`, `answer`), in order; the last one repeats.
 
+    `chat_text` is the reply to every other prompt.
+
     A reply is JSON, a text as it is, or the name of a fault: `!fail`, `!refuse`, `!hang`.
     """
 
     extract: Sequence[Any] = ()
     compare: Sequence[Any] = ()
     answer: Sequence[Any] = ()
+    chat_text: str = ""
     port: int = 0
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -40,8 +43,9 @@ class FactModel:
         self.requests.append(document)
         self.requested.set()
         kind = document["messages"][0]["content"].split()[1]
-        name = {"extract": "extract", "compare": "compare", "answer": "answer"}[kind]
-        replies: Sequence[Any] = getattr(self, name) or [{"facts": [], "sentences": []}]
+        name = kind if kind in ("extract", "compare", "answer") else "chat"
+        replies: Sequence[Any] = [self.chat_text] if name == "chat" else getattr(self, name)
+        replies = replies or [{"facts": [], "sentences": []}]
         number = self.counts[name] = self.counts.get(name, 0) + 1
         reply = replies[min(number, len(replies)) - 1]
         if reply == "!hang":

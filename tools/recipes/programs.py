@@ -38,10 +38,10 @@ async def _vercel(place: Place) -> str:
 
 async def _claude(place: Place) -> str:
     return await place.call(
-        *("claude", "-p", "say 3 words", "--model", place.model),
+        *("claude", "-p", "say 3 words", "--model", "chat"),
         ANTHROPIC_BASE_URL=place.origin,
         ANTHROPIC_AUTH_TOKEN=place.key,
-        ANTHROPIC_SMALL_FAST_MODEL=place.model,
+        ANTHROPIC_SMALL_FAST_MODEL="chat",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
     )
 

@@ -14,7 +14,7 @@ Group = Any
 def add(group: Group, command: CommandFactory, client: Callable[[argparse.ArgumentParser], None]) -> None:
     for add_one in (
         *(_search, _context, _answer, _read, _write, _edit, _tag, _link, _list),
-        *(_remember, _forget, _import, _export, _sync),
+        *(_remember, _forget, _hook, _import, _export, _sync),
     ):
         client(add_one(group, command))
 
@@ -95,6 +95,23 @@ def _forget(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
         group, "forget", "memory.facts:forget", "undo a batch of `memory remember`, or list the batches"
     )
     parser.add_argument("batch", nargs="?", metavar="BATCH")
+    return parser
+
+
+def _hook(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
+    parser = command(
+        group,
+        "hook",
+        "memory.hooks:hook",
+        "recall before and remember after a turn, as a hook of Claude Code or Codex",
+        "Reads the event from standard input. UserPromptSubmit prints excerpts for the prompt; Stop extracts "
+        "the facts of the turn.",
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=1500, metavar="N", help="the maximum number of tokens (default: 1500)"
+    )
+    parser.add_argument("--folder", default="facts", metavar="SLUG", help="the folder of new pages")
+    parser.add_argument("--collection", action="append", help="only pages in this collection, also new ones")
     return parser
 
 
