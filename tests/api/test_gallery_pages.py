@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import threading
 from typing import Any, Literal
 
@@ -226,11 +227,23 @@ async def test_few_copies_are_written_at_the_same_time(
     assert [each.status_code for each in await asyncio.gather(*tasks)] == [200] * limit + [303]
 
 
-async def test_an_own_file_of_the_author_is_published_unchanged(app: AppFixture) -> None:
-    data = image_files.encode(Image.new("RGB", (8, 8)))
-    post = {"api_key": app.key, "media_bytes": base64.b64encode(data).decode()}
-    response = await app.client.post("/api/create-post", json=post)
-    assert await content(app, response.json()["media_url"]) == data
+async def test_own_photo_is_published_without_its_place(any_database_app: AppFixture) -> None:
+    app, exif = any_database_app, Image.Exif()
+    exif[0x010E] = "the house of Ada"
+    exif.get_ifd(0x8825)[29] = "2026:11:30"
+
+    async def published(data: bytes) -> bytes:
+        post = {"api_key": app.key, "media_bytes": base64.b64encode(data).decode()}
+        response = await app.client.post("/api/create-post", json=post)
+        return await content(app, response.json()["media_url"])
+
+    for kind in ("JPEG", "PNG", "WEBP", "AVIF"):
+        photo = image_files.encode(Image.new("RGB", (8, 8)), kind, exif=exif)
+        assert b"house of Ada" in photo
+        copy = await published(photo)
+        assert (b"house of Ada" in copy, b"2026:11:30" in copy) == (False, False), kind
+        assert Image.open(io.BytesIO(copy)).size == (8, 8)
+        assert await published(copy) == copy, kind
 
 
 def manifest_of(data: bytes) -> Manifest:

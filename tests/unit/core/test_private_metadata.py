@@ -74,6 +74,22 @@ def test_removed_metadata_does_not_include_the_loop_count(tmp_path: Path) -> Non
     assert (b"secret" in copy, animation.n_frames, animation.info["loop"]) == (False, 3, 0)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("turn", [1, 6])
+def test_orientation_of_a_photo_is_all_that_remains_of_exif(kind: str, turn: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E], exif[0x0112] = "a secret prompt", turn
+    exif.get_ifd(0x8825)[2] = (48.0, 12.0, 1.0)  # the latitude
+    data = image_files.encode(picture("RGB"), kind, exif=exif)
+    path = tmp_path / "file"
+    for _ in range(2):
+        copy = private_copy(path, data, f"image/{kind.lower()}")
+        assert dict(Image.open(io.BytesIO(copy)).getexif()) == ({0x0112: turn} if turn > 1 else {})
+        assert b"secret" not in copy
+        assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(data)).tobytes()
+        data = copy
+
+
 def test_private_chunks_of_an_animated_png_are_removed(tmp_path: Path) -> None:
     graph = PngInfo()
     # ComfyUI's SaveAnimatedPNG writes these.

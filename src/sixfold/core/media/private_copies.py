@@ -1,8 +1,9 @@
-"""Copies of outputs without their inputs, for posts that do not show the prompt."""
+"""Copies of files without their metadata, for posts that do not show the prompt."""
 
 from __future__ import annotations
 
 import asyncio
+import filecmp
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ class PublishedFile(NamedTuple):
 
 
 class PrivateCopies:
-    """Copies files that this server generated, few at a time; `folder` is for temporary files."""
+    """Copies files, few at a time; `folder` is for temporary files."""
 
     def __init__(self, media: MediaService, signer: Signer, folder: Path) -> None:
         self._media = media
@@ -40,16 +41,17 @@ class PrivateCopies:
     async def make(self, account_id: str, source: MediaSource, *, is_output: bool = False) -> PublishedFile:
         """Store a copy whose manifest names the model, but no inputs, seed and parents.
 
-        Metadata of other formats, which can contain a graph, is removed. A file without a valid manifest of
-        this server is copied, without a manifest, only if it is an output; other files are the user's own.
+        Other metadata is removed: that of an output can contain a graph, and that of a photo its place. A
+        file without a valid manifest of this server gets none. A file without metadata is not copied, unless
+        it is an output.
         """
         original = await self._media.blobs.local_path(source.blob)
         manifest = await asyncio.to_thread(_manifest, original, self._signer)
-        if manifest is None and not is_output:
-            return PublishedFile(source, source.blob)
         text = manifest and self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
         async with self.semaphore, temporary_path(self._folder) as path:
             await asyncio.to_thread(rewrite, original, path, source.content_type, text)
+            if text is None and not is_output and await asyncio.to_thread(filecmp.cmp, original, path, False):
+                return PublishedFile(source, source.blob)
             if text is not None and self._media.credentials is not None:
                 await self._media.credentials.sign(path, source.content_type, text)
             stored = await self._media.store_unnamed_file(path, source.content_type, account_id)

@@ -9,6 +9,7 @@ from sixfold.core.provenance import (
     bitmap_metadata,
     c2pa_removal,
     item_metadata,
+    orientation,
     sound_metadata,
     svg_metadata,
 )
@@ -32,11 +33,12 @@ from sixfold.core.provenance.formats.parts import DAMAGE
 _PNG_KEPT = frozenset(
     b"tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split(),
 )
-_PNG_END = b"IEND"
+_PNG_END, _PNG_EXIF = b"IEND", b"eXIf"
 # Comments and the segments of applications, except JFIF, color profiles and Adobe's transform of colors.
 _JPEG_SEGMENTS = frozenset({*range(0xE0, 0xF0), 0xFE} - {0xE0, 0xE2, 0xEE})
+_APP1, _JPEG_EXIF = 0xE1, b"Exif\0\0"
 _WEBP_KEPT = frozenset({b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"ICCP"})
-_WEBP_FLAGS = 0x08 | 0x04
+_WEBP_EXIF, _WEBP_XMP_FLAG, _WEBP_EXIF_FLAG = b"EXIF", 0x04, 0x08
 _GIF_EXTENSION = 0x21
 # Comments and application extensions; the one that states how often an animation repeats is kept.
 _GIF_LABELS, _GIF_LOOPS = b"\xfe\xff", (b"\x0bNETSCAPE2.0", b"\x0bANIMEXTS1.0")
@@ -51,7 +53,7 @@ _ZEROS = bytes(1 << 16)
 def remove(path: Path) -> None:
     """Remove C2PA manifests and metadata from a file; pixels and sound are unchanged.
 
-    The metadata of a damaged file, or of one in another format, remains.
+    The orientation of a photo remains, and the metadata of a damaged file, or of one in another format.
     """
     for read in (c2pa_removal.edits_of, _removals):
         with path.open("rb") as file, edits.mapped(file) as data:
@@ -74,27 +76,35 @@ def _removals(data: bytes) -> list[FileEdit]:
 def _png(data: bytes) -> Iterator[FileEdit]:
     for part in png.chunks(data):
         if part.kind[:1].islower() and part.kind not in _PNG_KEPT:
-            yield FileEdit(part.start, part.end, b"")
+            turned = orientation.only(data[part.body : part.end]) if part.kind == _PNG_EXIF else b""
+            yield FileEdit(part.start, part.end, png.chunk(_PNG_EXIF, turned) if turned else b"")
         elif part.kind == _PNG_END:
             yield FileEdit(part.end, len(data), b"")
 
 
 def _jpeg(data: bytes) -> Iterator[FileEdit]:
-    parts = jpeg.segments(data)
-    return (FileEdit(part.start, part.end, b"") for part in parts if part.kind in _JPEG_SEGMENTS)
+    for part in jpeg.segments(data):
+        if part.kind in _JPEG_SEGMENTS:
+            is_exif = part.kind == _APP1 and data.startswith(_JPEG_EXIF, part.body)
+            turned = orientation.only(data[part.body : part.end]) if is_exif else b""
+            yield FileEdit(part.start, part.end, jpeg.segment(_APP1, _JPEG_EXIF + turned) if turned else b"")
 
 
 def _webp(data: bytes) -> Iterator[FileEdit]:
-    size = int.from_bytes(data[4:8], "little")
     chunks = riff.complete(data, b"WEBP")
+    exif = next((data[part.body : part.body + part.size] for part in chunks if part.kind == _WEBP_EXIF), b"")
+    turned = orientation.only(exif)
+    added = riff.chunk(_WEBP_EXIF, turned) if turned else b""
+    flags = _WEBP_XMP_FLAG | (0 if turned else _WEBP_EXIF_FLAG)
+    size = int.from_bytes(data[4:8], "little") + len(added)
     for chunk in chunks:
         if chunk.kind == b"VP8X":
-            yield FileEdit(chunk.body, chunk.body + 1, bytes([data[chunk.body] & ~_WEBP_FLAGS]))
+            yield FileEdit(chunk.body, chunk.body + 1, bytes([data[chunk.body] & ~flags]))
         elif chunk.kind not in _WEBP_KEPT:
             size -= chunk.end - chunk.start
             yield FileEdit(chunk.start, chunk.end, b"")
     yield FileEdit(4, 8, size.to_bytes(4, "little"))
-    yield FileEdit(chunks[-1].end, len(data), b"")
+    yield FileEdit(chunks[-1].end, len(data), added)
 
 
 def _gif(data: bytes) -> Iterator[FileEdit]:

@@ -134,6 +134,10 @@ def segments(data: bytes) -> Iterator[ContainerPart[int]]:
     return walk(data, 2, end, _segment_at, last=_START_OF_SCAN, budget=part_budget(_MAX_SEGMENTS))
 
 
+def segment(kind: int, body: bytes) -> bytes:
+    return bytes([0xFF, kind]) + (len(body) + 2).to_bytes(2) + body
+
+
 def _segment_at(data: bytes, at: int) -> ContainerPart[int] | None:
     first, marker, length = _SEGMENT.unpack_from(data, at)
     if first != 0xFF:
@@ -148,4 +152,4 @@ def _segment_at(data: bytes, at: int) -> ContainerPart[int] | None:
 def _comments(raw: bytes) -> bytes:
     parts = [raw[at : at + _PART_BYTES] for at in range(0, len(raw), _PART_BYTES)] or [b""]
     bodies = [b"sixfold %d/%d:" % (number, len(parts)) + part for number, part in enumerate(parts, 1)]
-    return b"".join(b"\xff\xfe" + (len(body) + 2).to_bytes(2) + body for body in bodies)
+    return b"".join(segment(_COMMENT, body) for body in bodies)
