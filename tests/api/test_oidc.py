@@ -91,6 +91,27 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(app_and_provider
 
 
 @pytest.mark.parametrize(
+    ("token", "info", "status"),
+    [
+        # The address of one document with the verification of the other.
+        ({"email": None, "email_verified": True}, {"email": "ada@example.com"}, 403),
+        ({"email_verified": None}, {"email": "eve@example.com", "email_verified": True}, 403),
+        ({"email_verified": None}, {"email_verified": True}, 403),
+        ({"email_verified": None}, {"email": "ada@example.com", "email_verified": True}, 303),
+        ({}, {"email": "ada@example.com"}, 303),
+    ],
+)
+async def test_verification_applies_to_the_address_of_its_document(
+    token: dict[str, Any], info: dict[str, Any], status: int, either: Path
+) -> None:
+    rules = {"groups": {"media": {"organization": "acme"}}}  # so that userinfo is read for the groups
+    async with provider() as result, app_with_provider(either, result, tables={"sign_in": rules}) as app:
+        result.claims = {"sub": "ada-1", "email": "ada@example.com", "email_verified": True}
+        result.lies, result.info = token, {"sub": "ada-1", **info}
+        assert (await sign_in(app, result)).status_code == status
+
+
+@pytest.mark.parametrize(
     "lie",
     [
         {"iss": "https://evil.example"},

@@ -136,14 +136,19 @@ class OidcClient:
         tokens = await self._exchange(metadata, code, callback_url, content["verifier"])
         claims = await self._claims(metadata, str(tokens.get("id_token", "")), content["nonce"])
         lacks_groups = bool(self._rules.groups) and group_roles.groups_of(claims, self._rules.claim) is None
+        email, verified = _email(claims)
         if ("email" not in claims or lacks_groups) and metadata.userinfo_endpoint:
-            claims = {**await self._userinfo(metadata, tokens, claims["sub"]), **claims}
-        email = claims.get("email")
+            info = await self._userinfo(metadata, tokens, claims["sub"])
+            claims = {**info, **claims}
+            # Each document states the verification of its own address only.
+            other_email, other_verified = _email(info)
+            verified = (verified and bool(email)) or (other_verified and email in ("", other_email))
+            email = email or other_email
         return Identity(
             self._issuer,
             claims["sub"],
-            email if isinstance(email, str) else "",
-            claims.get("email_verified") in (True, "true"),
+            email,
+            verified,
             _authenticated_at(metadata, claims, int(content.get("again_at", 0))),
             group_roles.groups_of(claims, self._rules.claim) if self._rules.groups else None,
         )
@@ -288,6 +293,12 @@ def _public_key(row: Any) -> dict[str, Any]:
     members = {name: value for name, value in cast("dict[str, Any]", row).items() if name in _KEY_MEMBERS}
     is_short = all(len(value) <= _MAX_MEMBER_CHARS for value in members.values() if isinstance(value, str))
     return members if is_short else {}
+
+
+def _email(claims: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the e-mail address in a document, or an empty string, and whether it is verified."""
+    email = claims.get("email")
+    return email if isinstance(email, str) else "", claims.get("email_verified") in (True, "true")
 
 
 def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: int) -> int | None:
