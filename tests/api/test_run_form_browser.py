@@ -52,6 +52,38 @@ def _photo(path: Path, *, subject: bool) -> Path:
     return path
 
 
+# The distance between the highest and the lowest middle of the visible parts of a model's header.
+SPREAD = """() => {
+  const children = ":scope > :not([popover]):not(.problem), .facts, .jump";
+  const parts = document.querySelector(".one-line").querySelectorAll(children);
+  const boxes = [...parts].map((each) => each.getBoundingClientRect()).filter((box) => box.height);
+  const middles = boxes.map((box) => (box.top + box.bottom) / 2);
+  return Math.max(...middles) - Math.min(...middles);
+}"""
+
+
+async def test_the_header_of_a_model_has_one_line(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        for width, scheme in zip(page_checks.WIDTHS, ("light", "dark", "light"), strict=True):
+            await page.emulate_media(color_scheme=scheme)
+            await page.set_viewport_size({"width": width, "height": 844})
+            for model in ("ra1", "create_image_klein"):
+                await tab.open(f"/catalog/{model}")
+                assert await page.evaluate(SPREAD) < 8, (model, width)
+                header = await page.locator(".one-line").bounding_box()
+                assert header["height"] < (75 if width > 900 else 40), (model, width)
+                await page_checks.is_accessible(tab)
+        assert not await page.is_visible(".about-model")
+        await page.click("text='About'")
+        assert await page.is_visible(".about-model")
+        await page_checks.is_accessible(tab)
+        await page.click(".jump >> text='Engines'")
+        assert not await page.is_visible(".about-model")
+        assert await page.evaluate("scrollY") > 0
+
+
 async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:

@@ -1,6 +1,9 @@
 "use strict";
 // Example cards: videos play while the card is hovered or focused, audio plays on click.
 (() => {
+  // A link to a section of the page closes the text that contains it.
+  for (const link of document.querySelectorAll("[popover] a[href^='#']")) link.addEventListener("click", () => link.closest(":popover-open")?.hidePopover());
+
   const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
   function prepareVideo(video) {
     const card = video.closest(".card");
