@@ -8,6 +8,8 @@ export interface PlatformSchemas {
   "Alerts": { "alerts": Array<PlatformSchemas["Alert"]> };
   "Alias": { "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "targets": Array<PlatformSchemas["AliasTarget"]> };
   "AliasTarget": { "served": boolean; "target": string; "weight": number | null };
+  "Backup": { "bytes": number; "created_at": string | null; "name": string; "problem": string | null; "state": "failed" | "ready" | "running" };
+  "Backups": { "backups": Array<PlatformSchemas["Backup"]> };
   "Budget": { "budget_day_usd": string | null; "budget_month_usd": string | null; "spent_day_usd": string; "spent_month_usd": string };
   "Charge": { "amount_usd": string; "limit_usd"?: string; "lines": Array<PlatformSchemas["ChargeLine"]>; "sum": string };
   "ChargeLine": { "list_rate_usd"?: string; "per": number; "quantity": number; "rate_usd": string; "unit": string };
@@ -304,6 +306,10 @@ export interface Operations {
   "POST /api/operator/installs": { body: PlatformSchemas["InstallRequest"]; response: PlatformSchemas["Installs"] };
   "DELETE /api/operator/installs/{family}/{name}": { path: { "family": string; "name": string }; response: PlatformSchemas["Installs"] };
   "POST /api/operator/installs/{family}/{name}/stop": { path: { "family": string; "name": string }; response: PlatformSchemas["Installs"] };
+  "GET /api/operator/backups": { response: PlatformSchemas["Backups"] };
+  "POST /api/operator/backups": { response: PlatformSchemas["Backups"] };
+  "GET /api/operator/backups/{name}": { path: { "name": string }; response: Response };
+  "DELETE /api/operator/backups/{name}": { path: { "name": string }; response: PlatformSchemas["Backups"] };
   "GET /api/operator/figures": { response: PlatformSchemas["Figures"] };
   "GET /livez": { response: PlatformSchemas["Status"] };
   "GET /readyz": { response: PlatformSchemas["Status"] };

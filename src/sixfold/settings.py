@@ -475,6 +475,10 @@ def worker_environment(environ: Mapping[str, str] | None = None) -> dict[str, st
     return {name: env[name] for name in allowed if name in env}
 
 
+def environment_with(values: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, **values}
+
+
 def _read_config(path: Any, data_dir: Path) -> dict[str, Any]:
     file = Path(path) if path else data_dir / "sixfold.toml"
     if not file.exists():

@@ -30,6 +30,7 @@ PAGES = (
     "/admin/models",
     "/admin/prices",
     "/admin/tools",
+    "/admin/backups",
     "/admin/audit",
 )
 MAX_BYTES, MAX_SHIFT = 350_000, 0.05

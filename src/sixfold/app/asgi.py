@@ -159,5 +159,6 @@ def build_services(application: Application, local_token: str | None = None) -> 
         configuration=application.operator.configuration,
         provider_keys=application.operator.provider_keys,
         installs=application.operator.installs,
+        backups=application.operator.backups,
         figures=DayFigures(database),
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from sixfold.app import graphs as app_graphs
 from sixfold.app import storage
+from sixfold.app.backups import BackupFiles
 from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.app.configuration import OperatorConfiguration
 from sixfold.app.configuration_entries import EntryValues
@@ -43,6 +44,7 @@ class OperatorServices(msgspec.Struct, frozen=True):
     configuration: OperatorConfiguration
     provider_keys: ProviderKeys
     installs: EngineInstalls
+    backups: BackupFiles
 
     def connect(self, links: ServerLinks) -> OperatorServices:
         """Return the services with connections to other servers enabled.
@@ -87,6 +89,5 @@ def build(
     keys = ProviderKeys(settings, database, models, gateway.statuses, resources.refresh)
     reloader.on_entries = keys.adopt
     configuration = OperatorConfiguration(database, reloader, models, gateway)
-    return OperatorServices(
-        reloader, configuration, keys, EngineInstalls(settings, database, resources.refresh)
-    )
+    installs = EngineInstalls(settings, database, resources.refresh)
+    return OperatorServices(reloader, configuration, keys, installs, BackupFiles(settings, database))

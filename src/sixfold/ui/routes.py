@@ -14,7 +14,7 @@ from sixfold.ui import gallery, static_files, workflows
 from sixfold.ui.account import data as account_data
 from sixfold.ui.account import pages as account
 from sixfold.ui.account import security
-from sixfold.ui.admin import engines, lab, people, prices, providers, tools
+from sixfold.ui.admin import backups, engines, lab, people, prices, providers, tools
 from sixfold.ui.admin import models as admin_models
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
@@ -78,6 +78,7 @@ def build_apis(
             *admin_models.routes(services, templates, auth),
             *prices.routes(services, templates, auth),
             *tools.routes(services, templates, auth),
+            *backups.routes(services, templates, auth),
             *lab.routes(services, templates, auth),
             *gallery.routes(services, templates, auth),
             *session_page.routes(services, templates, auth),

@@ -19,7 +19,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; 
 
 
 class ServedFile(msgspec.Struct, frozen=True):
-    """A file to be served; `tag` changes with its bytes, and `caching` is the `Cache-Control` value."""
+    """A file to be served; `tag` changes with its bytes, and `caching` is the `Cache-Control` value.
+
+    With a `filename`, browsers save the file under this name, which must not contain quotes.
+    """
 
     store: BlobStore
     key: str
@@ -27,6 +30,7 @@ class ServedFile(msgspec.Struct, frozen=True):
     content_type: str
     tag: str
     caching: str
+    filename: str = ""
 
 
 async def serve(request: Request, file: ServedFile) -> Response:
@@ -85,7 +89,9 @@ def _headers(file: ServedFile) -> dict[str, str]:
         "Content-Security-Policy": _POLICY,
         "Cross-Origin-Resource-Policy": "cross-origin",
     }
-    if file.content_type not in media_types.INLINE:
+    if file.filename:
+        headers["Content-Disposition"] = f'attachment; filename="{file.filename}"'
+    elif file.content_type not in media_types.INLINE:
         headers["Content-Disposition"] = "attachment"
     return headers
 

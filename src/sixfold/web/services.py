@@ -20,7 +20,12 @@ from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.gradio_spaces import GradioSpacePort, LocalSpaces
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
-from sixfold.core.configuration.ports import ConfigurationService, EngineInstallService, ProviderKeyService
+from sixfold.core.configuration.ports import (
+    BackupService,
+    ConfigurationService,
+    EngineInstallService,
+    ProviderKeyService,
+)
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gallery import Gallery
@@ -124,6 +129,7 @@ class WebServices(CoreServices, frozen=True, kw_only=True):
     configuration: ConfigurationService
     provider_keys: ProviderKeyService
     installs: EngineInstallService
+    backups: BackupService
     figures: DayFigures
 
     @property

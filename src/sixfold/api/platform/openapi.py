@@ -14,7 +14,7 @@ from sixfold.api.platform import (
     shares,
     uploads,
 )
-from sixfold.api.platform.operator import configuration_schemas, figures, installs
+from sixfold.api.platform.operator import backups, configuration_schemas, figures, installs
 from sixfold.api.platform.operator import schemas as operator
 from sixfold.api.platform.organization import openapi as organization
 from sixfold.core.accounts import usage_report
@@ -45,6 +45,7 @@ def document() -> OpenApiDocument:
             **operator.operations(),
             **configuration_schemas.operations(),
             **installs.operations(),
+            **backups.operations(),
             **figures.operations(),
             **_server(),
         },

@@ -63,6 +63,20 @@ class AliasTarget(TypedDict):
     weight: float | None
 
 
+class Backup(TypedDict):
+    """A backup; `bytes` is the size so far while it is being written."""
+
+    bytes: int
+    created_at: str | None
+    name: str
+    problem: str | None
+    state: Literal["failed", "ready", "running"]
+
+
+class Backups(TypedDict):
+    backups: list[Backup]
+
+
 class Budget(TypedDict):
     """Budgets, null if unlimited, and the amounts spent in this day and month (UTC)."""
 

@@ -1,18 +1,20 @@
-"""Ports of the configuration and of provider keys, for the pages and the HTTP API."""
+"""Ports of the configuration, provider keys, weights and backups, for the pages and the HTTP API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.media.ports import BlobStore
 
 # The source of a value: `file` is sixfold.toml (or the environment), `page` is this server's pages or HTTP,
 # `found` is a discovered server, `provider` is enabled by a key, and `bundled` is part of Sixfold.
 Source = Literal["file", "page", "found", "provider", "bundled"]
 InstallState = Literal["absent", "running", "installed", "failed"]
+BackupState = Literal["running", "ready", "failed"]
 CheckState = Literal["accepted", "refused", "unknown"]
 
 
@@ -234,4 +236,50 @@ class EngineInstallService(Protocol):
 
     async def remove(self, actor: Principal, family: str, name: str) -> None:
         """Delete installed weights; raises `NotFound`."""
+        ...
+
+
+class BackupView(msgspec.Struct, frozen=True):
+    """A backup on this machine; `size_bytes` is the size so far while it is being written."""
+
+    name: str
+    state: BackupState
+    size_bytes: int
+    created_at: int
+    problem: str = ""
+
+
+class BackupFile(msgspec.Struct, frozen=True):
+    """The file of a complete backup in its store; `tag` changes with its bytes."""
+
+    media_type: ClassVar[str] = "application/x-tar"
+
+    store: BlobStore
+    key: str
+    size: int
+    tag: str
+
+
+class BackupService(Protocol):
+    """Writes, reads and deletes backups of the database and the files on this machine."""
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder on this machine."""
+        ...
+
+    async def view(self) -> tuple[BackupView, ...]:
+        """Return the backups, newest first."""
+        ...
+
+    async def start(self, actor: Principal) -> str:
+        """Begin a backup and return its name; raises `Conflict`."""
+        ...
+
+    async def open(self, actor: Principal, name: str) -> BackupFile:
+        """Return a complete backup; raises `NotFound`."""
+        ...
+
+    async def remove(self, actor: Principal, name: str) -> None:
+        """Delete a backup, or stop one that is being written; raises `NotFound`."""
         ...

@@ -66,5 +66,6 @@ DESTINATIONS = (
     Destination(
         "/admin/tools", "Operator: tools", "admin mcp tool servers web search searxng", rights.OPERATE
     ),
+    Destination("/admin/backups", "Operator: backups", "admin backup restore download", rights.OPERATE),
     Destination("/admin/audit", "Operator: audit log", "admin", rights.OPERATE),
 )

@@ -1,0 +1,143 @@
+"""Backups that operators start, download and delete on the pages and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from sixfold.cli.main import main
+from sixfold.core.accounts.operation import actions
+from sixfold.core.configuration.ports import BackupView
+from tests.api import browser
+from tests.api.app_fixture import AppFixture, bearer
+from tests.api.browser import TabOptions
+from tests.api.test_memory_browser import RULES
+from tests.api.test_operator_browser import axe
+from tests.api.test_pages import signed_in
+from tests.harness.waiting import wait_until
+from tests.mcp.loopback import serve
+
+ROOT = "/api/operator/backups"
+
+
+async def ended(app: AppFixture) -> tuple[BackupView, ...]:
+    """Return the backups when none is being written any more."""
+
+    async def are_written() -> bool:
+        return all(view.state != "running" for view in await app.server.operator.backups.view())
+
+    await wait_until(are_written, 120)
+    return await app.server.operator.backups.view()
+
+
+async def noted(app: AppFixture) -> list[str]:
+    page = await app.database.read(actions.page(9, None, "backups."))
+    return [each.action for each in page.actions]
+
+
+async def test_backup_is_written_downloaded_restored_and_deleted(
+    any_database_app: AppFixture, tmp_path: Path
+) -> None:
+    app = any_database_app
+    headers = bearer(await app.operator_key())
+    started = await app.client.post(ROOT, headers=headers)
+    assert started.status_code == 202, started.text
+    (row,) = started.json()["backups"]
+    assert row["state"] in {"running", "ready"}
+    (view,) = await ended(app)
+    assert (view.state, view.problem, view.name) == ("ready", "", row["name"])
+    downloaded = await app.client.get(f"{ROOT}/{view.name}", headers=headers)
+    assert downloaded.headers["content-disposition"] == f'attachment; filename="{view.name}"'
+    assert len(downloaded.content) == view.size_bytes
+    part = await app.client.get(f"{ROOT}/{view.name}", headers={**headers, "Range": "bytes=0-99"})
+    assert (part.status_code, part.content) == (206, downloaded.content[:100])
+    file = tmp_path / "downloaded.tar"
+    file.write_bytes(downloaded.content)
+    # A backup of either database can be restored into SQLite.
+    restore = ["restore", str(file), "--data-dir", str(tmp_path / "new")]
+    assert await asyncio.to_thread(main, restore) == 0
+    gone = await app.client.delete(f"{ROOT}/{view.name}", headers=headers)
+    assert gone.json() == {"backups": []}
+    assert not list((app.settings.data_dir / "backups").glob("sixfold-*"))
+    assert await noted(app) == ["backup.remove", "backup.download", "backup.download", "backup.start"]
+
+
+async def test_backup_in_progress_is_exclusive_and_can_be_stopped(app: AppFixture) -> None:
+    headers = bearer(await app.operator_key())
+    folder = app.settings.data_dir / "backups"
+    folder.mkdir()
+    name = "sixfold-20261130-070000.tar"
+    (folder / f"{name}.log").touch()
+    (folder / f"{name}.tmp").write_bytes(b"x" * 100)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    process = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True, pass_fds=(lock,))
+    os.write(lock, f"{process.pid} {name}".encode())
+    os.close(lock)
+    refused = await app.client.post(ROOT, headers=headers)
+    assert (refused.status_code, "A backup is being written" in refused.text) == (409, True)
+    (row,) = (await app.client.get(ROOT, headers=headers)).json()["backups"]
+    assert (row["state"], row["bytes"], row["created_at"]) == ("running", 100, "2026-11-30T07:00:00.000Z")
+    assert (await app.client.get(f"{ROOT}/{name}", headers=headers)).status_code == 404
+    stopped = await app.client.delete(f"{ROOT}/{name}", headers=headers)
+    assert stopped.json() == {"backups": []}
+    assert await process.wait() != 0
+    assert await noted(app) == ["backup.stop"]
+
+
+async def test_failed_backup_states_the_reason(app: AppFixture) -> None:
+    headers = bearer(await app.operator_key())
+    folder = app.settings.data_dir / "backups"
+    folder.mkdir()
+    (folder / "sixfold-20261130-070000.tar.log").write_text("sixfold: no space left on device\n")
+    (folder / "sixfold-20261130-080000.tar.log").touch()
+    rows = (await app.client.get(ROOT, headers=headers)).json()["backups"]
+    assert [(row["state"], row["problem"]) for row in rows] == [
+        ("failed", "The backup was interrupted: start another one"),
+        ("failed", "sixfold: no space left on device"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["..", "lock", "sixfold-20261130-070000.tar.log", "%2e%2e%2fserver.key"])
+async def test_only_backups_can_be_downloaded(app: AppFixture, name: str) -> None:
+    headers = bearer(await app.operator_key())
+    folder = app.settings.data_dir / "backups"
+    folder.mkdir()
+    (folder / "sixfold-20261130-070000.tar.log").write_text("log")
+    (folder / "lock").touch()
+    assert (await app.client.get(f"{ROOT}/{name}", headers=headers)).status_code in {404, 405}
+
+
+async def test_backups_are_only_for_operators(app: AppFixture) -> None:
+    for method, path in (("GET", ROOT), ("POST", ROOT), ("GET", f"{ROOT}/x"), ("DELETE", f"{ROOT}/x")):
+        assert (await app.client.request(method, path, headers=app.bearer)).status_code == 403
+    await signed_in(app, app.account)
+    assert (await app.client.get("/admin/backups")).status_code == 404
+
+
+@pytest.mark.browser
+@browser.needed
+@pytest.mark.parametrize("width", [1440, 834, 390])
+async def test_operator_starts_and_downloads_a_backup_at_each_width(app: AppFixture, width: int) -> None:
+    operator = dataclasses.replace(app, account=app.operator)
+    async with (
+        serve(app.asgi) as url,
+        browser.browser() as chromium,
+        browser.tab(chromium, operator, url, TabOptions(width=width)) as tab,
+    ):
+        await tab.open("/admin/backups")
+        await tab.page.click("text='Start a backup now'")
+        await tab.page.wait_for_selector(".flag:has-text('complete')")
+        async with tab.page.expect_download() as download:
+            await tab.page.click("text='Download'")
+        assert (await download.value).suggested_filename.startswith("sixfold-")
+        result = await axe.Axe().run(tab.page, options=RULES)
+        assert result.response["violations"] == []
+        assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        await tab.page.click("text='Delete'")
+        await tab.page.wait_for_selector("text='No backups yet.'")
