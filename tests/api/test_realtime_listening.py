@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ import websockets
 
 from sixfold.api.gateway.openai.realtime.session import RealtimeSession
 from sixfold.app import catalog as app_catalog
-from sixfold.core.gateway.realtime import audio, input_audio
+from sixfold.core.gateway.realtime import audio, memory
 from tests.api.realtime import RealtimeServer, event, running_realtime, until, user_message
 from tests.harness import backends
 from tests.harness.waiting import wait_until
@@ -220,7 +221,7 @@ async def test_an_event_has_at_most_1_mib(server: RealtimeServer) -> None:
 async def test_audio_beyond_the_memory_is_refused(
     server: RealtimeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_audio, "MAX_SESSION_BYTES", 2**20)
+    monkeypatch.setattr(memory, "MAX_SESSION_BYTES", 2**20)
     async with server.connect(listening()) as connection:
         await send(connection, bytes(2**20 + FRAME))
         error = (await event(connection)).error
@@ -230,6 +231,29 @@ async def test_audio_beyond_the_memory_is_refused(
         await connection.input_audio_buffer.append(audio="AAAA" * 1000)
         await connection.input_audio_buffer.clear()
         assert (await event(connection)).type == "input_audio_buffer.cleared"
+
+
+async def test_sessions_of_an_account_share_their_memory(
+    server: RealtimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The sessions of earlier tests, whose memory has the usual limit.
+    gc.collect()
+    monkeypatch.setattr(memory, "MAX_ACCOUNT_BYTES", 2**20)
+    async with server.connect(listening()) as first, server.connect(listening()) as second:
+        await first.conversation.item.create(item=user_message("x" * 500_000))
+        await until(first, "conversation.item.done")
+        await second.conversation.item.create(item=user_message("x" * 300_000))
+        await until(second, "conversation.item.done")
+        # Its response would send the item to a model server.
+        await second.response.create()
+        error = (await event(second)).error
+        assert (error.code, "1 MiB" in error.message) == ("rate_limited", True)
+        await second.conversation.item.create(item=user_message("y" * 300_000))
+        assert (await event(second)).error.code == "rate_limited"
+    async with server.connect(listening()) as third:
+        await third.conversation.item.create(item=user_message("say 1 words " + "x" * 300_000))
+        await third.response.create()
+        await until(third, "response.done")
 
 
 async def test_silence_is_answered_after_the_idle_timeout(server: RealtimeServer) -> None:

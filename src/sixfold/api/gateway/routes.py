@@ -61,7 +61,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.capabilities import EMBEDDINGS, ServedModel
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import COMPACTION, GatewayRequest
-from sixfold.core.gateway.realtime import input_audio
+from sixfold.core.gateway.realtime.memory import RealtimeServerMemory
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
 from sixfold.web import bodies, requests
 from sixfold.web import responses as web_responses
@@ -431,7 +431,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
         anthropic,
         conversations.build_api(services, auth),
         videos.build_api(services, auth, runner),
-        realtime.build_api(services, RealtimeParts(auth, runner, forwarding, input_audio.server_memory())),
+        realtime.build_api(services, RealtimeParts(auth, runner, forwarding, RealtimeServerMemory())),
         file_routes.build_api(services, auth),
         vector_stores.build_api(services, auth),
         *batch_routes.build_apis(services, auth),

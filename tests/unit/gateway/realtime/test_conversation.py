@@ -19,6 +19,7 @@ from sixfold.core.gateway.realtime.items import (
     MessageRole,
     TextContent,
 )
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 from tests import loop_time
 
 
@@ -66,7 +67,7 @@ def test_calls_without_a_result_and_empty_texts_are_omitted() -> None:
 
 def test_truncation_keeps_the_played_text() -> None:
     spoken = AudioContent("One two three. Four five six.", [(1000, 14), (2000, 29)])
-    items = RealtimeConversation()
+    items = RealtimeConversation(RealtimeMemory(2**30, "full"))
     items.add(MessageItem("a", "assistant", [spoken]))
     with pytest.raises(errors.InvalidInput, match="from 0 to 2000"):
         items.truncate("a", 0, 2001)
@@ -82,7 +83,7 @@ def test_truncation_keeps_the_played_text() -> None:
 def test_a_conversation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "MAX_ITEMS", 2)
     monkeypatch.setattr(conversation, "MAX_CHARS", 10)
-    items = RealtimeConversation()
+    items = RealtimeConversation(RealtimeMemory(2**30, "full"))
     items.add(message("a", "12345"))
     with pytest.raises(errors.TooLarge, match="10 characters"):
         items.add(message("b", "123456"))
@@ -98,7 +99,7 @@ def test_a_conversation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_of_a_conversation_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "MAX_PARTS", 3)
-    items = RealtimeConversation()
+    items = RealtimeConversation(RealtimeMemory(2**30, "full"))
     items.add(MessageItem("a", "user", [TextContent(""), TextContent("")]))
     items.add(CallItem("b", "call_1", "f"))
     with pytest.raises(errors.TooLarge, match="3 message parts"):
@@ -111,7 +112,7 @@ def references(*ids: str) -> list[dict[str, str]]:
 
 def test_input_of_a_response_is_as_large_as_a_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "MAX_CHARS", 12)
-    items = RealtimeConversation()
+    items = RealtimeConversation(RealtimeMemory(2**30, "full"))
     items.add(message("a", "12345"))
     items.add(message("b", "123"))
     assert [item.id for item in parse_input(references("a", "b", "b"), items)] == ["a", "b", "b"]
@@ -122,7 +123,7 @@ def test_input_of_a_response_is_as_large_as_a_conversation(monkeypatch: pytest.M
 
 
 def test_references_to_the_last_of_many_items_take_linear_time() -> None:
-    items = RealtimeConversation()
+    items = RealtimeConversation(RealtimeMemory(2**30, "full"))
     for number in range(conversation.MAX_ITEMS):
         items.add(CallItem(f"item_{number}", "call_1", "f"))
     last = f"item_{conversation.MAX_ITEMS - 1}"

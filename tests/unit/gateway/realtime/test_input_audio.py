@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sixfold import errors
-from sixfold.core.gateway.realtime.input_audio import AudioMemory, InputAudioBuffer
+from sixfold.core.gateway.realtime.input_audio import InputAudioBuffer
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 
 
 def test_positions_count_from_the_beginning_of_the_session() -> None:
-    memory = AudioMemory(10_000, "full")
+    memory = RealtimeMemory(10_000, "full")
     buffer = InputAudioBuffer("audio/pcmu", memory)
     assert len(buffer.append(bytes(800))) == 1600
     assert (buffer.end, buffer.duration_ms, memory.size) == (800, 100, 1600)
@@ -23,8 +24,8 @@ def test_positions_count_from_the_beginning_of_the_session() -> None:
 
 
 def test_audio_over_a_limit_is_not_stored() -> None:
-    server = AudioMemory(3_000, "server")
-    first, second = AudioMemory(2_000, "session", server), AudioMemory(2_000, "session", server)
+    server = RealtimeMemory(3_000, "server")
+    first, second = RealtimeMemory(2_000, "session", server), RealtimeMemory(2_000, "session", server)
     buffer = InputAudioBuffer("audio/pcm", first)
     buffer.append(bytes(2_000))
     with pytest.raises(errors.TooManyRequests, match="session"):

@@ -8,7 +8,7 @@ from typing import Any
 from sixfold.api.gateway.openai.realtime import configuration
 from sixfold.api.gateway.openai.realtime.configuration import AudioInput
 from sixfold.api.gateway.openai.realtime.input_audio import InputAudio
-from sixfold.core.gateway.realtime.input_audio import AudioMemory
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 from tests import loop_time
 
 # 91 s of silence in G.711, which fit into an event of 1 MiB.
@@ -40,7 +40,7 @@ def settings() -> AudioInput:
 
 
 async def test_an_event_with_long_audio_leaves_the_loop_free() -> None:
-    listener, memory = Listener(), AudioMemory(2**24, "full")
+    listener, memory = Listener(), RealtimeMemory(2**24, "full")
     audio = InputAudio(settings(), memory, listener.send, listener)
     speech = bytes(8_000) + b"\xff" * (SAMPLES - 8_000)
     event = {"audio": base64.b64encode(speech).decode()}

@@ -17,7 +17,9 @@ from sixfold.core.gateway.realtime.items import (
     RealtimeItem,
     ServerCallItem,
     TextContent,
+    stored_bytes,
 )
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 
 MAX_ITEMS: Final = 1_000
 # Maximum number of parts of all messages, which are counted with each new item.
@@ -29,10 +31,12 @@ ROOT: Final = "root"
 
 
 class RealtimeConversation:
-    """The items of one connection."""
+    """The items of one connection, whose texts count in the memory of the account."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: RealtimeMemory) -> None:
         self._items: list[RealtimeItem] = []
+        self._memory = memory
+        self._counted = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -45,7 +49,8 @@ class RealtimeConversation:
     def add(self, item: RealtimeItem, previous_id: str | None = None) -> str | None:
         """Insert an item after another item, by default at the end; return the id of the preceding item.
 
-        Raises `InvalidInput` if the id is in use, and `TooLarge` if the conversation is full.
+        Raises `InvalidInput` if the id is in use, `TooLarge` if the conversation is full, and
+        `TooManyRequests` if the account has no more memory.
         """
         if any(item.id == other.id for other in self._items):
             raise errors.InvalidInput.of("item.id", f"The conversation already has an item {item.id[:64]!r}")
@@ -53,6 +58,7 @@ class RealtimeConversation:
         position = len(self._items)
         if previous_id is not None:
             position = 0 if previous_id == ROOT else self._position(previous_id, "previous_item_id") + 1
+        self._count((*self._items, item))
         self._items.insert(position, item)
         return self._items[position - 1].id if position else None
 
@@ -73,10 +79,12 @@ class RealtimeConversation:
     def remove(self, item_id: str) -> None:
         """Delete an item; raises `InvalidInput`."""
         del self._items[self._position(item_id, "item_id")]
+        self._release(stored_bytes(self._items))
 
     def clear(self) -> None:
         """Delete all items."""
         self._items.clear()
+        self._release(0)
 
     def truncate(self, item_id: str, content_index: int, end_ms: int) -> None:
         """Truncate the audio of a model's message at `end_ms`.
@@ -96,6 +104,20 @@ class RealtimeConversation:
                 "audio_end_ms", f"audio_end_ms must be from 0 to {part.duration_ms}, the length of this audio"
             )
         part.truncate(end_ms)
+
+    def _count(self, items: Sequence[RealtimeItem]) -> None:
+        """Count the current texts of these items, which responses may have extended."""
+        size = stored_bytes(items)
+        if size > self._counted:
+            self._memory.take(size - self._counted)
+            self._counted = size
+        else:
+            self._release(size)
+
+    def _release(self, size: int) -> None:
+        """Release the memory beyond `size` bytes."""
+        self._memory.release(max(0, self._counted - size))
+        self._counted = min(self._counted, size)
 
     def _position(self, item_id: str, name: str) -> int:
         for position, item in enumerate(self._items):

@@ -1,56 +1,13 @@
-"""The audio that a client has sent but not committed yet, and the memory for such audio."""
+"""The audio that a client has sent but not committed yet."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sixfold import errors
 from sixfold.core.gateway.realtime.audio import KINDS, Encoding, decode
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 
-# Maximum PCM bytes of one session: its buffer, and recordings that are not transcribed yet.
-MAX_SESSION_BYTES: Final = 15 * 2**20
-MAX_SERVER_BYTES: Final = 512 * 2**20
 _SAMPLE_BYTES: Final = 2
-
-
-class AudioMemory:
-    """Counts bytes of audio against a limit, and against the shared limit of `parent`."""
-
-    def __init__(self, max_bytes: int, message: str, parent: AudioMemory | None = None) -> None:
-        self._max_bytes = max_bytes
-        self._message = message
-        self._parent = parent
-        self.size = 0
-
-    def take(self, size: int) -> None:
-        """Count bytes before they are stored; raises `TooManyRequests` above a limit."""
-        if self.size + size > self._max_bytes:
-            raise errors.TooManyRequests(self._message)
-        if self._parent is not None:
-            self._parent.take(size)
-        self.size += size
-
-    def release(self, size: int) -> None:
-        self.size -= size
-        if self._parent is not None:
-            self._parent.release(size)
-
-
-def server_memory() -> AudioMemory:
-    """Return the memory for the audio of all sessions of a server."""
-    text = (
-        "The audio buffers of all sessions have reached the limit of this server: commit or clear the "
-        "buffer, and retry"
-    )
-    return AudioMemory(MAX_SERVER_BYTES, text)
-
-
-def session_memory(server: AudioMemory) -> AudioMemory:
-    """Return the memory for the audio of one session."""
-    text = (
-        f"A session can store at most {MAX_SESSION_BYTES // 2**20} MiB of audio: commit or clear the buffer"
-    )
-    return AudioMemory(MAX_SESSION_BYTES, text, server)
 
 
 class InputAudioBuffer:
@@ -62,7 +19,7 @@ class InputAudioBuffer:
     audio.
     """
 
-    def __init__(self, encoding: Encoding, memory: AudioMemory) -> None:
+    def __init__(self, encoding: Encoding, memory: RealtimeMemory) -> None:
         self.encoding: Encoding = encoding
         self.rate = KINDS[encoding].rate
         self._memory = memory

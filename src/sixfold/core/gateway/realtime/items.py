@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -148,3 +149,31 @@ class ToolListItem(msgspec.Struct):
 
 
 RealtimeItem = MessageItem | CallItem | CallOutputItem | ServerCallItem | ToolListItem
+
+
+def stored_bytes(items: Sequence[RealtimeItem]) -> int:
+    """Return the memory of the texts of these items; one emoji quadruples that of its text."""
+    return sum(sys.getsizeof(text) for item in items for text in _texts(item)) + sum(
+        item.chars for item in items if isinstance(item, ToolListItem)
+    )
+
+
+def _texts(item: RealtimeItem) -> Iterator[str]:
+    match item:
+        case MessageItem():
+            for part in item.parts:
+                yield from _texts_of_part(part)
+        case CallItem():
+            yield from (item.name, item.arguments)
+        case CallOutputItem():
+            yield item.output
+        case ServerCallItem():
+            yield from (item.name, item.arguments, item.output or "")
+        case ToolListItem():
+            return
+
+
+def _texts_of_part(part: ContentPart) -> tuple[str, ...]:
+    if isinstance(part, ImageContent):
+        return part.image.data, part.image.url
+    return (part.text if isinstance(part, TextContent) else part.transcript or "",)

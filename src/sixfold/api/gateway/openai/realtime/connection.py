@@ -119,10 +119,12 @@ class RealtimeSocket:
         while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
             if (delay := self._pace.delay()) > 0:
                 await asyncio.sleep(delay)
-            text = message.get("text")
-            raw = message.get("bytes") or b"" if text is None else text.encode("utf-8", "surrogatepass")
+            content = message.get("text") or message.get("bytes") or b""
+            await TURNS.next(len(content))
+            # Many sessions at once wait for their turns and the parser, with one copy of their events.
+            raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+            del message, content
             event: dict[str, Any] = {}
-            await TURNS.next(len(raw))
             try:
                 event = await PARSER.run_large(len(raw), bodies.parse_object, raw, _LIMITS)
                 await self._session.handle(event)

@@ -13,7 +13,8 @@ from sixfold.api.gateway.openai.realtime.configuration import AudioInput
 from sixfold.api.gateway.openai.realtime.output import EventSender
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.realtime.audio import KINDS
-from sixfold.core.gateway.realtime.input_audio import AudioMemory, InputAudioBuffer
+from sixfold.core.gateway.realtime.input_audio import InputAudioBuffer
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 from sixfold.core.gateway.realtime.voice_activity import SpeechChange, VoiceDetector
 
 # The shortest audio that can be committed, as at OpenAI.
@@ -48,7 +49,7 @@ class InputAudio:
     """Handles `input_audio_buffer` events of one session."""
 
     def __init__(
-        self, settings: AudioInput, memory: AudioMemory, send: EventSender, listener: TurnListener
+        self, settings: AudioInput, memory: RealtimeMemory, send: EventSender, listener: TurnListener
     ) -> None:
         self._memory = memory
         self._send = send

@@ -115,7 +115,10 @@ class RealtimeRoutes:
             caller = await self._enter(websocket)
             self._services.admission.websockets.hold(websocket.scope, caller.principal.account_id)
             settings = _settings(caller.session, websocket.query_params)
-            services = RealtimeServices(self._services, self._parts, caller.principal.key_id or "")
+            principal = caller.principal
+            services = RealtimeServices(
+                self._services, self._parts, principal.account_id, principal.key_id or ""
+            )
             services.check_transcription(settings.audio.input.transcription)
         except errors.SixfoldError as error:
             await _deny(websocket, error)

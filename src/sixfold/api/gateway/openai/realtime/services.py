@@ -26,7 +26,7 @@ from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.realtime import audio
-from sixfold.core.gateway.realtime.input_audio import AudioMemory, session_memory
+from sixfold.core.gateway.realtime.memory import RealtimeServerMemory
 from sixfold.core.gateway.request_log import refunded_on_failure
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter
@@ -53,7 +53,7 @@ class RealtimeParts(NamedTuple):
     auth: CachedKeyAuth
     jobs: MediaJobRunner
     forwarding: UpstreamPassthrough
-    memory: AudioMemory
+    memory: RealtimeServerMemory
 
 
 class Transcript(NamedTuple):
@@ -66,12 +66,13 @@ class Transcript(NamedTuple):
 class RealtimeServices:
     """The chat and speech of one session; each call is checked and charged as a request with its key."""
 
-    def __init__(self, services: WebServices, parts: RealtimeParts, key_id: str) -> None:
+    def __init__(self, services: WebServices, parts: RealtimeParts, account_id: str, key_id: str) -> None:
         self._services = services
         self._auth = parts.auth
         self._jobs = parts.jobs
         self._forwarding = parts.forwarding
-        self.memory = session_memory(parts.memory)
+        self.memory = parts.memory.of(account_id)
+        self.audio_memory = self.memory.audio()
         self._key = services.authenticator.delegate(key_id)
         self._credential = f"Bearer {self._key}".encode()
 

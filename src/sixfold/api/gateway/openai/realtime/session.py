@@ -21,7 +21,7 @@ from sixfold.api.gateway.openai.realtime.services import RealtimeServices
 from sixfold.api.gateway.openai.realtime.transcriptions import InputRecording, InputTranscriptions
 from sixfold.core import ids
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation
-from sixfold.core.gateway.realtime.items import AudioContent, MessageItem
+from sixfold.core.gateway.realtime.items import AudioContent, MessageItem, stored_bytes
 
 # Responses at once, of which one may be in the conversation.
 MAX_RESPONSES = 4
@@ -61,9 +61,9 @@ class RealtimeSession:
         self._services = services
         self._send = send
         self._track = track
-        self._conversation = RealtimeConversation()
-        self._transcriptions = InputTranscriptions(services, send, services.memory, track)
-        self._audio = InputAudio(initial.audio.input, services.memory, send, self)
+        self._conversation = RealtimeConversation(services.memory)
+        self._transcriptions = InputTranscriptions(services, send, services.audio_memory, track)
+        self._audio = InputAudio(initial.audio.input, services.audio_memory, send, self)
         self._idle: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._conversation_id = ids.new("conv")
@@ -195,10 +195,18 @@ class RealtimeSession:
             raise errors.TooManyRequests(
                 f"A session can have at most {MAX_RESPONSES} responses at a time: wait until one has ended"
             )
+        # The request of a model server contains these texts until the response has begun.
+        size = stored_bytes(self._conversation.items if request.input is None else request.input)
+        self._services.memory.take(size)
         self._stop_idle()
         run = ResponseRun(request, self._services, self._send)
         self._runs[run.id] = run
-        task = await run.start()
+        try:
+            task = await run.start()
+        except BaseException:
+            self._services.memory.release(size)
+            raise
+        task.add_done_callback(lambda _task: self._services.memory.release(size))
         task.add_done_callback(lambda _task: self._on_end(run))
         self._track(task)
 
@@ -253,7 +261,7 @@ class RealtimeSession:
         try:
             await self._add_audio(item_id, content)
         except errors.SixfoldError:
-            self._services.memory.release(len(pcm))
+            self._services.audio_memory.release(len(pcm))
             raise
         settings = self._configuration.audio.input.transcription
         self._transcriptions.add(InputRecording(item_id, content, pcm, rate, settings))

@@ -12,8 +12,8 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.realtime.configuration import InputTranscription
 from sixfold.api.gateway.openai.realtime.output import EventSender
 from sixfold.api.gateway.openai.realtime.services import RealtimeServices
-from sixfold.core.gateway.realtime.input_audio import AudioMemory
 from sixfold.core.gateway.realtime.items import AudioContent, RealtimeItem
+from sixfold.core.gateway.realtime.memory import RealtimeMemory
 
 
 class InputRecording(msgspec.Struct):
@@ -38,7 +38,7 @@ class InputTranscriptions:
         self,
         services: RealtimeServices,
         send: EventSender,
-        memory: AudioMemory,
+        memory: RealtimeMemory,
         track: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._services = services
