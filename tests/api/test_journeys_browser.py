@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
+from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
 from tests.api.page_checks import WIDTHS, is_accessible
+from tests.api.test_passkeys import device, free_port
+from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
 
@@ -173,3 +178,69 @@ async def test_prompts_have_the_direction_of_their_letters(browser_app: Browser,
             )
             assert direction == "plaintext", path
             await is_accessible(tab)
+
+
+@pytest.fixture
+async def browser_at_localhost(tmp_path: Path) -> AsyncIterator[Browser]:
+    """A server known as localhost, where browsers offer passkeys, its address and a browser."""
+    port = free_port()
+    async with (
+        running_app(tmp_path, port=port, public_url=f"http://localhost:{port}") as app,
+        serve(app.asgi, port),
+        browser.browser() as chromium,
+    ):
+        yield app, f"http://localhost:{port}", chromium
+
+
+async def test_account_has_passkey_password_key_and_export(
+    browser_at_localhost: Browser, tmp_path: Path
+) -> None:
+    app, url, chromium = browser_at_localhost
+    password = ""
+    async with browser.tab(chromium, app, url) as tab, device(tab.page):
+        page = tab.page
+        for width, scheme in zip(WIDTHS, ("light", "dark", "light"), strict=True):
+            await page.set_viewport_size({"width": width, "height": 844})
+            await page.emulate_media(color_scheme=scheme)
+            await tab.open("/account")
+            await page.click("main >> text='Security'")
+            await page.fill("#add-passkey [name=name]", "My laptop")
+            await page.click("#add-passkey button")
+            await page.wait_for_selector("#passkeys td:has-text('My laptop')")
+            if password:
+                await page.fill("#password [name=current]", password)
+            password = f"a new password for {width} pixels"
+            await page.fill("#password [name=password]", password)
+            await page.click("#password .primary")
+            await page.wait_for_selector(".done:has-text('password')")
+            await is_accessible(tab)
+            await page.click("main >> text='Keys'")
+            await page.fill("form[action='/account/keys'] [name=name]", "laptop")
+            await page.click("text='New key'")
+            key = await page.inner_text("#new-key")
+            account = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+            assert account.status_code == 200
+            for tab_name in ("Usage", "Billing", "Overview"):
+                await page.click(f"main >> text='{tab_name}'")
+                await is_accessible(tab)
+            await page.click("main a[href='/account/data']")
+            async with page.expect_download() as started:
+                await page.click("text='Download my data'")
+            await (await started.value).save_as(target := tmp_path / f"{width}.zip")
+            with zipfile.ZipFile(target) as exported:
+                assert json.loads(exported.read("account.json"))["email"] == app.account.email
+                assert password not in exported.read("account.json").decode()
+            # Both ways sign in again.
+            await page.context.clear_cookies()
+            await tab.open("/signin?next=/account/security")
+            await page.fill("#email", app.account.email)
+            await page.fill("#password", password)
+            await page.click("form[action='/signin'] button")
+            await page.wait_for_url("**/account/security")
+            await page.context.clear_cookies()
+            await tab.open("/signin?next=/account/security")
+            await is_accessible(tab)
+            await page.click("#use-passkey button")
+            await page.wait_for_url("**/account/security")
+            await page.click("button[aria-label='Remove the passkey My laptop']")
+            await page.wait_for_selector("#passkeys:not(:has(table))")
