@@ -10,7 +10,8 @@ idempotency keys, so a POST whose connection was lost is not repeated: it may be
 twice.
 
 `Retry-After` is honored; without it, the pauses double, with jitter. The sum of all pauses is limited, and
-every attempt has its own timeout.
+every attempt has its own timeout. A provider that cannot be reached is not tried for longer than a client
+would wait.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -50,9 +52,13 @@ _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\
 
 
 class ProviderLimits(msgspec.Struct, frozen=True):
-    """Limits of time and bytes for a provider. `whole_seconds` limits a task with all its calls."""
+    """Limits of time and bytes for a provider. `whole_seconds` limits a task with all its calls.
 
-    connect_seconds: float = 10.0
+    A call that cannot connect ends within `unreachable_seconds`.
+    """
+
+    connect_seconds: float = 5.0
+    unreachable_seconds: float = 15.0
     call_seconds: float = 60.0
     whole_seconds: float = 600.0
     attempts: int = 5
@@ -159,6 +165,8 @@ class _CallFailed(msgspec.Struct, frozen=True):
     refusal: ProviderRefusal
     repeat: bool
     after_seconds: float | None = None
+    # The connection could not be established.
+    unreachable: bool = False
 
 
 class ProviderClient:
@@ -232,13 +240,16 @@ class ProviderClient:
         return explained(self.provider, refusal, self._names)
 
     async def _send_with_retries(self, request: _ProviderRequest) -> ProviderResponse:
-        total_pause = 0.0
+        total_pause, started_at = 0.0, monotonic()
         for attempt in range(1, self.limits.attempts + 1):
             result = await self._attempt(request)
             if isinstance(result, ProviderResponse):
                 return result
             pause = self._pause(attempt, result)
             is_last = attempt == self.limits.attempts or total_pause + pause > self.limits.waiting_seconds
+            if result.unreachable:
+                seconds = monotonic() - started_at + pause + self.limits.connect_seconds
+                is_last = is_last or seconds > self.limits.unreachable_seconds
             if request.once or is_last or not result.repeat:
                 raise self.failed(result.refusal)
             total_pause += pause
@@ -257,7 +268,8 @@ class ProviderClient:
             async with asyncio.timeout(request.seconds or self.limits.call_seconds):
                 return await self._exchange(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
-            return _CallFailed(ProviderRefusal("broken", message="could not be reached"), repeat=True)
+            refusal = ProviderRefusal("broken", message="could not be reached")
+            return _CallFailed(refusal, repeat=True, unreachable=True)
         except (TimeoutError, httpx.TimeoutException):
             return _CallFailed(
                 ProviderRefusal("broken", message="did not respond in time"), repeat=repeatable

@@ -62,3 +62,29 @@ def test_logs_and_errors_of_a_provider_are_read_in_part() -> None:
     assert (nested.error, nested.log) == ("", "")
     problem = fal.refusal(422, {"detail": [{"msg": "a" * MIB, "loc": ["body", "b" * MIB]}]})
     assert (len(problem.message), len(problem.field)) == (100_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "attempts"), [pytest.param(5.0, 2, id="no response"), pytest.param(0.0, 5, id="refused")]
+)
+async def test_unreachable_provider_is_not_tried_for_long(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, attempts: int
+) -> None:
+    clock, calls = [0.0], list[str]()
+
+    def unreachable(request: httpx.Request) -> httpx.Response:
+        calls.append(request.method)
+        clock[0] += seconds
+        raise httpx.ConnectTimeout("no response")
+
+    async def sleep(pause: float) -> None:
+        clock[0] += pause
+
+    monkeypatch.setattr(provider_client, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(provider_client.asyncio, "sleep", sleep)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(unreachable)) as client:
+        provider = ProviderClient(client, FAL, KEY, base_url="http://provider.test")
+        with pytest.raises(EngineError, match="could not be reached"):
+            await provider.get("models")
+    assert len(calls) == attempts
+    assert clock[0] <= ProviderLimits().unreachable_seconds

@@ -76,7 +76,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
     timeout_seconds: Annotated[float, Meta(ge=0.01, le=3600)] = 600.0
-    connect_seconds: Annotated[float, Meta(ge=0.01, le=60)] = 10.0
+    connect_seconds: Annotated[float, Meta(ge=0.01, le=60)] = 5.0
     call_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 3600.0
     keep_alive_seconds: Annotated[float, Meta(ge=0.01, le=600)] = 10.0
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 4096
