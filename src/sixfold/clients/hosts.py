@@ -12,12 +12,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
-# The name of the container's host in Docker and Podman.
-CONTAINER_HOST = "host.docker.internal"
+_DOCKER, _PODMAN = "host.docker.internal", "host.containers.internal"
 LOOKUP_SECONDS = 1.0
 _SELF = frozenset({LOOPBACK, "localhost", "::1"})
 _MARKERS = ("/.dockerenv", "/run/.containerenv")
 CACHE_SECONDS = 60.0
+
+
+def container_host(table: Path = Path("/etc/hosts")) -> str:
+    """Return the name of the container's host. Old versions of Podman define only a name of their own."""
+    try:
+        names = set(table.read_text("utf-8", "replace").split())
+    except OSError:
+        names = set[str]()
+    return _PODMAN if _PODMAN in names and _DOCKER not in names else _DOCKER
+
+
+CONTAINER_HOST = container_host()
 
 
 def in_container() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,23 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     monkeypatch.setattr(hosts.socket, "getaddrinfo", result)
     monkeypatch.setattr(hosts, "in_container", lambda: False)
     return result
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        (None, "host.docker.internal"),
+        ("127.0.0.1\tlocalhost\n", "host.docker.internal"),
+        ("10.88.0.1\thost.containers.internal\n", "host.containers.internal"),
+        ("10.88.0.1\thost.containers.internal host.docker.internal\n", "host.docker.internal"),
+    ],
+)
+def test_host_of_a_container_has_the_name_that_is_defined(
+    tmp_path: Path, table: str | None, name: str
+) -> None:
+    if table is not None:
+        (tmp_path / "hosts").write_text(table)
+    assert hosts.container_host(tmp_path / "hosts") == name
 
 
 def test_hosts_are_local_container_and_configured_once_each() -> None:

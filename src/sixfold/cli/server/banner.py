@@ -19,7 +19,7 @@ from sixfold.providers import PROVIDERS
 from sixfold.settings import Settings
 
 NOTHING = "no GPU, weights, model server or provider key"
-IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_PROBE_HOSTS)."
+IN_CONTAINER = f"In this container, the host is {CONTAINER_HOST} (or SIXFOLD_PROBE_HOSTS)."
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
