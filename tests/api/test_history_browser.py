@@ -108,7 +108,7 @@ async def test_result_links_to_the_next_model(browser_app: tuple[AppFixture, str
         await page.wait_for_selector(f"{DONE} img")
         first = await page.get_attribute(".outputs img", "src")
         await page.click("text='Copy'")
-        await page.wait_for_selector("text='Copied'")
+        await page.wait_for_selector("text='Copied the image'")
         types = await page.evaluate("navigator.clipboard.read().then((items) => items[0].types)")
         assert types == ["image/png"]
         await page.click("text='Vary'")

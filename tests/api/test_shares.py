@@ -22,6 +22,7 @@ from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Transaction, many, one
+from sixfold.core.media.drawings import Drawing, Shape
 from sixfold.core.predictions import refunds
 from sixfold.core.shares import shares
 from tests.api.app_fixture import AppFixture, bearer
@@ -59,6 +60,76 @@ async def list_shares(app: AppFixture) -> list[dict[str, Any]]:
 
 def files_of(page: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"/s/[\w-]+/files/[\w.-]+", page)))
+
+
+def preview_of(page: str) -> dict[str, str]:
+    """Return the metadata of a page that other sites show beside a link."""
+    return dict(re.findall(r'<meta (?:property|name)="((?:og|twitter):[\w:]+)" content="([^"]*)"', page))
+
+
+async def shown_card(visitor: httpx.AsyncClient, link: str) -> bytes:
+    """Return the picture of a share, after checks of the page's metadata and the picture's size."""
+    preview = preview_of((await visitor.get(link)).text)
+    assert {"og:title", "og:description", "twitter:card", "og:image:alt"} <= preview.keys()
+    assert (preview["og:image:width"], preview["og:image:height"]) == ("1200", "630")
+    assert preview["og:image"] == preview["twitter:image"] == f"{link}/card.jpg"
+    response = await visitor.get(preview["og:image"])
+    assert (response.status_code, response.headers["content-type"]) == (200, "image/jpeg")
+    assert response.headers["cache-control"] == "private, no-cache"
+    assert Image.open(io.BytesIO(response.content)).size == (1200, 630)
+    assert len(response.content) < 300_000
+    return response.content
+
+
+async def test_a_page_has_a_picture_of_its_current_version(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
+    link = f"http://127.0.0.1:8600/s/{await put_page(app)}"
+    store = app.server.media.drawings
+    rendered: list[str] = []
+    render = store.render_card
+
+    def count(card: Any, picture: bytes) -> bytes:
+        rendered.append(card.title)
+        return render(card, picture)
+
+    monkeypatch.setattr(store, "render_card", count)
+    first = await shown_card(visitor, link)
+    assert await shown_card(visitor, link) == first
+    assert rendered == ["plan"], "the stored picture was not used"
+    await app.client.put("/api/pages/work/plan", json={"title": "Plan B", "body": "x"}, headers=app.bearer)
+    assert await shown_card(visitor, link) != first
+    assert rendered == ["plan", "Plan B"]
+    (row,) = await list_shares(app)
+    await app.client.delete(f"{PATH}/{row['id']}", headers=app.bearer)
+    assert (await visitor.get(f"{link}/card.jpg")).status_code == 404
+    stored = await app.database.read(one("share_card_get", share_id=row["id"]))
+    assert stored is None
+
+
+async def test_data_of_a_run_is_drawn_once_until_it_is_deleted(any_database_app: AppFixture) -> None:
+    app, store = any_database_app, any_database_app.server.media.drawings
+    result, built = await run(app), list[str]()
+
+    def build(color: str) -> Drawing:
+        built.append(color)
+        return Drawing(10, 10, (Shape(((0, 0), (9, 0), (9, 9)), color),))
+
+    first = await store.of_run(result["id"], lambda: build("#ff0000"))
+    assert await store.of_run(result["id"], lambda: build("#0000ff")) == first
+    assert built == ["#ff0000"]
+    refunded = (await run(app, "another"))["id"]
+    await store.of_run(refunded, lambda: build("#ffff00"))
+    await app.database.write(refunds.refund(refunded, "test"))
+    assert await app.database.read(one("run_drawing_get", prediction_id=refunded)) is None
+    csrf = await signed_in(app)
+    # The result is a file, so that there are no data to draw.
+    assert (await app.client.get(f"/predictions/{result['id']}/drawing")).status_code == 404
+    await app.client.post("/predictions/selection", data={"csrf": csrf, "ids": result["id"]})
+    assert await app.database.read(one("run_drawing_get", prediction_id=result["id"])) is None
+    assert await store.of_run(result["id"], lambda: build("#00ff00")) is not None
+    assert await app.database.read(one("run_drawing_get", prediction_id=result["id"])) is None
 
 
 async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixture) -> None:
@@ -108,8 +179,8 @@ async def test_shared_run_is_public_until_its_share_ends(any_database_app: AppFi
     assert 'name="robots" content="noindex, nofollow"' in page.text
     assert 'property="og:title" content="a quiet harbour"' in page.text
     assert "negative prompt" not in page.text, "an empty input"
-    image = re.search(r'property="og:image" content="([^"]+)"', page.text)
-    assert image is not None
+    card = f"/s/{token}/card.jpg"
+    assert preview_of(page.text)["og:image"] == f"http://127.0.0.1:8600{card}"
     (file,) = files_of(page.text.replace("?w=960", ""))
     picture = await visitor.get(file)
     assert (picture.status_code, picture.headers["content-type"]) == (200, "image/png")
@@ -119,7 +190,7 @@ async def test_shared_run_is_public_until_its_share_ends(any_database_app: AppFi
     assert (row["views"], row["title"], row["expires_at"]) == (1, "a quiet harbour", None)
     assert "url" not in row
     assert (await app.client.delete(f"{PATH}/{shared['id']}", headers=app.bearer)).status_code == 204
-    assert [(await visitor.get(path)).status_code for path in (f"/s/{token}", file)] == [404, 404]
+    assert [(await visitor.get(path)).status_code for path in (f"/s/{token}", file, card)] == [404] * 3
     assert await list_shares(app) == []
 
 
@@ -348,7 +419,16 @@ async def test_a_workflow_is_shown_and_downloaded_until_it_is_removed(app: AppFi
         )
     ).json()
     link, visitor = (await share(app, "workflow", body["slug"]))["url"], anonymous_visitor(app)
-    assert "Mine" in (await visitor.get(link)).text
+    page = (await visitor.get(link)).text
+    assert page.count('data-node="') >= len(GRAPH)
+    assert f'href="/signin?next={link.removeprefix("http://127.0.0.1:8600")}">Sign in to import' in page
+    await shown_card(visitor, link)
+    csrf = await signed_in(app)
+    refused = await app.client.post(f"{link}/import", data={"csrf": "x"})
+    assert (refused.status_code, (await visitor.post(f"{link}/import")).status_code) == (403, 401)
+    copied = await app.client.post(f"{link}/import", data={"csrf": csrf})
+    assert (copied.status_code, copied.headers["location"][:15]) == (303, "/workflows/mine")
+    assert (await app.client.get(f"{copied.headers['location']}/download")).json() == GRAPH
     assert (await visitor.get(f"{link}/files/graph.svg")).headers["content-type"].startswith("image/svg")
     assert (await visitor.get(f"{link}/files/workflow")).json() == GRAPH
     models = app.predictions.custom_models

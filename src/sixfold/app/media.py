@@ -44,6 +44,9 @@ _thumbnail = import_string.deferred("sixfold.engines.thumbnails.image:render")
 _missing_glyphs = import_string.deferred("sixfold.engines.video.timeline.fonts:missing_characters")
 _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 _waveform = import_string.deferred("sixfold.engines.thumbnails.audio:render")
+_mesh = import_string.deferred("sixfold.engines.thumbnails.mesh:render")
+_drawing = import_string.deferred("sixfold.engines.thumbnails.shapes:render")
+_card = import_string.deferred("sixfold.engines.thumbnails.shapes:render_card")
 
 
 def open_media(
@@ -53,7 +56,8 @@ def open_media(
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.uploaded_files = UploadedFiles(database, uploads)
     media.own_origins.add(settings.base_url)
-    media.thumbnails.renderers.update(image=shrink, video=shrink_video, audio=draw_waveform)
+    media.thumbnails.renderers.update(image=shrink, video=shrink_video, audio=draw_waveform, model=draw_model)
+    media.drawings.render_drawing, media.drawings.render_card = _drawing, _card
     return media
 
 
@@ -152,6 +156,14 @@ def draw_waveform(path: Path, width: int) -> bytes:
     """Return the waveform of an audio file as WebP; raises `BadRequest` if it cannot be decoded."""
     try:
         return bytes(_waveform(str(path), width))
+    except UnusableInput as error:
+        raise errors.BadRequest(str(error)) from error
+
+
+def draw_model(path: Path, width: int) -> bytes:
+    """Return a picture of a 3D model as WebP; raises `BadRequest` if it cannot be read."""
+    try:
+        return bytes(_mesh(str(path), width))
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
 

@@ -14,7 +14,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.gallery import PostDraft
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.history.titles import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.shares.text_inputs import text_inputs

@@ -90,7 +90,7 @@ def build_apis(
             *predictions.routes(services, templates, output_view, auth),
             *form_runs.routes(services, runs, auth),
             *provenance.page_routes(services, auth),
-            *shares.routes(services, templates, workflow_list),
+            *shares.routes(services, templates, auth, workflow_list),
             *share_forms.routes(services, templates, auth),
             *docs.routes(services, templates, documents),
             *oauth_consent.routes(services, templates),

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions.history import titles
 from sixfold.web import responses, uploads
 from sixfold.web.responses import Url
 from sixfold.web.services import WebServices
@@ -44,6 +45,7 @@ class UploadRoutes:
     async def _keep(self, principal: Principal, received: ReceivedUpload) -> Response:
         media = self._services.media
         upload = await media.upload(principal.tenant, received.path, received.content_type)
+        await self._services.database.write(titles.record(upload.name, received.filename))
         result: UploadSchema = {
             "url": f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}",
             "id": upload.id,

@@ -341,9 +341,9 @@ class Catalog:
         """Return all engines of the models, by name."""
         return self._engines
 
-    def price_text(self, model: Model) -> str:
-        """Return the price as a string, such as `0.04 USD per image`."""
-        if model.price == metering.CONTAINER_TIME:
+    def price_text(self, model: Model, *, by_time: bool = False) -> str:
+        """Return the price as a string, such as `0.04 USD per image`; `by_time` is the price on hardware."""
+        if by_time or model.price == metering.CONTAINER_TIME:
             hour = self.rates.hardware_rate(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
         return _IN_WORDS.get(model.price) or self.prices[model.price].text

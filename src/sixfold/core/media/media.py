@@ -24,7 +24,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
-from sixfold.core.media import outputs, ports
+from sixfold.core.media import drawings, outputs, ports
 from sixfold.core.media.blob_keys import blob_key, hashes
 from sixfold.core.media.pending_deletions import PendingDeletions
 from sixfold.core.media.ports import BlobStore, FetcherPort, MediaLimits, OutputFile, StagedFile
@@ -125,6 +125,7 @@ class MediaService:
         self._limits = limits
         self._measure = measure
         self.thumbnails = ThumbnailStore(blobs)
+        self.drawings = drawings.DrawingStore(database, blobs)
         self._pending_deletions = PendingDeletions(database)
         self._fetches = WeakValueDictionary[str, asyncio.Semaphore]()
         # Keys of recently stored blobs, and the times at which they were stored by the monotonic clock.
@@ -425,8 +426,7 @@ class MediaService:
 
 
 def _invalid_input(descriptor: Descriptor, error: errors.SixfoldError) -> errors.InvalidInput:
-    sentence = f"{descriptor.name}: {error.message}"
-    return errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)])
+    return errors.InvalidInput.of(descriptor.name, f"{descriptor.name}: {error.message}", error.code)
 
 
 def discard(staged: tuple[StagedFile, ...]) -> None:

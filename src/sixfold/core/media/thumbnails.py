@@ -1,6 +1,6 @@
 """Small WebP images of stored files, created once and stored.
 
-They are copies of images and of the first frames of videos, and the waveforms of audio.
+They are copies of images and of the first frames of videos, waveforms of audio, and pictures of 3D models.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ WIDTHS = (160, 320, 480, 960)
 MEDIA_TYPE = "image/webp"
 _BLOBS = "blobs/"
 _MAX_UNDECODABLE = 1000
+_NO_IMAGES = ("audio/", "model/")
 # Types without a small image: browsers scale the first, and the second does not state its sampling rate.
 _WITHOUT = frozenset({"image/svg+xml", "audio/pcm"})
+_MODEL = "model/gltf-binary"
 
 
 def is_offered(content_type: str) -> bool:
     """Return whether pages show a small image of files of this type."""
     kind = content_type.partition(";")[0].strip()
-    return kind.startswith(("image/", "video/", "audio/")) and kind not in _WITHOUT
+    return kind == _MODEL or (kind.startswith(("image/", "video/", "audio/")) and kind not in _WITHOUT)
 
 
 class ThumbnailStore:
-    """Creates and stores small images of images, videos and audio.
+    """Creates and stores small images of images, videos, audio and 3D models.
 
     `renderers` contains a function for each of these types of files. It returns an image with a given width,
     and raises `BadRequest` for a file that cannot be decoded. Other files have no small image, and neither
@@ -47,13 +49,13 @@ class ThumbnailStore:
         """Return the small image of a file, creating it if it is missing; None for a file without one.
 
         Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing or if
-        the file is audio without a small image: no browser can show the file itself as an image.
+        the file is audio or a 3D model without a small image: browsers do not show the file as an image.
         """
         if width not in WIDTHS:
             raise errors.BadRequest(f"w must be one of {', '.join(map(str, WIDTHS))}")
         small = await self._find(blob, content_type, width)
-        if small is None and content_type.startswith("audio/"):
-            raise errors.NotFound("This audio has no small image: request the file without w")
+        if small is None and content_type.startswith(_NO_IMAGES):
+            raise errors.NotFound("This file has no small image: request the file without w")
         return small
 
     async def _find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:

@@ -45,9 +45,14 @@ def quote_project(
     return msgspec.structs.replace(quote, values=values, price=price)
 
 
-def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[str, str | None]:
-    """Return the price of a typical request in words, and the list price if the request is free."""
-    price_text = catalog.price_text(model)
+def in_words(
+    catalog: Catalog, terms: SelectionPolicy, model: Model, *, by_time: bool = False
+) -> tuple[str, str | None]:
+    """Return the price of a typical request in words, and the list price if the request is free.
+
+    `by_time` is for requests that specify hardware, which are charged by time.
+    """
+    price_text = catalog.price_text(model, by_time=by_time)
     return (
         ("free on this server", price_text) if model.is_waived(catalog.prices, terms) else (price_text, None)
     )

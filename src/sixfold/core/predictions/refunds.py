@@ -87,6 +87,7 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     if not updated:
         current = yield from one("prediction_by_id", id=row["id"])
         return Prediction.from_row(current or row)
+    yield Query("run_drawing_delete", {"prediction_id": row["id"]})
     yield Query("media_withdraw", params)
     yield Query("media_withdraw_copies", params)
     yield Query("gallery_withdraw_copies", params)

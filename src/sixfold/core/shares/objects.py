@@ -16,7 +16,7 @@ from sixfold.core.gateway.conversations.conversations import ConversationNotFoun
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.memory import pages, queries
 from sixfold.core.memory.models import Caller, MemoryPage
-from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.history.titles import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PREFIX

@@ -11,7 +11,7 @@ from sixfold.core.accounts import ledger_queries, payments, rights
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.operation import credit_requests
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.history.titles import title_of
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.ui import forms
 from sixfold.ui.account import keys_page, ledger_lines, usage, usage_chart

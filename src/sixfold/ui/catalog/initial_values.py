@@ -15,12 +15,12 @@ from sixfold.core import gallery
 from sixfold.core.catalog.models import Model
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
-from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.history.titles import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.shares import objects, shares
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.auth import PageUser
-from sixfold.ui.catalog import example_outputs
+from sixfold.ui.catalog import example_outputs, next_models
 from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
@@ -141,10 +141,10 @@ def _output_as(services: WebServices, model: Model, prediction: Prediction, name
     output = prediction.output
     if output is None or not model.takes(name):
         return {}
-    text = output.first.data.get("value")
-    values: dict[str, Any] = {}
     if output.files:
-        values[name] = services.media_url(output.files[0])
-    elif isinstance(text, str):
-        values[name] = text
-    return values
+        return {name: services.media_url(output.files[0])}
+    text = next_models.text_of(output.first.data)
+    if not text:
+        return {}
+    is_list = any(each.name == name and each.type == "texts" for each in model.inputs)
+    return {name: [line for line in text.splitlines() if line.strip()] if is_list else text}

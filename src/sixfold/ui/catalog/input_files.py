@@ -29,7 +29,7 @@ class InputFile(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The prompt that generated the file, or the time of its upload."""
+        """The prompt that generated the file, or the name or the time of its upload."""
         moment = (rfc3339(self.file.created_at) or "")[5:16].replace("T", " ")
         return self.file.title or f"Upload, {moment}"
 

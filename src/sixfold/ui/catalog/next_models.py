@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,6 +20,8 @@ from sixfold.web.services import WebServices
 _SECONDS = 10.0
 _WORKFLOW = "space:"
 _FILE_KINDS = ("image", "video", "audio", "model3d")
+# Inputs that accept any text, best first, and the fields of data that are the text of a result.
+_TEXT_INPUTS, _TEXT_FIELDS = ("text", "prompt", "input", "texts"), ("value", "text")
 
 
 class NextModel(msgspec.Struct, frozen=True):
@@ -58,7 +62,8 @@ class NextModels:
             field = input_for(model, kind) if has_card(model) else None
             if field is None:
                 continue
-            price, _ = pricing.in_words(self._services.catalog, self._services.predictions.terms, model)
+            terms, by_time = self._services.predictions.terms, model.name in self._services.templates
+            price, _ = pricing.in_words(self._services.catalog, terms, model, by_time=by_time)
             ready = self._is_ready(model)
             order = (not ready, not field.required, model.name.startswith(_WORKFLOW), model.title)
             ranked.append((order, NextModel(model.name, model.title, field.name, price, ready)))
@@ -75,7 +80,25 @@ class NextModels:
 def input_for(model: Model, kind: str) -> Descriptor | None:
     """Return the input that accepts an output of this kind: a required one, or else the first."""
     if kind == "text":
-        fields = [each for each in model.inputs if each.name == "text" and each.type == "string"]
-    else:
-        fields = [each for each in model.inputs if each.type == kind]
+        return _text_input(model)
+    fields = [each for each in model.inputs if each.type == kind]
     return min(fields, key=lambda each: (not each.required, each.order), default=None)
+
+
+def _text_input(model: Model) -> Descriptor | None:
+    """Return the input for a text; a prompt that only describes a required file is not one."""
+    needs_others = any(each.required for each in model.inputs)
+    fields = [
+        each
+        for each in model.inputs
+        if each.name in _TEXT_INPUTS
+        and each.type in ("string", "texts")
+        and not each.choices
+        and (each.required or each.name == "text" or not needs_others)
+    ]
+    return min(fields, key=lambda each: (not each.required, _TEXT_INPUTS.index(each.name)), default=None)
+
+
+def text_of(data: Mapping[str, Any]) -> str:
+    """Return the text of a result, such as an answer, a transcript or a caption, or "" for other data."""
+    return next((data[name] for name in _TEXT_FIELDS if isinstance(data.get(name), str)), "")

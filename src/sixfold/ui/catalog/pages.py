@@ -84,9 +84,12 @@ class FormField(msgspec.Struct, frozen=True):
         return self.control in ("long", "file", "text")
 
 
-def price_text(predictions: PredictionService, model: Model) -> str:
-    """Return the price of a typical request as text, with the list price if it is free here."""
-    price, list_price = pricing.in_words(predictions.catalog, predictions.terms, model)
+def price_text(predictions: PredictionService, model: Model, *, by_time: bool = False) -> str:
+    """Return the price of a typical request as text, with the list price if it is free here.
+
+    `by_time` is for models with a template, whose runs by the pages are charged by time.
+    """
+    price, list_price = pricing.in_words(predictions.catalog, predictions.terms, model, by_time=by_time)
     return price if list_price is None else f"{price} (list price: {list_price})"
 
 
@@ -232,7 +235,7 @@ class CatalogPages:
         return CatalogCard(
             model=model,
             section=section_of(model, category),
-            price=price_text(self._services.predictions, model),
+            price=price_text(self._services.predictions, model, by_time=template is not None),
             quality=quality,
             unlock=unlock,
             session=template is not None and template.session,

@@ -12,14 +12,16 @@ import msgspec
 from sixfold.core import humanize
 from sixfold.core.accounts import accounts
 from sixfold.core.catalog.models import Catalog
+from sixfold.core.database import encode_json
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import lineage
-from sixfold.core.predictions.history import recent_files
-from sixfold.core.predictions.history.entries import title_of
+from sixfold.core.predictions.history import recent_files, titles
+from sixfold.core.predictions.history.titles import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
+from sixfold.ui.catalog import next_models
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.predictions import data_views
 from sixfold.ui.predictions.data_views import DataView, RecordingView
@@ -74,6 +76,7 @@ class OutputView:
         views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, file_kind(file)) for file in files]
         succeeded = prediction.state is PredictionState.SUCCEEDED
         view = data_views.draw(prediction.model, prediction.task.inputs, data)
+        file_name = await self._file_name(prediction)
         return {
             "prediction": prediction,
             "files": views,
@@ -82,6 +85,8 @@ class OutputView:
                 name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
+            # Limited like the text that the page shows.
+            "text": next_models.text_of(data)[:_MAX_CHARS] if not views else "",
             "view": view,
             "recording": await self._recording(prediction, view),
             "next_models": self._next_models.for_kind(_input_kind(views, data), prediction.model)
@@ -90,12 +95,20 @@ class OutputView:
             # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,
-            "title": title(self._services.catalog, prediction),
-            "stem": file_stem(prediction),
+            "title": file_name or title(self._services.catalog, prediction),
+            "stem": file_stem(prediction, file_name.rpartition(".")[0]),
             "before": self._before(prediction),
             "warning": _warning(prediction, data),
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
         }
+
+    async def _file_name(self, prediction: Prediction) -> str:
+        """Return the name of the input file of a run without a prompt, or ""."""
+        if title_of(prediction.inputs):
+            return ""
+        inputs = {prediction.id: encode_json(prediction.inputs)}
+        found = await titles.of_files(self._services.database, prediction.account_id, inputs)
+        return found.get(prediction.id, "")
 
     async def _recording(self, prediction: Prediction, view: DataView | None) -> RecordingView | None:
         """Return the first audio or video input of a transcript, if it is still stored."""
@@ -137,10 +150,13 @@ def title(catalog: Catalog, prediction: Prediction) -> str:
     return title_of(prediction.inputs) or model_title(catalog, prediction.model)
 
 
-def file_stem(prediction: Prediction) -> str:
-    """Return the name of downloaded files without an ending: the title as words, and the end of the id."""
+def file_stem(prediction: Prediction, name: str = "") -> str:
+    """Return the name of downloaded files without an ending: the title as words, and the end of the id.
+
+    `name` is the title of a run without a prompt.
+    """
     words = (
-        _NOT_WORDS.sub("-", (title_of(prediction.inputs) or prediction.model).lower())
+        _NOT_WORDS.sub("-", (title_of(prediction.inputs) or name or prediction.model).lower())
         .strip("-")[:_MAX_STEM]
         .rstrip("-")
     )
@@ -169,7 +185,7 @@ def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
 def _input_kind(views: Sequence[OutputFileView], data: Mapping[str, Any]) -> str:
     """Return the kind of inputs that accept a result, or "" if no input does."""
     if not views:
-        return "text" if isinstance(data.get("value"), str) else ""
+        return "text" if next_models.text_of(data) else ""
     is_drawing = views[0].file.content_type.startswith(recent_files.DRAWING)
     return "" if is_drawing else views[0].kind
 

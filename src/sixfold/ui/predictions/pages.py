@@ -10,11 +10,12 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.media import drawings
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.predictions import output_view, provenance
+from sixfold.ui.predictions import data_drawings, output_view, provenance
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
@@ -66,6 +67,23 @@ class PredictionPages:
         }
         return Response(content, headers=headers, media_type=media_type)
 
+    async def drawing(self, request: Request, user: PageUser) -> Response:
+        """Return a picture of a result that is data, for lists."""
+        prediction = await self._services.predictions.get(
+            requests.path_value(request, "prediction_id"), user.tenant
+        )
+        output = prediction.output
+        if output is None or output.files:
+            raise errors.NotFound(f"Prediction {prediction.id} has no data to draw.")
+        data, inputs = output.first.data, prediction.task.inputs
+        image = await self._services.media.drawings.of_run(
+            prediction.id, lambda: data_drawings.draw(prediction.model, inputs, data)
+        )
+        if image is None:
+            raise errors.NotFound(f"Prediction {prediction.id} has no data to draw.")
+        headers = {"Cache-Control": "private, max-age=86400"}
+        return Response(image, headers=headers, media_type=drawings.DRAWING_TYPE)
+
     async def cancel(self, request: Request, user: PageUser) -> Response:
         await self._auth.read_form(request, user)
         prediction_id = requests.path_value(request, "prediction_id")
@@ -82,5 +100,6 @@ def routes(
     return (
         RouteEntry(path, {"GET": show_prediction}, access=rights.RUN),
         RouteEntry(f"{path}/data", {"GET": auth.page(predictions.download)}, access=rights.RUN),
+        RouteEntry(f"{path}/drawing", {"GET": auth.page(predictions.drawing)}, access=rights.RUN),
         RouteEntry(f"{path}/cancel", {"POST": cancel}, _FORM_BYTES, access=rights.RUN),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 from urllib.parse import quote
@@ -14,7 +15,6 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.core import humanize, money
 from sixfold.core.accounts import rights
-from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
@@ -82,8 +82,9 @@ class RunRoutes:
         list_price, charged = price_quote.price.list_micros, price_quote.price.micros
         amount = charged if list_price is None else list_price
         cost = f"{money.short_usd(amount)} USD"
-        if model.price == metering.CONTAINER_TIME:
-            micros = round(amount * average.run / self._services.settings.run_limit_seconds)
+        if price_quote.hardware is not None:
+            # A charge is rounded up to the micro-dollar.
+            micros = math.ceil(amount * average.run / self._services.settings.run_limit_seconds)
             cost = f"about {money.short_usd(micros)} USD" if has_sample else "charged by time"
         if list_price is not None:
             cost = f"{money.short_usd(charged)} USD (list price: {cost})"

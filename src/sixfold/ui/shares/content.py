@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from sixfold import errors
 from sixfold.core.catalog.models import Model
 from sixfold.core.files.files import FileNotFound
 from sixfold.core.gateway.conversations.chats import ChatStore
+from sixfold.core.media.drawings import Drawing
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.memory import markdown
 from sixfold.core.predictions import lineage
@@ -21,11 +23,12 @@ from sixfold.core.shares import objects
 from sixfold.core.shares.shares import Share
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.core.workflows.workflows import Workflow
+from sixfold.ui.catalog import next_models
 from sixfold.ui.chat import messages
 from sixfold.ui.chat.rendering import RenderedTexts
 from sixfold.ui.memory import formatting, reading
 from sixfold.ui.memory.markdown import RenderContext
-from sixfold.ui.predictions import data_views, output_view
+from sixfold.ui.predictions import data_drawings, data_views, output_view
 from sixfold.ui.predictions.output_view import OutputFileView
 from sixfold.ui.shares.files import SharedFiles
 from sixfold.ui.workflows import WorkflowCards
@@ -34,6 +37,10 @@ from sixfold.web.services import WebServices
 MAX_MESSAGES = 200
 _MAX_VALUE = 4000
 _WORDS = ("no", "yes")
+_PICTURED = ("image", "video", "audio", "model3d")
+_STYLE = re.compile("<style>.*?</style>", re.DOTALL)
+# The columns of a graph on wide and narrow screens and phones; larger graphs are drawn for wide screens only.
+_COLUMNS, _MOST_REDRAWN = (6, 3, 1), 60
 # Files of a shared workflow.
 GRAPH, DOWNLOAD = "graph.svg", "workflow"
 
@@ -41,13 +48,14 @@ GRAPH, DOWNLOAD = "graph.svg", "workflow"
 class SharedContent(msgspec.Struct):
     """The title, the description and the files of a share, and the variables of its template.
 
-    `image` is the name of the file that represents it in a preview, or "".
+    `image` is the name of the file that represents it in a preview, or "", and `drawing` its data.
     """
 
     title: str
     description: str
     files: SharedFiles = msgspec.field(default_factory=SharedFiles)
     image: str = ""
+    drawing: Drawing | None = None
     values: dict[str, Any] = {}
     workflow: Workflow | None = None
 
@@ -79,8 +87,10 @@ class SharedContents:
         stored = await database.read(lineage.stored_inputs(prediction)) if share.has_inputs else {}
         model = await self._model(prediction, share.account_id)
         title = output_view.title(self._services.catalog, prediction)
-        content = SharedContent(title, f"Made with {model.title if model else prediction.model} on Sixfold")
         output = prediction.output
+        text = "" if output is None else self._plain(next_models.text_of(output.first.data))
+        made = f"Made with {model.title if model else prediction.model} on Sixfold"
+        content = SharedContent(title, formatting.excerpt(text) or made)
         outputs = () if output is None else output.files
         content.files.add_names(file.name for file in outputs)
         views = [
@@ -90,11 +100,15 @@ class SharedContents:
             for file in outputs
             if file.name in content.files.aliases
         ]
-        pictures = [view for view in views if view.kind in ("image", "video")]
+        pictures = [view for view in views if view.kind in _PICTURED]
         content.image = pictures[0].url.rpartition("/")[2] if pictures else ""
         data = {} if output is None else output.first.data
         text = self._plain(output_view.data_text(data))
         view = data_views.draw(prediction.model, text_inputs(prediction.task.inputs, model), data)
+        if text and not outputs and content.description == made:
+            content.drawing = data_drawings.draw(
+                prediction.model, text_inputs(prediction.task.inputs, model), data
+            )
         input_files = self._input_files(content, stored, path)
         content.values = {
             "files": views,
@@ -145,10 +159,17 @@ class SharedContents:
         await self._services.workflows.load()
         workflow = await self._workflows.find(share.object_id, share.account_id)
         count = len(workflow.graph)
-        description = workflow.description or f"A workflow of {count} node{'' if count == 1 else 's'}"
-        return SharedContent(
-            workflow.name, description, values={"workflow": workflow, "nodes": count}, workflow=workflow
-        )
+        nodes = f"{count} node{'' if count == 1 else 's'}"
+        # An import without a description states its size.
+        own = "" if workflow.description.startswith("Imported: ") else workflow.description
+        values = {"workflow": workflow, "about": own, "nodes": nodes, "drawings": self._drawings(workflow)}
+        return SharedContent(workflow.name, own or f"A workflow of {nodes}", values=values, workflow=workflow)
+
+    def _drawings(self, workflow: Workflow) -> list[Markup]:
+        """Return the graph for wide and narrow screens, which the stylesheet of the page colors."""
+        counts = _COLUMNS if len(workflow.graph) <= _MOST_REDRAWN else _COLUMNS[:1]
+        drawn = [self._workflows.draw(workflow, count) for count in counts] if self._workflows else []
+        return [Markup(_STYLE.sub("", each, count=1)) for each in drawn]  # noqa: S704 - escaped by `draw`
 
     def draw(self, workflow: Workflow) -> str:
         return "" if self._workflows is None else self._workflows.draw(workflow)

@@ -27,7 +27,7 @@ _MEDIA_NAME = re.compile(re.escape(MEDIA_PATH) + r"([A-Za-z0-9_-]{16,64}\.[a-z0-
 _OWN_ADDRESS = re.compile(r'\s(?:href|src)="(?!https?:|mailto:|#|data:|/s/)[^"]*"')
 _MAX_FILES = 200
 _TAG_CHARS = 32
-_PRIVATE = "private, no-cache"
+PRIVATE = "private, no-cache"
 
 
 class SharedFiles(msgspec.Struct):
@@ -64,6 +64,14 @@ class SharedFiles(msgspec.Struct):
         return _OWN_ADDRESS.sub("", self.rename(base_url, path, html))
 
 
+async def source_of(services: WebServices, account_id: str, name: str) -> MediaSource:
+    """Return a file of an account by its name at `/media/`; raises `NotFound`."""
+    row = await services.database.read(one("media_by_name", name=name))
+    if row is None or row["account_id"] != account_id:
+        raise errors.NotFound("The file was not found")
+    return MediaSource(row["blob"], row["content_type"], row["size"])
+
+
 async def serve(
     services: WebServices, request: Request, account_id: str, source: str | MediaSource
 ) -> Response:
@@ -72,10 +80,7 @@ async def serve(
     It never redirects to the object store, whose links would outlive the share.
     """
     if isinstance(source, str):
-        row = await services.database.read(one("media_by_name", name=source))
-        if row is None or row["account_id"] != account_id:
-            raise errors.NotFound("The file was not found")
-        source = MediaSource(row["blob"], row["content_type"], row["size"])
+        source = await source_of(services, account_id, source)
     tag = digest_of(source.blob)[:_TAG_CHARS]
     width = request.query_params.get("w")
     if width is not None:
@@ -83,10 +88,10 @@ async def serve(
         small = await services.media.thumbnails.find(source.blob, source.content_type, number)
         if small is not None:
             served = ServedFile(
-                services.blobs, small.key, small.size, thumbnails.MEDIA_TYPE, f"{tag}-{number}", _PRIVATE
+                services.blobs, small.key, small.size, thumbnails.MEDIA_TYPE, f"{tag}-{number}", PRIVATE
             )
             return await files.serve(request, served)
     kind = source.content_type or media_types.UNKNOWN
     return await files.serve(
-        request, ServedFile(services.blobs, source.blob, source.size, kind, tag, _PRIVATE)
+        request, ServedFile(services.blobs, source.blob, source.size, kind, tag, PRIVATE)
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.media import drawings
 from sixfold.core.shares import shares
 from sixfold.core.shares.shares import Share
-from sixfold.ui.shares import files
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.shares import cards, files
 from sixfold.ui.shares.content import DOWNLOAD, GRAPH, SharedContents
 from sixfold.ui.templating import PageTemplates
 from sixfold.ui.workflows import WorkflowCards
@@ -22,21 +24,28 @@ from sixfold.web.sessions import SessionCookie
 
 _NO_INDEX = "noindex, nofollow"
 _SVG_HEADERS = {
-    "Cache-Control": "private, no-cache",
+    "Cache-Control": files.PRIVATE,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
 _ENDINGS = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}
-_PREVIEW_WIDTH = 960
+CARD = "card.jpg"
+_FORM_BYTES, _MAX_NAME = 4096, 200
 
 
 class SharedPages:
     """The public page of a share."""
 
     def __init__(
-        self, services: WebServices, pages: PageTemplates, workflow_list: WorkflowCards | None
+        self,
+        services: WebServices,
+        pages: PageTemplates,
+        auth: PageAuth,
+        workflow_list: WorkflowCards | None,
     ) -> None:
         self._services = services
         self._pages = pages
+        self._auth = auth
+        self._workflows = workflow_list
         self._contents = SharedContents(services, workflow_list)
 
     async def show(self, request: Request) -> Response:
@@ -50,7 +59,6 @@ class SharedPages:
         if request.method == "GET" and (session is None or session.account.id != share.account_id):
             await self._services.database.write(shares.count_view(share), durable=False)
         base = self._services.settings.base_url
-        preview = f"{base}{path}/files/{content.image}?w={_PREVIEW_WIDTH}" if content.image else ""
         response = self._pages.render(
             "shares/shared.html",
             session,
@@ -58,7 +66,8 @@ class SharedPages:
             path=path,
             url=f"{base}{path}",
             content=content,
-            preview=preview,
+            card_url=f"{base}{path}/{CARD}",
+            card_size=(drawings.CARD_WIDTH, drawings.CARD_HEIGHT),
             title=content.title,
             before="",
             **content.values,
@@ -83,6 +92,25 @@ class SharedPages:
             raise errors.NotFound("The file was not found")
         return await files.serve(self._services, request, share.account_id, source)
 
+    async def card(self, request: Request) -> Response:
+        """Return the picture of a share, which other sites show beside its link."""
+        share, path = await self._share(request, await self._services.sessions.admitted(request))
+        content = await self._contents.read(share, path)
+        card = await cards.card_of(self._services, share.kind, share.account_id, content)
+        image = await self._services.media.drawings.of_share(share.id, card)
+        return Response(image, headers={"Cache-Control": files.PRIVATE}, media_type=drawings.CARD_TYPE)
+
+    async def import_workflow(self, request: Request, user: PageUser) -> Response:
+        """Copy a shared workflow into the user's workflows and show it."""
+        await self._auth.read_form(request, user)
+        share, path = await self._share(request, user.session)
+        content = await self._contents.read(share, path)
+        if content.workflow is None or self._workflows is None:
+            raise errors.NotFound("The link does not share a workflow")
+        name = content.workflow.name[:_MAX_NAME]
+        copy = await self._workflows.import_file(user.account_id, content.workflow.content, name)
+        return RedirectResponse(f"/workflows/{quote(copy.slug)}", 303)
+
     async def _share(self, request: Request, session: SessionCookie | None) -> tuple[Share, str]:
         token = requests.path_value(request, "token")
         viewer = None if session is None else session.principal
@@ -91,10 +119,13 @@ class SharedPages:
 
 
 def routes(
-    services: WebServices, pages: PageTemplates, workflow_list: WorkflowCards | None
+    services: WebServices, pages: PageTemplates, auth: PageAuth, workflow_list: WorkflowCards | None
 ) -> tuple[RouteEntry, ...]:
-    shared = SharedPages(services, pages, workflow_list)
+    shared = SharedPages(services, pages, auth, workflow_list)
+    import_workflow = auth.signed_in(shared.import_workflow)
     return (
         RouteEntry("/s/{token}", {"GET": shared.show}, access=rights.PUBLIC),
+        RouteEntry(f"/s/{{token}}/{CARD}", {"GET": shared.card}, access=rights.PUBLIC),
+        RouteEntry("/s/{token}/import", {"POST": import_workflow}, _FORM_BYTES, access=rights.RUN),
         RouteEntry("/s/{token}/files/{name}", {"GET": shared.file}, access=rights.PUBLIC),
     )

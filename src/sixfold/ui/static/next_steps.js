@@ -5,7 +5,7 @@
 
   function prepare(container) {
     for (const button of container.querySelectorAll("[data-copy]")) {
-      button.hidden = button.dataset.copy === "image" ? !clipboard?.write || !window.ClipboardItem : !clipboard?.writeText;
+      button.hidden = !clipboard?.writeText;
     }
   }
 
@@ -21,17 +21,43 @@
   }
 
   // The text of a transcript without its times, or the data.
-  function textOf(outputs) {
+  function textOf(outputs, text) {
     const lines = [...outputs.querySelectorAll(".transcript .line")];
-    return lines.length ? lines.map((line) => line.textContent).join("\n") : outputs.querySelector("pre").textContent;
+    return lines.length ? lines.map((line) => line.textContent).join("\n") : text ?? outputs.querySelector("pre").textContent;
   }
 
+  // Clipboards hold no video, audio or 3D model, so that its link is copied.
+  async function copyLinks(button) {
+    const files = [...button.closest(".prediction").querySelectorAll(".outputs figcaption a[download]")].map((link) => link.href);
+    const several = files.length > 1;
+    await clipboard.writeText(files.join("\n"));
+    return `Copied the ${several ? `links to ${files.length} files` : `link to the ${button.dataset.what}`}. Anyone with ${several ? "a link" : "the link"} can open it.`;
+  }
+
+  async function copyImage(button) {
+    if (!clipboard.write || !window.ClipboardItem) return copyLinks(button);
+    try {
+      await clipboard.write([new ClipboardItem({ "image/png": asPng(button.dataset.url) })]);
+    } catch (error) {
+      if (error.name === "NotAllowedError") throw error;
+      return copyLinks(button); // a drawing, which browsers do not convert
+    }
+    const count = button.closest(".prediction").querySelectorAll(".outputs figcaption a[download]").length;
+    return count > 1 ? `Copied the first of ${count} images` : "Copied the image";
+  }
+
+  async function copyText(button) {
+    const outputs = button.closest(".prediction").querySelector(".outputs");
+    const isText = outputs.querySelector(".transcript .line") || "text" in button.dataset;
+    await clipboard.writeText(textOf(outputs, button.dataset.text));
+    return isText ? "Copied the text" : "Copied the data as JSON";
+  }
+
+  const COPY = { image: copyImage, link: copyLinks, text: copyText };
   async function copy(button) {
     const note = button.parentElement.querySelector("[data-copied]");
     try {
-      if (button.dataset.copy === "image") await clipboard.write([new ClipboardItem({ "image/png": asPng(button.dataset.url) })]);
-      else await clipboard.writeText(textOf(button.closest(".prediction").querySelector(".outputs")));
-      note.textContent = "Copied";
+      note.textContent = await COPY[button.dataset.copy](button);
     } catch {
       note.textContent = "The browser did not allow copying.";
     }

@@ -173,7 +173,7 @@ async function upload(zone, file) {
   if (problem) { fail({ error: problem }); return; }
   const report = (share) => { hint.textContent = share < 1 ? `Uploading ${file.name} … ${Math.floor(100 * share)} %` : `Storing ${file.name} …`; };
   report(0);
-  const [ok, data] = await send(`/pages/uploads?kind=${encodeURIComponent(target.dataset.type)}`, file, report);
+  const [ok, data] = await send(`/pages/uploads?${new URLSearchParams({ kind: target.dataset.type, name: file.name ?? "" })}`, file, report);
   if (!ok) { fail(data); return; }
   hint.textContent = CHOOSE;
   setFile(target, data.url, file.name);

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Row, many
+from sixfold.core.predictions.history import titles
 from sixfold.core.predictions.states import TERMINAL
 
 # Maximum number of predictions that one page reads, and that one query reads.
@@ -27,11 +27,7 @@ MAX_SCANNED, WINDOW = 2000, 250
 _MAX_SESSIONS, _MAX_FILES, _MAX_PARTS = 200, 500, 500
 _LAST = "~"
 _CURSOR = re.compile(r"[0-9a-z]{36}")
-# Inputs that can serve as the title of a run, best first.
-TEXT_INPUTS = ("prompt", "text", "style", "style_prompt", "description", "lyrics", "input")
-_TEXTS = {name: re.compile(rf'"{name}":"((?:[^"\\]|\\.)*)') for name in TEXT_INPUTS}
-_VALUE = re.compile(r'"value":"((?:[^"\\]|\\.)*)')
-_MAX_TITLE = 300
+_VALUE = re.compile(r'"(?:value|text)":"((?:[^"\\]|\\.)*)')
 SESSION_PREFIX = "sess_"
 # A recording is created at most this many µs after the end of its session; see `SessionRecording`.
 RECORDING_US = 600 * SECOND_US
@@ -101,6 +97,11 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     parts: tuple[HistoryPart, ...] = ()
     is_session: bool = False
     recording: str = ""
+
+    @property
+    def has_drawing(self) -> bool:
+        """Whether the result is data, of which the server draws a picture."""
+        return self.state == "succeeded" and self.output_kind == "json" and not (self.files or self.text)
 
     @property
     def is_unfinished(self) -> bool:
@@ -205,7 +206,11 @@ class RunHistory:
             part = HistoryPart(row["id"], row["model"], row["state"], files.get(row["id"], ()))
             below.setdefault(row["parent_id"], []).append(part)
         rows.sort(key=lambda row: str(row["id"]), reverse=True)
-        return [_entry(row, files.get(row["id"], ()), tuple(below.get(row["id"], ()))) for row in rows]
+        entries = [_entry(row, files.get(row["id"], ()), tuple(below.get(row["id"], ()))) for row in rows]
+        untitled = {entry.id for entry in entries if not entry.title}
+        inputs = {row["id"]: row["inputs"] for row in rows if row["id"] in untitled}
+        names = await titles.of_files(self._database, tenant.account_id, inputs)
+        return [replace(entry, title=names.get(entry.id, entry.title)) for entry in entries]
 
     async def _sessions_of(self, tenant: Tenant, session_ids: Sequence[str]) -> list[HistoryEntry]:
         query = many("history_sessions_by_id", **tenant.row, ids=_json(session_ids))
@@ -262,27 +267,6 @@ class RunHistory:
         return [entry for entry in entries if _is_wanted(entry, filters)], reached
 
 
-def title_of(inputs: Mapping[str, Any]) -> str:
-    """Return a title for a run in one line, from its inputs, or an empty string."""
-    texts = (inputs.get(name) for name in TEXT_INPUTS)
-    text = next((" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()), "")
-    return text[:_MAX_TITLE]
-
-
-def text_of(inputs: str) -> str:
-    """Return a title for a run in one line, or an empty string; `inputs` is JSON, possibly truncated."""
-    texts = (_decoded(match[1]) for text in _TEXTS.values() if (match := text.search(inputs)))
-    return next((text for text in texts if text), "")[:_MAX_TITLE]
-
-
-def _decoded(text: str) -> str:
-    try:
-        return " ".join(str(json.loads(f'"{text}"')).split())
-    except ValueError:
-        # An escape sequence that the limit has truncated.
-        return " ".join(text.rpartition("\\")[0].split())
-
-
 def _before(filters: HistoryFilter, cursor: str) -> str:
     if cursor and not _CURSOR.fullmatch(cursor):
         raise pagination.InvalidCursor
@@ -309,8 +293,8 @@ def _matches(row: Row, filters: HistoryFilter, words: Sequence[str]) -> bool:
         return False
     if not words:
         return True
-    matches = (text.search(row["inputs"]) for text in _TEXTS.values())
-    text = " ".join(_decoded(match[1]) for match in matches if match).casefold()
+    matches = (text.search(row["inputs"]) for text in titles.TEXTS.values())
+    text = " ".join(titles.decoded(match[1]) for match in matches if match).casefold()
     return all(word in text for word in words)
 
 
@@ -327,15 +311,15 @@ def _entry(row: Row, files: tuple[HistoryFile, ...], parts: tuple[HistoryPart, .
         id=row["id"],
         model=row["model"],
         state=row["state"],
-        title=text_of(row["inputs"]),
+        title=titles.text_of(row["inputs"]),
         cost=row["cost"],
         list_price=row["list_price"],
         created_at=row["created_at"],
         completed_at=row["completed_at"],
         output_kind=row["output_kind"],
         quality=row["quality"],
-        error=(row["error"] or "")[:_MAX_TITLE],
-        text=_decoded(value[1]) if value else "",
+        error=(row["error"] or "")[: titles.MAX_TITLE],
+        text=titles.decoded(value[1]) if value else "",
         files=files,
         parts=parts,
     )
@@ -347,12 +331,12 @@ def _session(row: Row) -> HistoryEntry:
         id=row["id"],
         model=row["model"],
         state=state,
-        title=text_of(row["inputs"]),
+        title=titles.text_of(row["inputs"]),
         cost=row["cost"],
         list_price=None,
         created_at=row["created_at"],
         completed_at=row["closed_at"],
-        error=(row["reason"] or "")[:_MAX_TITLE] if state == "failed" else "",
+        error=(row["reason"] or "")[: titles.MAX_TITLE] if state == "failed" else "",
         is_session=True,
     )
 

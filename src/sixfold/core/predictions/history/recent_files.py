@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, many
-from sixfold.core.predictions.history.entries import text_of
+from sixfold.core.predictions.history.titles import text_of
 
 # The number of latest predictions and uploads that are searched for files.
 _PREDICTIONS, _UPLOADS, _MAX_FILES = 250, 100, 500
@@ -19,7 +19,7 @@ _CONTENT_TYPES = {"image": "image/", "video": "video/", "audio": "audio/", "mode
 
 
 class RecentFile(msgspec.Struct, frozen=True):
-    """A file, with the prompt or model that produced it, or "" for an upload. Times are in epoch µs."""
+    """A file, with the prompt or model that produced it, or the name of an upload. Times are in epoch µs."""
 
     name: str
     content_type: str
@@ -48,7 +48,7 @@ async def find(database: Database, tenant: Tenant, kind: str, limit: int) -> tup
     ]
     uploads = many("uploads_before", **tenant.row, bound="~", limit=_UPLOADS)
     files += [
-        RecentFile(row["name"], row["content_type"], "", row["created_at"])
+        RecentFile(row["name"], row["content_type"], row["file_name"], row["created_at"])
         for row in await database.read(uploads, snapshot=False)
         if _fits(row["content_type"], start)
     ]

@@ -213,6 +213,11 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox
     return LayoutBox(node_id, title, lines, hue, is_missing=bool(registry) and spec is None)
 
 
+def color(hue: str) -> str:
+    """Return the color of a token in light mode."""
+    return _LIGHT[hue]
+
+
 def cut(text: str, limit: int = _CHARS) -> str:
     """Return the text, shortened to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"

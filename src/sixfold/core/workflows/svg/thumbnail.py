@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.svg import layout
-from sixfold.core.workflows.svg.layout import LayoutBox
+from sixfold.core.workflows.svg.layout import GraphLayout, LayoutBox
 
-_WIDE, _TALL, _RIM = 320, 180, 14
+WIDE, TALL, _RIM = 320, 180, 14
 # The maximum space of one node.
 _ACROSS, _DOWN = 104.0, 52.0
 # The height of a lane relative to that of a node.
@@ -23,22 +23,35 @@ _NAMED = 74.0
 _MAX_NODES = 120
 
 
+def arrange(graph: Graph, registry: Registry) -> GraphLayout:
+    """Return the graph in a box of `WIDE` by `TALL`, with the center and size of each node.
+
+    Raises `TooManyParts`.
+    """
+    graph_layout = layout.lay_out(graph, registry, _MAX_NODES)
+    _place(graph_layout.columns, _across(graph_layout))
+    return graph_layout
+
+
+def _across(graph_layout: GraphLayout) -> float:
+    return min(_ACROSS, (WIDE - 2 * _RIM) / max(1, len(graph_layout.columns)))
+
+
 def sketch(graph: Graph, registry: Registry) -> str:
     """Return the graph as SVG of 320 by 180 pixels."""
     try:
-        graph_layout = layout.lay_out(graph, registry, _MAX_NODES)
+        graph_layout = arrange(graph, registry)
     except layout.TooManyParts:
-        parts = [f'<text class="many" x="{_WIDE / 2}" y="{_TALL / 2}">{len(graph):,} nodes</text>']
+        parts = [f'<text class="many" x="{WIDE / 2}" y="{TALL / 2}">{len(graph):,} nodes</text>']
     else:
-        across = min(_ACROSS, (_WIDE - 2 * _RIM) / max(1, len(graph_layout.columns)))
-        _place(graph_layout.columns, across)
+        across = _across(graph_layout)
         parts = [
             _link(route, edge.hue)
             for route, edge in zip(graph_layout.routes, graph_layout.edges, strict=True)
         ]
         parts += [_block(box, across) for box in graph_layout.boxes.values()]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_TALL}" class="sample graph sketch" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {TALL}" class="sample graph sketch" '
         f'aria-hidden="true">{"".join(parts)}</svg>'
     )
 
@@ -46,10 +59,10 @@ def sketch(graph: Graph, registry: Registry) -> str:
 def _place(columns: list[list[LayoutBox]], across: float) -> None:
     """Set the coordinates of each box to the center of its cell."""
     weights = [sum(_LANE if box.is_lane else 1.0 for box in column) for column in columns]
-    down = min(_DOWN, (_TALL - 2 * _RIM) / max([1.0, *weights]))
-    left = (_WIDE - across * len(columns)) / 2
+    down = min(_DOWN, (TALL - 2 * _RIM) / max([1.0, *weights]))
+    left = (WIDE - across * len(columns)) / 2
     for rank, column in enumerate(columns):
-        y = (_TALL - weights[rank] * down) / 2
+        y = (TALL - weights[rank] * down) / 2
         for box in column:
             height = down * (_LANE if box.is_lane else 1.0)
             box.x, box.y = left + (rank + 0.5) * across, y + height / 2

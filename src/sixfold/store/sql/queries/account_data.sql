@@ -80,7 +80,7 @@ SELECT id, action, detail, created_at FROM audit
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: export_media | Return a page of an account's unexpired media files, ordered by name.
-SELECT name AS id, kind, content_type, size, prediction_id, created_at, expires_at, blob FROM media
+SELECT name AS id, file_name, kind, content_type, size, prediction_id, created_at, expires_at, blob FROM media
 WHERE account_id = :account_id AND name > :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY name LIMIT :limit;
 

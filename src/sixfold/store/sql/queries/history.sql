@@ -110,3 +110,8 @@ SELECT id, account_id, 1 AS due FROM audit WHERE id > :after AND id < :before OR
 
 -- name: retention_audit_delete | Delete audit entries of `ids`, a JSON array.
 DELETE FROM audit WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: media_origins | Return the file names of an account's media files of `names` (a JSON array), and the inputs of the runs that generated them.
+SELECT m.name, m.file_name, CASE WHEN p.withheld = 0 THEN substr(p.inputs, 1, 4000) ELSE '' END AS inputs
+FROM media m LEFT JOIN prediction p ON p.id = m.prediction_id AND m.kind = 'output'
+WHERE m.name IN (SELECT value FROM json_each(:names)) AND m.account_id = :account_id;

@@ -56,3 +56,26 @@ DELETE FROM media WHERE name = :name RETURNING blob;
 
 -- name: media_blob_names | Return one media file that refers to a blob, if any.
 SELECT name FROM media WHERE blob = :blob LIMIT 1;
+
+-- name: media_set_file_name | Record the name that an uploaded file has on the user's device.
+UPDATE media SET file_name = :file_name WHERE name = :name;
+
+-- name: run_drawing_get | Return the picture of a run without files.
+SELECT image FROM run_drawing WHERE prediction_id = :prediction_id;
+
+-- name: run_drawing_put | Store the picture of a run without files.
+INSERT INTO run_drawing (prediction_id, image) VALUES (:prediction_id, :image)
+ON CONFLICT (prediction_id) DO NOTHING;
+
+-- name: run_drawing_delete | Delete the picture of a run whose result is withdrawn.
+DELETE FROM run_drawing WHERE prediction_id = :prediction_id;
+
+-- name: share_card_get | Return the picture of a share.
+SELECT digest, image FROM share_card WHERE share_id = :share_id;
+
+-- name: share_card_put | Store the picture of a share, in place of an earlier one.
+INSERT INTO share_card (share_id, digest, image) VALUES (:share_id, :digest, :image)
+ON CONFLICT (share_id) DO UPDATE SET digest = excluded.digest, image = excluded.image;
+
+-- name: share_exists | Return a share that has not been deleted.
+SELECT id FROM share WHERE id = :id;

@@ -73,3 +73,8 @@ DELETE FROM session WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::
 
 -- name: retention_audit_delete | Delete audit entries of `ids`, a JSON array.
 DELETE FROM audit WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
+
+-- name: media_origins | Return the file names of an account's media files of `names` (a JSON array), and the inputs of the runs that generated them.
+SELECT m.name, m.file_name, CASE WHEN p.withheld = 0 THEN substr(p.inputs, 1, 4000) ELSE '' END AS inputs
+FROM media m LEFT JOIN prediction p ON p.id = m.prediction_id AND m.kind = 'output'
+WHERE m.name = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND m.account_id = :account_id;

@@ -1,0 +1,3 @@
+DROP TABLE share_card;
+DROP TABLE run_drawing;
+ALTER TABLE media DROP COLUMN file_name;

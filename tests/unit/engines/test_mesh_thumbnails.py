@@ -1,0 +1,85 @@
+"""Pictures of 3D models in GLB files: shape, colors and size, and refusal of files that cannot be read."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.media.thumbnails import WIDTHS
+from sixfold.core.provenance.formats import glb as container
+from sixfold.engines.three_d import glb
+from sixfold.engines.three_d.glb import Material, MeshPart
+from sixfold.engines.thumbnails import mesh
+
+MAX_BYTES = 40_000
+
+
+def square(color: tuple[float, float, float, float], z: float, texture: bytes = b"") -> MeshPart:
+    """Return a square of two triangles that faces the viewer."""
+    positions = np.array([[-1, -1, z], [1, -1, z], [1, 1, z], [-1, 1, z]], np.float32)
+    normals = np.tile(np.array([0, 0, 1], np.float32), (4, 1))
+    coordinates = np.array([[0, 1], [1, 1], [1, 0], [0, 0]], np.float32) if texture else None
+    material = Material(color=color, texture=texture)
+    return MeshPart(positions, normals, np.array([[0, 1, 2], [0, 2, 3]]), material, coordinates=coordinates)
+
+
+def pixels(path: Path, width: int = 160) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(mesh.render(str(path), width))).convert("RGBA")).astype(int)
+
+
+def test_the_nearest_face_is_seen_in_its_color(tmp_path: Path) -> None:
+    parts = [square((1, 0, 0, 1), 0.4), square((0, 0, 1, 1), -0.4)]
+    path = tmp_path / "two.glb"
+    path.write_bytes(glb.encode(parts, "two"))
+    image = pixels(path)
+    assert image.shape == (160, 160, 4)
+    red, _, blue, alpha = image[80, 80]
+    assert (red > 150, blue < 60, alpha) == (True, True, 255)
+    assert image[2, 2, 3] == 0
+
+
+def test_a_texture_colors_the_faces(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8), (0, 200, 0)).save(content, "PNG")
+    path = tmp_path / "textured.glb"
+    path.write_bytes(glb.encode([square((1, 1, 1, 1), 0.0, content.getvalue())], "textured"))
+    red, green, blue, _ = pixels(path)[80, 80]
+    assert green > 120 > 60 > max(red, blue)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_picture_of_a_model_is_small(tmp_path: Path, width: int) -> None:
+    generator = np.random.default_rng(7)
+    positions = generator.uniform(-1, 1, (6000, 3)).astype(np.float32)
+    colors = generator.uniform(0, 1, (6000, 3))
+    faces = np.arange(6000).reshape(-1, 3)
+    path = tmp_path / "noise.glb"
+    path.write_bytes(glb.encode([MeshPart(positions, positions, faces, colors=colors)], "noise"))
+    data = mesh.render(str(path), width)
+    assert data[8:12] == b"WEBP"
+    assert len(data) <= MAX_BYTES * max(1, (width / 480) ** 2)
+
+
+def test_damaged_models_are_refused(tmp_path: Path) -> None:
+    whole = glb.encode([square((1, 1, 1, 1), 0.0)], "whole")
+    outside = json.loads(whole[20 : 20 + int.from_bytes(whole[12:16], "little")])
+    outside["accessors"][0]["count"] = 10**9
+    cycle = {"asset": {"version": "2.0"}, "scenes": [{"nodes": [0]}], "nodes": [{"children": [0]}]}
+    contents = [
+        b"no model",
+        whole[:60],
+        container.assemble(json.dumps(outside).encode(), b"\0" * 400),
+        container.assemble(json.dumps(cycle).encode(), b""),
+        container.assemble(b'{"asset": {"version": "2.0"}}', b""),
+    ]
+    for number, content in enumerate(contents):
+        path = tmp_path / f"{number}.glb"
+        path.write_bytes(content)
+        with pytest.raises(UnusableInput):
+            mesh.render(str(path), 160)
