@@ -13,6 +13,8 @@ from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import MalformedFile, part_budget
 
 _PIECE_BYTES = 1 << 16
+# The offsets of one image, of which most files have one for each row at most.
+_MAX_NUMBERS = 200_000
 _BIT_FIELDS, _ALPHA_BIT_FIELDS = 3, 6
 _CORE_HEADER_BYTES, _INFO_HEADER_BYTES, _V5_HEADER_BYTES = 12, 40, 124
 _EMBEDDED_PROFILE = b"DEBM"
@@ -146,7 +148,7 @@ class _Layout:
         for entry in entries:
             own_tag, kind, count = self._head.unpack_from(entry)
             if own_tag == tag:
-                part_budget().spend(parts=count)
+                part_budget(_MAX_NUMBERS).spend(parts=count)
                 spans = self.value_spans(entry)
                 source, at = (data, spans[0][0]) if spans else (entry, self._head.size)
                 return struct.unpack_from(f"{self._order}{count}{_NUMBERS[kind]}", source, at)

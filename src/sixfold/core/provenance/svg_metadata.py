@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from xml.parsers import expat
 
 from sixfold.core.provenance.formats.edits import FileEdit
-from sixfold.core.provenance.formats.parts import MAX_PARTS, MalformedFile, part_budget
+from sixfold.core.provenance.formats.parts import MalformedFile, part_budget
 
 _SEPARATOR = " "
 _DESCRIPTIONS = frozenset({"metadata", "title", "desc"})
@@ -15,13 +16,17 @@ _FOREIGN = "foreignObject"
 _XLINK = "http://www.w3.org/1999/xlink"
 _XML = "http://www.w3.org/XML/1998/namespace"
 _STYLESHEET = "xml-stylesheet"
-_PIECE_BYTES = 1 << 16
-_ATTRIBUTE = re.compile(rb"\s+([^\s=]+)\s*=\s*(?:\"[^\"]*+\"|'[^']*+')")
+# The parser reads an incomplete tag again with each piece, and keeps all attributes of a tag in memory.
+MAX_BYTES, _PIECE_BYTES = 4 << 20, 1 << 18
+_MAX_PARTS = 200_000
+_ATTRIBUTE = re.compile(rb"\s++([^\s=<>/\"']++)\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+')")
 _NAME = re.compile(rb"<[^\s/>]+")
 
 
 def removals(data: bytes) -> list[FileEdit]:
-    """Return the edits that remove these parts; raises `MalformedFile` if the file is not well-formed."""
+    """Return the edits that remove these parts; raises `MalformedFile` if the file cannot be parsed."""
+    if len(data) > MAX_BYTES:
+        raise MalformedFile(f"an SVG must have at most {MAX_BYTES:,} bytes")
     reader = _Reader(data)
     try:
         reader.read()
@@ -34,7 +39,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.edits: list[FileEdit] = []
         self._data = data
-        self._budget = part_budget(MAX_PARTS)
+        self._budget = part_budget(_MAX_PARTS)
         self._parser = parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
         parser.ordered_attributes = True
         parser.StartElementHandler = self._start
@@ -92,13 +97,10 @@ class _Reader:
             if namespace not in ("", _XLINK, _XML) or local.startswith(("data-", "aria-")):
                 self.edits.append(FileEdit(*match.span(), b""))
 
-    def _attributes(self, at: int) -> list[re.Match[bytes]]:
-        matches, name = list[re.Match[bytes]](), _NAME.match(self._data, at)
-        while match := _ATTRIBUTE.match(
-            self._data, matches[-1].end() if matches else name.end() if name else at
-        ):
-            matches.append(match)
-        return matches
+    def _attributes(self, at: int) -> Iterator[re.Match[bytes]]:
+        match = _NAME.match(self._data, at)
+        while match and (match := _ATTRIBUTE.match(self._data, match.end())):
+            yield match
 
     def _instruct(self, target: str, _text: str) -> None:
         if target != _STYLESHEET:
