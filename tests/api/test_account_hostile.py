@@ -195,6 +195,25 @@ async def test_login_link_opened_from_another_site_does_not_sign_in(app: AppFixt
     assert (await visitor.post("/signin", data={"token": token})).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "Slackbot-LinkExpanding 1.0 (+https://api.slack.com/robots)",
+        "TelegramBot (like TwitterBot)",
+        "WhatsApp/2.23.20.0",
+        "facebookexternalhit/1.1",
+        "Mozilla/5.0 (compatible; Discordbot/2.0; +https://discordapp.com)",
+        "Mozilla/5.0 (Windows NT 6.1; WOW64) SkypeUriPreview Preview/0.5",
+    ],
+)
+async def test_link_preview_does_not_use_up_a_login_link(any_database_app: AppFixture, agent: str) -> None:
+    token = await link(any_database_app)
+    program, person = any_database_app.visitor(), any_database_app.visitor()
+    shown = await program.get("/signin", params={"token": token}, headers={"User-Agent": agent})
+    assert (shown.status_code, "set-cookie" in shown.headers) == (200, False)
+    assert (await person.get("/signin", params={"token": token})).status_code == 303
+
+
 async def test_ending_sessions_and_keys_of_another_account_is_404(app: AppFixture) -> None:
     moment = await app.database.read(now())
     ben = await app.database.read(accounts.by_email("ben@example.com"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,7 +24,11 @@ from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
 
 _FORM_BYTES = 16_384
-_MAX_EMAIL, _MAX_TOKEN = 256, 256
+# Programs of chats and mail that open each link of a message, which would use up a link before the user does.
+_LINK_PREVIEWS = re.compile(
+    r"bot\b|preview|crawler|spider|unfurl|whatsapp|facebookexternalhit", re.IGNORECASE
+)
+_MAX_EMAIL, _MAX_TOKEN, _MAX_AGENT = 256, 256, 512
 _RECENT_SIGN_IN = (
     f"This requires a sign-in within the last {FRESH_MINUTES} minutes. Nothing was changed. Sign in to "
     "return to the page, and submit it again."
@@ -57,9 +63,10 @@ class LoginPages:
         token, hosts = request.query_params.get("token"), self._services.trusted_hosts
         # Over plain http, browsers state the site that led to a page only to loopback addresses.
         is_own = hosts.states_origin(request) and hosts.trusts_origin(request)
+        is_own = is_own and not _LINK_PREVIEWS.search(request.headers.get("user-agent", "")[:_MAX_AGENT])
         if token is not None and is_own and request.method == "GET":
             return await self._with_link(request, token)
-        # Another site's page must not sign a user in without confirmation.
+        # Another site's page must not sign a user in without confirmation, nor a program use up the link.
         if token is not None:
             return self._pages.render("login/confirm_link.html", None, token=token[:_MAX_TOKEN])
         next_path = sessions.own_path(request.query_params.get("next", ""))
