@@ -28,8 +28,15 @@ RUN = "/api/containers/run"
 Preparation = Callable[[Any], Awaitable[None]]
 
 
-async def _wait_for_images(_page: Any) -> None:
-    await asyncio.sleep(2)  # images are loaded lazily
+# Whether the images in the window are loaded; those below it are loaded when they come near it.
+LOADED = """() => [...document.images].every((each) =>
+  !each.checkVisibility() || each.getBoundingClientRect().top > innerHeight || each.naturalWidth > 0)"""
+
+
+async def _wait_for_images(page: Any) -> None:
+    await page.wait_for_load_state("load")
+    await page.wait_for_function(LOADED)
+    await asyncio.sleep(0.5)  # charts and graphs are drawn
 
 
 async def _run_workflow(page: Any) -> None:
@@ -37,21 +44,22 @@ async def _run_workflow(page: Any) -> None:
     await page.fill("#in-prompt", "a windmill among sunflowers")
     await page.click("#run button.primary")
     await page.wait_for_selector(".prediction[data-status=succeeded]")
-    await page.wait_for_selector(".node.finished[data-node='7']")
+    await page.wait_for_selector(".node[data-node='7'] .made")
     await page.evaluate("scrollTo(0, 0)")
+    await _wait_for_images(page)
 
 
 async def _scroll_to_lineage(page: Any) -> None:
     await page.locator("#lineage").scroll_into_view_if_needed()
     await page.evaluate("scrollBy(0, document.getElementById('lineage').getBoundingClientRect().top - 40)")
-    await asyncio.sleep(0.5)
+    await _wait_for_images(page)
 
 
 async def _run_model(page: Any) -> None:
     await page.fill("#in-prompt", "a hot-air balloon over mountains at sunrise")
     await page.click("#run button.primary")
     await page.wait_for_selector(".prediction[data-status=succeeded] img")
-    await asyncio.sleep(0.5)
+    await _wait_for_images(page)
 
 
 async def _ask(page: Any) -> None:
