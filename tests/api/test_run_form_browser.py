@@ -380,14 +380,14 @@ async def test_run_without_credit_shows_balance_price_and_remedy(
         await page.click(RUN)
         fault = page.locator("#fault")
         await fault.wait_for(state="visible")
-        assert await fault.inner_text() == "You have 0.00 USD, and this run needs 0.04 USD. Add credit"
+        assert await fault.inner_text() == "You have 0.00 USD, and this run needs 0.04 USD. Get credit"
         assert await page.locator("#result > *").count() == 0
-        await fault.get_by_text("Add credit").click()
+        await fault.get_by_text("Get credit").click()
         assert "Ask the operator for credit" in await page.inner_text("#credit")
         await tab.open("/live/motion-model")
         await page.click("#live .primary")
-        stage = page.locator("#stage", has_text="a session needs more to start. Add credit")
-        await stage.get_by_text("Add credit").click()
+        stage = page.locator("#stage", has_text="a session needs more to start. Get credit")
+        await stage.get_by_text("Get credit").click()
         assert await page.locator("#credit").is_visible()
         tab.ignore("status of 402")
 

@@ -131,14 +131,22 @@ async def test_run_without_credit_offers_to_add_credit(dot_app: tuple[AppFixture
     async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open(f"/signin?token={await link(app, eve)}")
-        await tab.open("/")
+        for width in (1440, 834, 390):
+            await page.set_viewport_size({"width": width, "height": 844})
+            await tab.open("/")
+            assert "You have 0.00 USD. To generate an image, you need credit." in await page.inner_text(
+                "#note"
+            )
+            step, note = [await page.locator(part).bounding_box() for part in ("#note .step", "#note")]
+            assert note["y"] <= step["y"]
+            assert step["y"] + step["height"] <= min(844, note["y"] + note["height"])
         await page.click("#generate .primary")
-        await wait_for_text(page, "#note .step", "Add credit")
+        await wait_for_text(page, "#note .step", "Get credit")
         await tab.open(FORM)
         await page.fill("#in-prompt", "a fox")
         await page.click("#run .actions .primary")
         await wait_for_text(page, "#fault", "You have 0.00 USD")
-        await page.click("#fault >> text='Add credit'")
+        await page.click("#fault >> text='Get credit'")
         await page.wait_for_url("**/account/billing#credit")
         expect_failures(tab)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
@@ -73,6 +74,7 @@ class StartPage:
             prompt=requests.query_text(request, "prompt", _PROMPT_CHARS) or _PROMPTS[0],
             prompts=_PROMPTS[1:],
             picture=_picture(models[0][0]) if models else "",
+            needs_credit=session is not None and _needs_credit(session.account),
             free=all(price == _FREE for _name, _title, price in models),
             base_url=self._services.settings.base_url,
         )
@@ -81,6 +83,10 @@ class StartPage:
         terms, catalog = self._services.predictions.terms, self._services.catalog
         model = catalog[name]
         return _FREE if model.is_waived(catalog.prices, terms) else catalog.price_text(model)
+
+
+def _needs_credit(account: Account) -> bool:
+    return not account.is_never_refused and account.posted <= account.held
 
 
 def _picture(model: str) -> str:

@@ -37,8 +37,8 @@ POLICY = (
 _BACKTICKS = re.compile("`([^`]+)`")
 # Suffixes of files to which graphs are exported.
 _FILE_ENDING = re.compile(r"([._-](ui|api|json|workflow))+$", re.IGNORECASE)
-# The link in error pages about insufficient credit.
-ADD_CREDIT = {"href": "/account/billing#credit", "title": "Add credit"}
+# The link in errors about insufficient credit: a user pays by card there, or asks the operator.
+GET_CREDIT = {"href": "/account/billing#credit", "title": "Get credit"}
 _NO_FILTERS: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -87,7 +87,7 @@ class PageTemplates:
             **filters,
         }
         self._environment.globals |= {
-            "add_credit": ADD_CREDIT,
+            "get_credit": GET_CREDIT,
             "receipt_steps": receipt.steps,
             "itemize": receipt.itemized,
             "asset": _asset,

@@ -232,7 +232,7 @@ class AnswerRoutes:
     def _problem(self, error: errors.SixfoldError) -> Response:
         document: dict[str, Any] = {"error": error.message, "code": error.code}
         if isinstance(error, errors.InsufficientCredits):
-            document["action"] = templating.ADD_CREDIT
+            document["action"] = templating.GET_CREDIT
         return responses.json(document, error.status, responses.error_headers(error))
 
 

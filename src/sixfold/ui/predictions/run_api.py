@@ -134,7 +134,7 @@ class RunRoutes:
         if account is None:
             raise error
         balance = money.format_usd(account.posted - account.held)
-        action = templating.ADD_CREDIT
+        action = templating.GET_CREDIT
         text = f"You have {balance} USD, and {needed}."
         return responses.json({"error": text, "code": error.code, "action": action}, error.status)
 

@@ -59,7 +59,7 @@ window.connection = (() => {
     } catch { /* cut off */ }
     data.error ||= `The server answered with status ${status}.`;
     if (status === 401 && document.body.dataset.csrf) return { ...data, error: "Your session has ended. What you typed is kept.", action: signIn() };
-    if (status === 402) return { action: { title: "Add credit", href: "/account/billing#credit" }, ...data };
+    if (status === 402) return { action: { title: "Get credit", href: "/account/billing#credit" }, ...data };
     return { retry: status === 429 || status >= 500, ...data };
   }
 
