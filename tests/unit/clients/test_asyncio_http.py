@@ -301,3 +301,47 @@ async def test_last_of_two_spellings_of_a_header_is_sent(client: AsyncioTranspor
         await answer.aclose()
     assert b"c/d" in heads[0]
     assert b"a/b" not in heads[0]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_sent_body_is_not_kept_during_the_response(client: AsyncioTransport, stream: bool) -> None:
+    size, received, answering = 8 * 2**20, asyncio.Event(), asyncio.Event()
+
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        left = size
+        while left:
+            left -= len(await reader.read(2**16))
+        received.set()
+        await answering.wait()
+        writer.write(_WHOLE % number)
+
+    async with serving(talk) as url:
+        tracemalloc.start()
+        try:
+            opening = asyncio.create_task(client.post(url, {}, bytes(size), stream=stream))
+            await received.wait()
+            # The frames of the calls that have returned.
+            await asyncio.sleep(0)
+            current, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        answering.set()
+        reply = await opening
+        await reply.aclose()
+    assert current < 2**20
+    assert most < 2.5 * size
+
+
+async def test_large_body_is_sent_on_a_new_connection(client: AsyncioTransport) -> None:
+    large = 2 * 2**20
+
+    async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            writer.write(_WHOLE % number)
+
+    async with serving(talk) as url:
+        bodies = [await _ask(client, url, bytes(size)) for size in (1, 1, large, 1)]
+    assert bodies[0] == bodies[1] != bodies[2]

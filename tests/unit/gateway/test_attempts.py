@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tracemalloc
 from email.utils import formatdate
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +15,14 @@ from sixfold import errors
 from sixfold.clients.chat.completions import Completions
 from sixfold.clients.chat.messages import Messages
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
-from sixfold.core.gateway.attempts import FailoverClient, parse_retry_after, read_full_body
+from sixfold.core.gateway.attempts import (
+    FailoverClient,
+    parse_retry_after,
+    read_full_body,
+)
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import UpstreamFailure
+from tests.harness.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -96,3 +102,38 @@ async def test_large_responses_at_once_wait_for_memory() -> None:
             await read(large, second)
         first.release()
         assert await read(large, second) == len(large)
+
+
+class MeasuredUpstream(Upstream):
+    """Responds when the memory of the body, which it does not keep, has been released."""
+
+    name, gpu, in_local_network = "acme", None, False
+
+    def wire(self, _name: str) -> Completions:
+        return Completions()
+
+    async def open(self, *call: object, **_options: object) -> Upstream:
+        del call
+        # The thread of the parser may have the body for a moment.
+        await wait_until(lambda: tracemalloc.get_traced_memory()[0] < 2**20)
+        return self
+
+
+async def test_body_of_an_attempt_is_not_kept_during_the_response() -> None:
+    size = 8 * 2**20
+    body = b'{"model":"small","messages":[{"role":"user","content":"%s"}]}' % (b"x" * size)
+    answer = b'{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
+    upstream, target = MeasuredUpstream(answer, b""), SimpleNamespace(name="acme/small", model="small")
+    request = SimpleNamespace(wire="chat", body=body, size=size, stream=False, headers={}, account_id="ada")
+    target.upstream = upstream
+    active = SimpleNamespace(request=request, record=SimpleNamespace(attempts=0), started_at=0.0)
+    health = SimpleNamespace(record_success=lambda *_: None, record_failure=lambda *_: None)
+    client = FailoverClient(GatewayPolicy(), cast("Any", health), cast("Any", None), MemoryLimit(0, ""))
+    tracemalloc.start()
+    try:
+        await client._attempt_once(
+            cast("Any", active), cast("Any", target), cast("Any", None), read_full_body
+        )
+    finally:
+        tracemalloc.stop()
+    assert 0 < upstream.remaining < 2**20

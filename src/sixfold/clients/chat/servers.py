@@ -197,7 +197,11 @@ class ModelServer:
         return response.status
 
     async def _open_authorized(self, url: str, body: bytes, *, stream: bool) -> UpstreamStream:
-        return await self._transport.post(url, await self._authorize("POST", url, body), body, stream=stream)
+        headers = await self._authorize("POST", url, body)
+        opening = self._transport.post(url, headers, body, stream=stream)
+        # The transport has the body, which is not kept while the response is awaited.
+        del body
+        return await opening
 
     async def _authorize(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
         if self._credentials is None:

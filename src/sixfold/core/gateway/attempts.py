@@ -321,13 +321,11 @@ class FailoverClient:
             with self._deadlines.start():
                 if self._failpoints:
                     await self._inject(request, name)
-                stream = await target.upstream.open(
-                    wire,
-                    wire.path_of(target.model, stream=request.stream),
-                    body,
-                    request.headers,
-                    stream=request.stream,
-                )
+                path = wire.path_of(target.model, stream=request.stream)
+                opening = target.upstream.open(wire, path, body, request.headers, stream=request.stream)
+                # This copy of the request may have 32 MiB, and a response can take an hour.
+                del body
+                stream = await opening
                 if stream.status >= 300:
                     return await self._classify_error_response(stream, wire, name)
                 first_block, usage = await read(stream, wire)

@@ -84,12 +84,16 @@ class AsyncioTransport:
 
     async def _send(self, method: bytes, url: str, headers: bytes, body: bytes, stream: bool) -> HttpReply:
         address = self._addresses.get(url) or self._address(url)
-        raw = b"".join((method, address.path, address.request_prefix, headers, b"\r\n", body))
-        connection = self._take_idle(address)
+        head = b"".join((method, address.path, address.request_prefix, headers, b"\r\n"))
+        # A large body is not kept while its response is awaited, so it is sent only on a new connection.
+        is_large = len(body) > _MAX_WHOLE_BYTES
+        connection = None if is_large else self._take_idle(address)
         while True:
             if connection is None:
                 connection = await self._connect(address)
-            reply = connection.ask(raw, whole=not stream)
+            reply = connection.ask(head, body, whole=not stream)
+            if is_large:
+                body = b""
             self._busy.add(connection)
             if self._timer is None:
                 self._timer = connection.loop.call_later(self._quiet_seconds, self._time_out_quiet)
@@ -211,7 +215,7 @@ class _Connection(asyncio.Protocol):
         self._parts = 0
         self._is_dense = False
 
-    def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
+    def ask(self, head: bytes, body: bytes, *, whole: bool) -> HttpReply:
         """Send a request and return its response, whose headers have not arrived yet."""
         self._reply = reply = HttpReply(self, whole=whole, stale=self._used)
         self._used = True
@@ -219,7 +223,11 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             reply.fail("could not be reached")
         else:
-            self._transport.write(raw)
+            if len(body) > _MAX_WHOLE_BYTES:
+                self._transport.write(head)
+                self._transport.write(body)
+            else:
+                self._transport.write(head + body)
         return reply
 
     def leave(self, reply: HttpReply) -> None:

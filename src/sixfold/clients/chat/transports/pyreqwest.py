@@ -47,6 +47,8 @@ class PyreqwestTransport:
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> PyreqwestStream:
         request = self.client().post(url).headers(headers).body_bytes(body)
+        # The request has the body; it is not kept while the response is awaited.
+        del body
         if stream:
             # By default, the client buffers the first 64 KiB of a response.
             request = request.streamed_read_buffer_limit(0)
