@@ -2,6 +2,9 @@
 
 export interface PlatformSchemas {
   "Account": { "account_id": string; "balance_usd": string; "credits": number; "email": string; "held_usd": string; "plan": string; "webhook_secret": string | null };
+  "AccountAlert": { "account_id": string; "created_at": string; "email": string | null; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "receiver": string; "sent_for": string | null; "spent_usd": string; "threshold_usd": string };
+  "AccountAlertRequest": { "account_id": string; "period": "day" | "month"; "threshold_usd": string | number; "url": string; "key"?: string | null };
+  "AccountAlerts": { "alerts": Array<PlatformSchemas["AccountAlert"]>; "next_cursor": string | null };
   "AccountInvitation": { "email": string; "credit_usd"?: string | number | null };
   "AccountSecret": { "webhook_secret": string };
   "Alert": { "created_at": string; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "sent_for": string | null; "spent_usd": string; "threshold_usd": string; "url": string };
@@ -310,6 +313,9 @@ export interface Operations {
   "POST /api/operator/backups": { response: PlatformSchemas["Backups"] };
   "GET /api/operator/backups/{name}": { path: { "name": string }; response: Response };
   "DELETE /api/operator/backups/{name}": { path: { "name": string }; response: PlatformSchemas["Backups"] };
+  "GET /api/operator/alerts": { query?: { "limit"?: number; "cursor"?: string }; response: PlatformSchemas["AccountAlerts"] };
+  "POST /api/operator/alerts": { body: PlatformSchemas["AccountAlertRequest"]; response: PlatformSchemas["AccountAlert"] };
+  "DELETE /api/operator/alerts/{alert_id}": { path: { "alert_id": string }; response: Response };
   "GET /api/operator/figures": { response: PlatformSchemas["Figures"] };
   "GET /livez": { response: PlatformSchemas["Status"] };
   "GET /readyz": { response: PlatformSchemas["Status"] };

@@ -7,7 +7,6 @@ from typing import Literal, NotRequired, TypedDict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.alerts import alerts
@@ -57,10 +56,7 @@ class AlertRoutes:
 
     async def create(self, request: Request, principal: Principal) -> Response:
         alert = CostAlert(bodies.parse_object(await request.body()))
-        try:
-            self._services.outbox.sender.check_url(alert.url)
-        except errors.FetchRefused as refused:
-            raise errors.InvalidInput.of("url", f"url: {refused.message}", refused.code) from refused
+        alerts.check_receiver(self._services.outbox.sender, alert.url)
         creation = alerts.create(principal.account_id, alert, principal.member_id)
         row = await self._services.database.write(creation)
         return responses.json(alerts.to_json(row), 201, _NO_STORE)

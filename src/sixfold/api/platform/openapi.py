@@ -14,6 +14,7 @@ from sixfold.api.platform import (
     shares,
     uploads,
 )
+from sixfold.api.platform.operator import alerts as operator_alerts
 from sixfold.api.platform.operator import backups, configuration_schemas, figures, installs
 from sixfold.api.platform.operator import schemas as operator
 from sixfold.api.platform.organization import openapi as organization
@@ -46,6 +47,7 @@ def document() -> OpenApiDocument:
             **configuration_schemas.operations(),
             **installs.operations(),
             **backups.operations(),
+            **operator_alerts.operations(),
             **figures.operations(),
             **_server(),
         },

@@ -6,7 +6,7 @@ from sixfold.api.platform import account_data, guardrails, oauth, payments, shar
 from sixfold.api.platform.engines import EngineRoutes
 from sixfold.api.platform.health import HealthRoutes
 from sixfold.api.platform.openapi_documents import OpenApiRoutes
-from sixfold.api.platform.operator import backups, configuration, figures, installs
+from sixfold.api.platform.operator import alerts, backups, configuration, figures, installs
 from sixfold.api.platform.operator import routes as operator
 from sixfold.api.platform.organization import routes as organization
 from sixfold.api.platform.stored_files import StoredFileRoutes
@@ -53,6 +53,7 @@ def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocumen
             *configuration.routes(services),
             *installs.routes(services),
             *backups.routes(services),
+            *alerts.routes(services),
             *figures.routes(services),
         ),
     )

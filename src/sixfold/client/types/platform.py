@@ -17,6 +17,35 @@ class Account(TypedDict):
     webhook_secret: str | None
 
 
+class AccountAlert(TypedDict):
+    """An alert of an account; `receiver` is the origin of its URL, which may contain a secret."""
+
+    account_id: str
+    created_at: str
+    email: str | None
+    error: str | None
+    id: str
+    key: str | None
+    period: Literal["day", "month"]
+    receiver: str
+    sent_for: str | None
+    spent_usd: str
+    threshold_usd: str
+
+
+class AccountAlertRequest(TypedDict):
+    account_id: str
+    period: Literal["day", "month"]
+    threshold_usd: str | float
+    url: str
+    key: NotRequired[str | None]
+
+
+class AccountAlerts(TypedDict):
+    alerts: list[AccountAlert]
+    next_cursor: str | None
+
+
 class AccountInvitation(TypedDict):
     email: str
     credit_usd: NotRequired[str | float | None]

@@ -10,6 +10,7 @@ from sixfold.core import ids, money
 from sixfold.core.accounts import audit_log
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Query, Row, Rows, Transaction, many, one
+from sixfold.core.predictions.webhooks import WebhookSender
 
 PERIODS = ("day", "month")
 MAX_ALERTS = 100
@@ -85,6 +86,14 @@ def create(account_id: str, alert: CostAlert, member_id: str | None = None) -> T
     row = yield from one("alert_get", account_id=account_id, id=alert_id)
     assert row is not None  # noqa: S101 - it was inserted above
     return row
+
+
+def check_receiver(sender: WebhookSender, url: str) -> None:
+    """Raise `InvalidInput` if webhooks may not be sent to a URL."""
+    try:
+        sender.check_url(url)
+    except errors.FetchRefused as refused:
+        raise errors.InvalidInput.of("url", f"url: {refused.message}", refused.code) from refused
 
 
 def of_account(account_id: str) -> Transaction[Rows]:

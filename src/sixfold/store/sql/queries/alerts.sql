@@ -5,6 +5,13 @@ VALUES (:id, :account_id, :key_id, :period, :threshold, :url, :member_id, :now);
 -- name: alert_get | Return a cost alert.
 SELECT * FROM cost_alert WHERE account_id = :account_id AND id = :id;
 
+-- name: alert_by_id | Return a cost alert of any account.
+SELECT * FROM cost_alert WHERE id = :id;
+
+-- name: alerts_of_all | Return the cost alerts of all accounts with their e-mail addresses, newest first.
+SELECT c.*, a.email FROM cost_alert c JOIN account a ON a.id = c.account_id
+WHERE c.id < :before_id ORDER BY c.id DESC LIMIT :limit;
+
 -- name: alerts_of | Return the cost alerts of an account, oldest first.
 SELECT * FROM cost_alert WHERE account_id = :account_id ORDER BY id;
 
