@@ -34,6 +34,7 @@ NAMES = (
     "retrieval",
     "memory",
     "agents",
+    "recall",
     "sessions",
     "gateway",
     "streams",
