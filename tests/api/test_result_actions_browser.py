@@ -147,6 +147,23 @@ async def drawing(tmp_path: Path) -> AsyncIterator[tuple[Gateway, str, Any]]:
         yield gateway, url, chromium
 
 
+async def test_an_answer_of_a_chat_fills_the_form_of_a_model(drawing: tuple[Gateway, str, Any]) -> None:
+    gateway, url, chromium = drawing
+    gateway.acme.answer = "The lighthouse stands on the cape."
+    for options in OPTIONS:
+        async with browser.tab(chromium, gateway.app, url, options) as tab:
+            page = tab.page
+            await tab.open("/chat")
+            await page.fill("#text", "Where is it?")
+            await page.keyboard.press("Enter")
+            await page.click(".answer .about >> text='Use in'")
+            await page.wait_for_selector("h1:has-text('Use this text in')")
+            assert gateway.acme.answer in await page.inner_text("blockquote")
+            await check(tab, options, "use in")
+            await page.click("a[href^='/catalog/tts-b?']")
+            assert await page.input_value("#in-text") == gateway.acme.answer
+
+
 async def test_a_drawn_image_fits_above_the_composer(drawing: tuple[Gateway, str, Any]) -> None:
     gateway, url, chromium = drawing
     for options in OPTIONS:

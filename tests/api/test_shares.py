@@ -460,6 +460,8 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     assert ["say 3 words" in page for page in pages] == [True, True]
     assert ["later secret" in page for page in pages] == [False, False]
     assert [len(files_of(page)) for page in pages] == [0, 1]
+    for link in (plain, full):
+        await shown_card(visitor, link)
     assert (await visitor.get(files_of(pages[1])[0])).content == image.getvalue()
     await person.act(f"/chat/{chat}/delete")
     assert [(await visitor.get(link)).status_code for link in (plain, full)] == [404, 404]

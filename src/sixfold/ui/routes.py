@@ -31,7 +31,7 @@ from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.memory import routes as memory
 from sixfold.ui.organization import invitation_page, members_forms
 from sixfold.ui.organization.members_page import MembersPage
-from sixfold.ui.predictions import form_runs, history, provenance, run_api, selection
+from sixfold.ui.predictions import form_runs, history, provenance, run_api, selection, text_uses
 from sixfold.ui.predictions import pages as predictions
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.shares import forms as share_forms
@@ -89,6 +89,7 @@ def build_apis(
             *history.routes(services, templates, auth),
             *selection.routes(services, templates, output_view, auth),
             *predictions.routes(services, templates, output_view, auth),
+            *text_uses.routes(services, templates, auth),
             *form_runs.routes(services, runs, auth),
             *provenance.page_routes(services, auth),
             *shares.routes(services, templates, auth, workflow_list),

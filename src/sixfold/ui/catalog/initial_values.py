@@ -12,7 +12,9 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core import gallery
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.models import Model
+from sixfold.core.gateway.conversations.chats import ChatStore
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history.titles import title_of
@@ -21,15 +23,16 @@ from sixfold.core.shares import objects, shares
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.auth import PageUser
 from sixfold.ui.catalog import example_outputs, next_models
+from sixfold.ui.chat import messages
 from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
 # The value of `from` for the inputs of the card's example.
 _EXAMPLE = "example"
-_POST = "post_"
+_POST, _CHAT = "post_", "conv_"
 _OPTIONS = ("hardware", "variant")
 # The query parameters that choose the values of a form.
-_PARAMETERS = ("from", "as", "share", "run")
+_PARAMETERS = ("from", "as", "item", "share", "run")
 
 
 class SharedResult(msgspec.Struct, frozen=True):
@@ -67,7 +70,8 @@ async def of_request(
     `run` is a run of this model, which the page shows again; an unknown ID is ignored, since the run may
     have been deleted. `from` is the example or a prediction; with `as`, the output of that prediction is
     the input of this name. For a post of the gallery, the values are the inputs that its author published;
-    for `share`, the token of a shared run, those that its page shows. Raises `NotFound` for an unknown
+    for `share`, the token of a shared run, those that its page shows. For a chat with `item` and `as`, the
+    text of this message is the input. Raises `NotFound` for an unknown
     prediction, post or share.
     """
     query = request.query_params
@@ -93,12 +97,30 @@ async def of_request(
                 return await _again(services, model, prediction, run)
     if not origin or origin == _EXAMPLE:
         return InitialValues()
+    return await _from_output(services, user, model, query)
+
+
+async def _from_output(
+    services: WebServices, user: PageUser, model: Model, query: Mapping[str, str]
+) -> InitialValues:
+    """Return the inputs of a run, or with `as` the output of a run or a message of a chat as an input."""
+    origin, name = query["from"], query.get("as", "")
+    if origin.startswith(_CHAT):
+        chats = ChatStore(services.database, services.conversations)
+        text = await chat_text(chats, user.tenant, origin, query.get("item", ""))
+        return InitialValues(_text_as(model, name, text))
     prediction = await services.predictions.get(origin, user.tenant)
-    name = query.get("as", "")
     if name:
         labels = {name: title_of(prediction.inputs) or model_title(services.catalog, prediction.model)}
         return InitialValues(_output_as(services, model, prediction, name), labels=labels)
     return await _again(services, model, prediction)
+
+
+async def chat_text(chats: ChatStore, tenant: Tenant, chat_id: str, item_id: str) -> str:
+    """Return the text of a message; raises `ConversationNotFound` or `ItemNotFound`."""
+    item = await chats.item(tenant, chat_id, item_id)
+    message = messages.parse(item.id, item.place, item.item)
+    return "" if message is None else message.text
 
 
 async def _again(services: WebServices, model: Model, prediction: Prediction, run: str = "") -> InitialValues:
@@ -143,8 +165,12 @@ def _output_as(services: WebServices, model: Model, prediction: Prediction, name
         return {}
     if output.files:
         return {name: services.media_url(output.files[0])}
-    text = next_models.text_of(output.first.data)
-    if not text:
+    return _text_as(model, name, next_models.text_of(output.first.data))
+
+
+def _text_as(model: Model, name: str, text: str) -> dict[str, Any]:
+    """Return a text as the input `name`; an input with several texts gets its lines."""
+    if not text or not model.takes(name):
         return {}
     is_list = any(each.name == name and each.type == "texts" for each in model.inputs)
     return {name: [line for line in text.splitlines() if line.strip()] if is_list else text}

@@ -1,0 +1,49 @@
+"""`/use-in`: the models that accept an answer of a chat as their input, with their forms filled."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.core.accounts import rights
+from sixfold.core.gateway.conversations.chats import ChatStore
+from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.catalog import initial_values
+from sixfold.ui.catalog.next_models import NextModels
+from sixfold.ui.templating import PageTemplates
+from sixfold.web import requests
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+
+_MAX_ID, _EXCERPT = 200, 400
+
+
+class TextUsePages:
+    """The list of models for a text of a chat, which works without a script."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        self._pages = pages
+        self._next_models = NextModels(services)
+        self._chats = ChatStore(services.database, services.conversations)
+
+    async def show(self, request: Request, user: PageUser) -> Response:
+        """Show the models; raises `ConversationNotFound` or `ItemNotFound`."""
+        chat_id = requests.query_text(request, "from", _MAX_ID)
+        item_id = requests.query_text(request, "item", _MAX_ID)
+        text = await initial_values.chat_text(self._chats, user.tenant, chat_id, item_id)
+        return self._pages.render(
+            "catalog/use_in.html",
+            user.session,
+            user=user,
+            text=" ".join(text.split())[:_EXCERPT],
+            back=f"/chat/{chat_id}#m-{item_id}",
+            query=urlencode({"from": chat_id, "item": item_id}),
+            models=self._next_models.for_kind("text"),
+        )
+
+
+def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
+    show = auth.page(TextUsePages(services, pages).show)
+    return (RouteEntry("/use-in", {"GET": show}, access=rights.RUN),)

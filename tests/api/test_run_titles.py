@@ -1,0 +1,63 @@
+"""Titles of runs: a text of the inputs, or the name of the input file."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from PIL import Image
+
+from sixfold.core.database import encode_json
+from sixfold.core.predictions.history import titles
+from tests.api.app_fixture import AppFixture
+from tests.api.test_shares import run
+
+MEDIA = "http://127.0.0.1:8600/media/"
+
+
+async def upload(app: AppFixture, name: str) -> str:
+    """Upload an image and return its URL."""
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(content, "PNG")
+    files = {"file": (name, content.getvalue(), "image/png")}
+    return (await app.client.post("/api/uploads", files=files, headers=app.bearer)).json()["url"]
+
+
+async def test_the_input_file_names_a_run(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    photo, windows = await upload(app, "harbour.png"), await upload(app, "C:\\photos\\old  pier.png")
+    painted = (await run(app, "a red fox"))["output"]["url"]
+    inputs = {
+        "upload": f'{{"image_url":"{photo}"}}',
+        "path": f'{{"image_url":"{windows}","scale":2}}',
+        "painted": f'{{"image_url":"{painted}"}}',
+        "outside": '{"image_url":"https://example.com/a/night%20sky.jpg?x=1#y"}',
+        "no name": '{"image_url":"https://example.com/images/"}',
+        "unknown": f'{{"image_url":"{MEDIA}{"A" * 32}.png"}}',
+        "data": '{"series":[1,2,3]}',
+    }
+    found = await titles.of_files(app.database, app.account.id, inputs)
+    assert found == {
+        "upload": "harbour.png",
+        "path": "old pier.png",
+        "painted": "a red fox",
+        "outside": "night sky.jpg",
+    }
+    assert await titles.of_files(app.database, "another account", {"upload": inputs["upload"]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "title"),
+    [
+        ({"prompt": " a  fox ", "style": "two words"}, "a fox"),
+        ({"texts": ["a lighthouse", "a boat"]}, "a lighthouse"),
+        ({"texts": []}, ""),
+        ({"style": "voxel48"}, ""),
+        ({"style": "calm piano", "lyrics": "la"}, "calm piano"),
+        ({"style": "jazz", "lyrics": "la la"}, "la la"),
+        ({"prompt": 3, "input": "hello"}, "hello"),
+    ],
+)
+def test_a_text_of_the_inputs_is_the_title(inputs: dict[str, object], title: str) -> None:
+    assert titles.title_of(inputs) == title
+    assert titles.text_of(encode_json(inputs)) == title
