@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -126,6 +127,22 @@ async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[App
         await page.click("[data-show]")
         assert await page.locator(".node.shown").count() == 1
         await page_checks.is_accessible(tab)
+
+
+async def test_result_of_a_comfyui_test_is_in_view(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    operator = dataclasses.replace(app, account=app.operator)
+    async with browser.tab(chromium, operator, url) as tab:
+        page = tab.page
+        path = await page.evaluate(IMPORT, ["faces.json", json.dumps(MISSING)])
+        for width in page_checks.WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 844})
+            await tab.open(path)
+            await page.fill("#comfyui-url", "http://127.0.0.1:9")
+            await page.click("#connect >> text='Test'")
+            await page.wait_for_selector("#comfyui-result.problem")
+            assert "start it with --listen" in await page.inner_text("#comfyui-result")
+            await page.wait_for_function(IN_VIEW, arg="#comfyui-result")
 
 
 def _with_missing_node_at_the_end() -> dict[str, Any]:

@@ -64,6 +64,8 @@ async def test_search_updates_while_typing_and_works_by_keyboard(
         # A search for the stem may answer first: the last one sets the address.
         await page.wait_for_url("**/memory?q=airships")
         assert await page.inner_text("#results mark") == "airships"
+        chat = await page.get_attribute("#results .tally a", "href")
+        assert chat == "/chat?text=%40memory%20airships"
         await page.click(".why summary")
         assert await page.locator("meter").first.is_visible()
         await page.focus("#q")

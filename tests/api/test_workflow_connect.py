@@ -30,7 +30,7 @@ async def test_an_operator_tests_and_connects_a_comfyui(tmp_path: Path) -> None:
         token = await prepare(app)
         page = (await app.client.get(PAGE)).text
         assert 'class="node missing" data-node="2"' in page
-        assert 'action="/workflows/tint/comfyui"' in page
+        assert 'action="/workflows/tint/comfyui#connect"' in page
 
         async def send(url: str, do: str) -> tuple[int, str]:
             form = {"csrf": token, "url": url, "do": do}
