@@ -122,13 +122,35 @@ def test_private_parts_of_jpeg_and_webp_files_are_removed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("PNG", "RGB"), ("GIF", "P"), ("WEBP", "RGB"), ("BMP", "RGB"), ("BMP", "P"), ("BMP", "1")],
+    [
+        ("PNG", "RGB"),
+        ("GIF", "P"),
+        ("WEBP", "RGB"),
+        ("BMP", "RGB"),
+        ("BMP", "P"),
+        ("BMP", "1"),
+        ("JPEG", "RGB"),
+        ("JPEG", "CMYK"),
+    ],
 )
 def test_bytes_after_an_image_are_removed(kind: str, mode: str, tmp_path: Path) -> None:
     data = image_files.encode(picture(mode), kind)
     copy = private_copy(tmp_path / "file", data + b"a secret prompt", f"image/{kind.lower()}")
     assert b"secret" not in copy
     assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(data)).tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 1}])
+def test_video_behind_a_photo_is_removed(options: dict[str, Any], tmp_path: Path) -> None:
+    # As in a motion photo, with a thumbnail, which has an end marker of its own.
+    thumbnail = b"\xff\xe2" + (2 + 4 + 2).to_bytes(2) + b"tiny\xff\xd9"
+    plain = image_files.encode(picture("RGB"), "JPEG", **options)
+    data = plain[:2] + thumbnail + plain[2:]
+    video = box(b"ftyp", b"mp42secret") + box(b"moov", box(b"udta", b"a secret place"))
+    copy = private_copy(tmp_path / "file", data + video, "image/jpeg")
+    assert b"secret" not in copy
+    assert copy.endswith(plain[-200:])
+    assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(plain)).tobytes()
 
 
 @pytest.mark.parametrize("end", [b"", b"a secret prompt"])

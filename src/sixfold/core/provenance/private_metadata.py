@@ -37,6 +37,7 @@ _PNG_END, _PNG_EXIF = b"IEND", b"eXIf"
 # Comments and the segments of applications, except JFIF, color profiles and Adobe's transform of colors.
 _JPEG_SEGMENTS = frozenset({*range(0xE0, 0xF0), 0xFE} - {0xE0, 0xE2, 0xEE})
 _APP1, _JPEG_EXIF = 0xE1, b"Exif\0\0"
+_APP2, _JPEG_INDEX = 0xE2, b"MPF\0"
 _WEBP_KEPT = frozenset({b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"ICCP"})
 _WEBP_EXIF, _WEBP_XMP_FLAG, _WEBP_EXIF_FLAG = b"EXIF", 0x04, 0x08
 _GIF_EXTENSION = 0x21
@@ -83,11 +84,16 @@ def _png(data: bytes) -> Iterator[FileEdit]:
 
 
 def _jpeg(data: bytes) -> Iterator[FileEdit]:
+    has_index = False
     for part in jpeg.segments(data):
+        has_index = has_index or (part.kind == _APP2 and data.startswith(_JPEG_INDEX, part.body))
         if part.kind in _JPEG_SEGMENTS:
             is_exif = part.kind == _APP1 and data.startswith(_JPEG_EXIF, part.body)
             turned = orientation.only(data[part.body : part.end]) if is_exif else b""
             yield FileEdit(part.start, part.end, jpeg.segment(_APP1, _JPEG_EXIF + turned) if turned else b"")
+    # The video of a motion photo has the place as well; images in the index are part of the file.
+    if not has_index:
+        yield FileEdit(jpeg.image_end(data), len(data), b"")
 
 
 def _webp(data: bytes) -> Iterator[FileEdit]:

@@ -90,6 +90,21 @@ def scans(data: bytes, max_scans: int) -> JpegScans:
     return JpegScans(count, is_buffered)
 
 
+def image_end(data: bytes) -> int:
+    """Return the end of the first image, behind which cameras append others and videos."""
+    budget = part_budget(_MAX_SEGMENTS)
+    at = 2 if matches(data) else len(data)
+    while (at := _next_marker(data, at)) >= 0:
+        budget.spend(parts=1)
+        if data[at : at + 2] == _END:
+            return at + 2
+        segment = _segment_at(data, at) if at + _SEGMENT.size <= len(data) else None
+        if segment is None:
+            break
+        at = segment.end
+    return len(data)
+
+
 def _next_marker(data: bytes, start: int) -> int:
     """Return the offset of the first marker, or -1."""
     for at in range(start, len(data), _SEARCH_BYTES):
