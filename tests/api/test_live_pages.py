@@ -58,6 +58,7 @@ async def test_workflow_page_highlights_running_nodes_and_inputs(
         await page.wait_for_selector(".node.finished[data-node='7'] .progress")
         assert await page.locator(".node.finished").count() >= 2
         await page.focus("[data-pane]")
+        await page.keyboard.press("0")  # from the whole graph to its values
         first = await page.locator(".pane .value").first.bounding_box()
         assert first is not None
         assert first["height"] >= 10  # the words of its nodes can be read
