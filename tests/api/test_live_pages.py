@@ -64,7 +64,7 @@ async def test_workflow_page_highlights_running_nodes_and_inputs(
         assert first["height"] >= 10  # the words of its nodes can be read
         # At a legible size the drawing is taller than its pane, which is scrolled to the rest.
         await page.keyboard.press("End")
-        await page.wait_for_function("document.querySelector('[data-pane]').scrollTop > 0")
+        await page.wait_for_function("() => document.querySelector('[data-pane]').scrollTop > 0")
 
 
 async def test_file_dropped_on_a_page_opens_its_form_or_workflow(

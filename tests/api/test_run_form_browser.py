@@ -418,7 +418,7 @@ async def test_cut_out_of_low_confidence_shows_a_warning(
         await page.keyboard.press("Home")
         at = await page.eval_on_selector(".compare", "element => element.style.getPropertyValue('--at')")
         assert json.dumps(at) == '"0%"'
-        # A run without a prompt has the title of its model.
+        # A run without a prompt has the name of its file as its title.
         await page.click("text='Details'")
-        assert await page.inner_text("h1") == "Background removal"
+        assert await page.inner_text("h1") == "plain.png"
         assert await page.inner_text(".lineage b >> nth=0") == "image"
