@@ -23,6 +23,8 @@ from sixfold.cli import server_lock
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner
 
 _TIMEOUT_SECONDS = 60
+# A list of the server has at most 4 MiB, and a page 1 MiB; files are downloaded to disk.
+_MAX_RESPONSE_BYTES = 64 * 2**20
 _POLL_SECONDS = 0.25
 # The same name as in web/connections/local_socket.py, which is slow to import.
 SOCKET = "sixfold.sock"
@@ -64,10 +66,7 @@ class CliResponse(msgspec.Struct, frozen=True):
     @property
     def document(self) -> Any:
         """The body parsed as JSON, or None if it is not JSON."""
-        try:
-            return json.loads(self.data)
-        except ValueError:
-            return None
+        return _parse(self.data)
 
 
 class _LocalConnection(http.client.HTTPConnection):
@@ -159,7 +158,7 @@ class ServerClient:
         """Send a request and return the response of any status but 401, which raises `KeyRefused`."""
         response = self._open(method, path, body, headers or {})
         try:
-            data = response.read()
+            data = self._read(response, path)
         except (OSError, http.client.HTTPException) as error:
             raise CommandError(
                 f"{self.origin} closed the connection during its response ({error})"
@@ -214,9 +213,8 @@ class ServerClient:
     ) -> Document:
         response = self._open(method, path, body, headers or {})
         try:
-            text = response.read()
-            document = json.loads(text)
-        except (OSError, http.client.HTTPException, ValueError):
+            document = _parse(self._read(response, path))
+        except (OSError, http.client.HTTPException):
             document = None
         finally:
             response.close()
@@ -225,6 +223,16 @@ class ServerClient:
         if not isinstance(document, dict):
             raise CommandError(f"{self.origin} did not return JSON for {path}: is it a Sixfold server?")
         return document
+
+    def _read(self, response: http.client.HTTPResponse, path: str) -> bytes:
+        """Return the body of a response; raises `CommandError` if it is too large to be one of this API."""
+        data = response.read(_MAX_RESPONSE_BYTES + 1)
+        if len(data) > _MAX_RESPONSE_BYTES:
+            raise CommandError(
+                f"{self.origin} returned more than {_MAX_RESPONSE_BYTES // 2**20} MiB for {path}: is it a "
+                "Sixfold server?"
+            )
+        return data
 
     def _reason(self, status: int, path: str, document: Any) -> str:
         if status == http.client.UNAUTHORIZED:
@@ -288,13 +296,16 @@ class ServerClient:
             if response.status != http.client.OK:
                 return
             data: list[str] = []
-            for raw in response:
+            rest = _MAX_RESPONSE_BYTES
+            while raw := response.readline(rest):
+                rest -= len(raw)
                 line = raw.decode("utf-8", "replace").rstrip("\r\n")
                 if line.startswith("data:"):
                     data.append(line[5:].lstrip(" "))
                 elif not line and data:
                     yield from _documents("\n".join(data))
                     data.clear()
+                    rest = _MAX_RESPONSE_BYTES
         except (OSError, http.client.HTTPException):
             return
         finally:
@@ -304,10 +315,15 @@ class ServerClient:
 _EVENT_FIELDS = ("status", "progress", "queue_position")
 
 
-def _documents(text: str) -> Iterator[Document]:
+def _parse(text: str | bytes) -> Any:
+    """Return a JSON document, or None if the text is not JSON or nested too deeply."""
     try:
-        document = json.loads(text)
-    except ValueError:
-        return
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _documents(text: str) -> Iterator[Document]:
+    document = _parse(text)
     if isinstance(document, dict):
         yield document

@@ -223,11 +223,9 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             reply.fail("could not be reached")
         else:
-            if len(body) > _MAX_WHOLE_BYTES:
-                self._transport.write(head)
-                self._transport.write(body)
-            else:
-                self._transport.write(head + body)
+            # A large body is not copied.
+            for part in (head, body) if len(body) > _MAX_WHOLE_BYTES else (head + body,):
+                self._transport.write(part)
         return reply
 
     def leave(self, reply: HttpReply) -> None:

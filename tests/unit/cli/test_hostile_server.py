@@ -1,0 +1,87 @@
+"""Commands whose server sends responses that no Sixfold server sends."""
+
+from __future__ import annotations
+
+import http.server
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sixfold.cli import client
+from sixfold.cli.client import ServerClient
+from sixfold.cli.terminal import CommandError
+
+_BLOCK = b'"' + b"a" * 65_536 + b'",'
+_DEEP = b"[" * 200_000 + b"]" * 200_000
+
+
+@contextmanager
+def serving(body: Iterator[bytes]) -> Iterator[tuple[ServerClient, list[int]]]:
+    """Yield a client of a server that sends this body, and the sizes of the sent parts."""
+    sent: list[int] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            for part in body:
+                try:
+                    self.wfile.write(part)
+                except OSError:
+                    return
+                sent.append(len(part))
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield ServerClient(f"http://127.0.0.1:{server.server_address[1]}", None), sent
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def endless(part: bytes) -> Iterator[bytes]:
+    while True:
+        yield part
+
+
+@pytest.mark.parametrize(
+    "call", [lambda asker: asker.get("/a"), lambda asker: asker.ask("GET", "/a")], ids=["get", "ask"]
+)
+def test_endless_response_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[ServerClient], object]
+) -> None:
+    monkeypatch.setattr(client, "_MAX_RESPONSE_BYTES", 2**20)
+    with serving(endless(_BLOCK)) as (asker, sent), pytest.raises(CommandError, match="more than 1 MiB"):
+        call(asker)
+    # The buffers of both sockets.
+    assert sum(sent) < 16 * 2**20
+
+
+def test_deeply_nested_response_is_not_json() -> None:
+    with serving(iter([_DEEP])) as (asker, _), pytest.raises(CommandError, match="did not return JSON"):
+        asker.get("/a")
+    with serving(iter([_DEEP])) as (asker, _):
+        assert asker.ask("GET", "/a").document is None
+
+
+@pytest.mark.parametrize("part", [b"a" * 65_536, b"data: " + b"a" * 65_536 + b"\n"], ids=["line", "event"])
+def test_endless_event_ends_the_events(monkeypatch: pytest.MonkeyPatch, part: bytes) -> None:
+    monkeypatch.setattr(client, "_MAX_RESPONSE_BYTES", 2**20)
+    with serving(endless(part)) as (asker, sent):
+        assert list(asker.events("pred_1")) == []
+    assert sum(sent) < 16 * 2**20
+
+
+def test_deeply_nested_event_is_ignored() -> None:
+    events = [b"data: " + _DEEP + b"\n\n", b'data: {"status": "succeeded"}\n\n']
+    with serving(iter(events)) as (asker, _):
+        assert list(asker.events("pred_1")) == [{"status": "succeeded"}]
