@@ -16,6 +16,7 @@ from sixfold.store import sql
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # another server migrated
 _EPOCH_US = "(extract(epoch FROM {}()) * 1000000)::bigint"
+SESSION_ID = "SELECT pg_backend_pid()"
 CLOCK = _EPOCH_US.format("statement_timestamp")
 BEGUN = _EPOCH_US.format("transaction_timestamp")
 
@@ -82,6 +83,19 @@ async def connect(url: str, **session: str) -> PostgresConnection:
             f"The database {place(url)} cannot be reached ({_reason(error)})"
         ) from error
     return cast("PostgresConnection", connection)
+
+
+def require_sessions(url: str, first: int, second: int) -> None:
+    """Raise `DatabaseUnreachable` if two open connections have the same session of the database.
+
+    A pooler in transaction mode gives both of them the session that is free: notifications, the lock that
+    shows that a server is alive, and settings would be lost or belong to another server.
+    """
+    if first == second:
+        raise DatabaseUnreachable(
+            f"{place(url)} is a connection pooler in transaction or statement mode: set pool_mode = session "
+            "for Sixfold, or set SIXFOLD_DATABASE_URL to the database itself"
+        )
 
 
 async def close(connection: PostgresConnection | None) -> None:

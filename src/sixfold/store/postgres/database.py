@@ -93,10 +93,8 @@ class PostgresDatabase:
         self._task: asyncio.Task[None] | None = None
         self._migrated = False
         self._closed = False
-        self._clock_read_at, self._ahead = (
-            -SECOND_US,
-            0,
-        )  # when the database's clock was read, and how far it is ahead of this server's clock
+        # When the database's clock was read, and how far it is ahead of this server's clock.
+        self._clock_read_at, self._ahead = -SECOND_US, 0
 
     # -- the port --------------------------------------------------------------------------------
 
@@ -130,7 +128,9 @@ class PostgresDatabase:
         `on_event` is called with the state, id and engine of each prediction that another server changes.
         """
         await self._open_writer()
-        await self._listener.join(boot, on_event)
+        session = await self._listener.join(boot, on_event)
+        other = await self._readers.fetch(connections.SESSION_ID, ())
+        connections.require_sessions(self._url, session, int(other[0][0]))
 
     async def close(self) -> None:
         """Commit queued transactions, then close the connections."""

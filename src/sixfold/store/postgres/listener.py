@@ -31,10 +31,12 @@ class NotificationListener:
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
 
-    async def join(self, boot: str, on_event: OnEvent) -> None:
-        """Connect, and reconnect whenever the connection is lost."""
-        await self._connect(boot, on_event)
+    async def join(self, boot: str, on_event: OnEvent) -> int:
+        """Connect, and reconnect whenever the connection is lost; return the database's id of the session."""
+        connection = await self._connect(boot, on_event)
+        session = int(await connection.fetchval(connections.SESSION_ID))
         self._task = asyncio.create_task(self._reconnect(boot, on_event), name="postgres-listener")
+        return session
 
     async def close(self) -> None:
         """Stop listening and close the connection."""
@@ -43,7 +45,7 @@ class NotificationListener:
             await asyncio.gather(self._task, return_exceptions=True)
         await connections.close(self._connection)
 
-    async def _connect(self, boot: str, on_event: OnEvent) -> None:
+    async def _connect(self, boot: str, on_event: OnEvent) -> PostgresConnection:
         connection = await connections.connect(self._url)
         self._lost.clear()
         connection.add_termination_listener(lambda *_: self._lost.set())
@@ -60,6 +62,7 @@ class NotificationListener:
             connection.terminate()
             raise
         self._connection = connection
+        return connection
 
     async def _reconnect(self, boot: str, on_event: OnEvent) -> None:
         pause = _FIRST_PAUSE
