@@ -21,6 +21,7 @@ export interface PlatformSchemas {
   "ConfigurationEntry": { "name": string; "value": unknown };
   "Confirmation": { "confirm": string };
   "ContentLogging": { "days": number; "enabled": boolean };
+  "ContentSettings": { "guardrail": Record<string, unknown> | null; "guardrail_source": "bundled" | "file" | "found" | "page" | "provider"; "log_bodies": boolean; "log_bodies_source": "bundled" | "file" | "found" | "page" | "provider"; "log_days": number; "log_days_source": "bundled" | "file" | "found" | "page" | "provider"; "problem": string | null };
   "CreatedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "team_id": string | null; "title": string; "url": string; "views": number; "with": string | null };
   "CreditRequest": { "amount_usd": string | number; "reason": string };
   "Customer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "used_at"?: string | null };
@@ -63,7 +64,7 @@ export interface PlatformSchemas {
   "NewOrganizationKey": { "api_key": string; "id": string };
   "OperatorAction": { "action": string; "actor": string; "after": string | null; "before": string | null; "created_at": string | null; "id": string; "target": string };
   "OperatorActions": { "actions": Array<PlatformSchemas["OperatorAction"]>; "next_cursor": string | null };
-  "OperatorConfiguration": { "aliases": Array<PlatformSchemas["Alias"]>; "prices": Array<PlatformSchemas["MediaPrice"]>; "servers": Array<PlatformSchemas["ModelServer"]>; "token_prices": Array<PlatformSchemas["TokenPrice"]>; "tool_servers": Array<PlatformSchemas["ToolServer"]>; "web_search": PlatformSchemas["WebSearch"] };
+  "OperatorConfiguration": { "aliases": Array<PlatformSchemas["Alias"]>; "content": PlatformSchemas["ContentSettings"]; "prices": Array<PlatformSchemas["MediaPrice"]>; "servers": Array<PlatformSchemas["ModelServer"]>; "token_prices": Array<PlatformSchemas["TokenPrice"]>; "tool_servers": Array<PlatformSchemas["ToolServer"]>; "web_search": PlatformSchemas["WebSearch"] };
   "OperatorReason": { "reason"?: string };
   "Organization": { "budget": PlatformSchemas["Budget"] | null; "member_id": string | null; "members": number; "name": string; "organization_id": string; "role": "admin" | "member" | "owner" };
   "OrganizationChanges": { "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };

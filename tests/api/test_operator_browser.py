@@ -30,6 +30,7 @@ PAGES = (
     "/admin/models",
     "/admin/prices",
     "/admin/tools",
+    "/admin/content",
     "/admin/alerts",
     "/admin/backups",
     "/admin/audit",

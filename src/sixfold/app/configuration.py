@@ -22,6 +22,7 @@ from sixfold.core.configuration import entries
 from sixfold.core.configuration.entries import (
     ALIASES,
     COMFYUI,
+    GATEWAY,
     PRICES,
     SEARCH,
     SERVERS,
@@ -33,6 +34,7 @@ from sixfold.core.configuration.ports import (
     AliasView,
     ComfyView,
     ConfigurationView,
+    ContentView,
     PriceView,
     SearchView,
     ServerProbe,
@@ -85,6 +87,7 @@ class OperatorConfiguration:
             self._comfyui(tables),
             self._tool_servers(tables),
             self._search(tables),
+            self._content(tables),
         )
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
@@ -259,6 +262,22 @@ class OperatorConfiguration:
         )
         source = self._source(SEARCH, "searxng") if url or problem else "bundled"
         return SearchView(merging.shown_address(url), source, seconds, problem)
+
+    def _content(self, tables: Mapping[str, Any]) -> ContentView:
+        policy, table = self._gateway.gateway.policy, merging.table(tables, GATEWAY)
+
+        def source(name: str) -> Source:
+            return self._source(GATEWAY, name) if name in table else "bundled"
+
+        return ContentView(
+            None if policy.guardrail is None else policy.guardrail.document(),
+            source("guardrail"),
+            policy.log_bodies,
+            source("log_bodies"),
+            policy.log_days,
+            source("log_days"),
+            next((text for (section, _), text in self._reloader.faults.items() if section == GATEWAY), ""),
+        )
 
     def _aliases(self) -> tuple[AliasView, ...]:
         policy, router = self._gateway.gateway.policy, self._gateway.gateway.router

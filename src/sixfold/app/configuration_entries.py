@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sixfold import errors
 from sixfold.core.configuration import entries
-from sixfold.core.configuration.entries import SEALED, SERVERS, WITH_KEYS, ConfigEntry
+from sixfold.core.configuration.entries import GATEWAY, SEALED, SERVERS, WITH_KEYS, ConfigEntry
 from sixfold.core.secret_cipher import SecretCipher
 from sixfold.settings import InvalidSetting, Settings
 
@@ -38,6 +38,8 @@ class EntryValues:
     def with_encrypted_key(self, section: str, name: str, value: Any, old: ConfigEntry | None) -> Any:
         """Return the value to store: `api_key` is encrypted, or retained from `old` if it is omitted."""
         if section not in WITH_KEYS:
+            hook = value.get("hook") if section == GATEWAY and isinstance(value, dict) else None
+            _require_no_secret("hook", hook.get("url") if isinstance(hook, dict) else None)
             return value
         if not isinstance(value, dict):
             fields = "kind and base_url" if section == SERVERS else "url"

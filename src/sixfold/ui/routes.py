@@ -14,7 +14,7 @@ from sixfold.ui import gallery, static_files, workflows
 from sixfold.ui.account import data as account_data
 from sixfold.ui.account import pages as account
 from sixfold.ui.account import security
-from sixfold.ui.admin import alerts, backups, engines, lab, people, prices, providers, tools
+from sixfold.ui.admin import alerts, backups, content, engines, lab, people, prices, providers, tools
 from sixfold.ui.admin import models as admin_models
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
@@ -79,6 +79,7 @@ def build_apis(
             *prices.routes(services, templates, auth),
             *tools.routes(services, templates, auth),
             *backups.routes(services, templates, auth),
+            *content.routes(services, templates, auth),
             *alerts.routes(services, templates, auth),
             *lab.routes(services, templates, auth),
             *gallery.routes(services, templates, auth),

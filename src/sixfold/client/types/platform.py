@@ -161,6 +161,18 @@ class ContentLogging(TypedDict):
     enabled: bool
 
 
+class ContentSettings(TypedDict):
+    """The guardrail of accounts without their own, and what the log of calls stores for how many days."""
+
+    guardrail: dict[str, Any] | None
+    guardrail_source: Literal["bundled", "file", "found", "page", "provider"]
+    log_bodies: bool
+    log_bodies_source: Literal["bundled", "file", "found", "page", "provider"]
+    log_days: int
+    log_days_source: Literal["bundled", "file", "found", "page", "provider"]
+    problem: str | None
+
+
 class CreatedShare(TypedDict):
     """A new share with its link, which is not shown again."""
 
@@ -553,6 +565,7 @@ class OperatorConfiguration(TypedDict):
     """The settings that operators may change, from all sources."""
 
     aliases: list[Alias]
+    content: ContentSettings
     prices: list[MediaPrice]
     servers: list[ModelServer]
     token_prices: list[TokenPrice]

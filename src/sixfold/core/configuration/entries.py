@@ -24,7 +24,10 @@ TOKEN_PRICES, PRICES = "gateway.prices", "prices"
 COMFYUI = "comfyui"
 # MCP servers by name, and the settings of the web search by name.
 TOOL_SERVERS, SEARCH = "mcp", "search"
-SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES, COMFYUI, TOOL_SERVERS, SEARCH)
+# The settings of the gateway's table that can be set.
+GATEWAY = "gateway"
+_GATEWAY_NAMES = ("guardrail", "log_bodies", "log_days")
+SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES, COMFYUI, TOOL_SERVERS, SEARCH, GATEWAY)
 # Sections whose values can contain a key.
 WITH_KEYS = (SERVERS, TOOL_SERVERS)
 KEYS = "providers"
@@ -57,6 +60,10 @@ def entry(section: str, name: str, value: Any) -> ConfigEntry:
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise errors.InvalidInput.of(
             "name", f"The name must have 1 to {MAX_NAME} characters: letters, digits and . : @ / + - _"
+        )
+    if section == GATEWAY and name not in _GATEWAY_NAMES:
+        raise errors.InvalidInput.of(
+            "name", f"{name} must be set in sixfold.toml: here, use {', '.join(_GATEWAY_NAMES)}"
         )
     text = encode_json(value)
     if len(text) > _MAX_VALUE:

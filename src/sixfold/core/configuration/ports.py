@@ -101,6 +101,21 @@ class SearchView(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class ContentView(msgspec.Struct, frozen=True):
+    """The guardrail of accounts without their own, or None, and what the log of calls stores for how long.
+
+    A source is `bundled` for a value that is not set.
+    """
+
+    guardrail: Mapping[str, Any] | None = None
+    guardrail_source: Source = "bundled"
+    log_bodies: bool = False
+    log_bodies_source: Source = "bundled"
+    log_days: int = 0
+    log_days_source: Source = "bundled"
+    problem: str = ""
+
+
 class ConfigurationView(msgspec.Struct, frozen=True):
     """The part of the configuration that operators may change, from all sources."""
 
@@ -111,6 +126,7 @@ class ConfigurationView(msgspec.Struct, frozen=True):
     comfyui: tuple[ComfyView, ...] = ()
     tool_servers: tuple[ToolServerView, ...] = ()
     search: SearchView = SearchView()
+    content: ContentView = ContentView()
 
 
 class ServerProbe(msgspec.Struct, frozen=True):

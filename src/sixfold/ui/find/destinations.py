@@ -66,6 +66,7 @@ DESTINATIONS = (
     Destination(
         "/admin/tools", "Operator: tools", "admin mcp tool servers web search searxng", rights.OPERATE
     ),
+    Destination("/admin/content", "Operator: content", "admin guardrail mask log texts days", rights.OPERATE),
     Destination("/admin/alerts", "Operator: alerts", "admin cost alerts webhook spending", rights.OPERATE),
     Destination("/admin/backups", "Operator: backups", "admin backup restore download", rights.OPERATE),
     Destination("/admin/audit", "Operator: audit log", "admin", rights.OPERATE),

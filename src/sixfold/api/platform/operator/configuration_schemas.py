@@ -11,6 +11,7 @@ from sixfold.core.configuration.entries import SECTIONS
 from sixfold.core.configuration.ports import (
     CheckState,
     ConfigurationView,
+    ContentView,
     ProviderView,
     Source,
     ToolServerView,
@@ -99,6 +100,21 @@ class WebSearchSchema(TypedDict):
     problem: str | None
 
 
+class ContentSettingsSchema(TypedDict):
+    """The guardrail of accounts without their own, and what the log of calls stores for how many days.
+
+    A source is `bundled` for a value that is not set.
+    """
+
+    guardrail: dict[str, Any] | None
+    guardrail_source: Source
+    log_bodies: bool
+    log_bodies_source: Source
+    log_days: int
+    log_days_source: Source
+    problem: str | None
+
+
 class OperatorConfigurationSchema(TypedDict):
     """The settings that operators may change, from all sources."""
 
@@ -108,6 +124,7 @@ class OperatorConfigurationSchema(TypedDict):
     prices: list[MediaPriceSchema]
     tool_servers: list[ToolServerSchema]
     web_search: WebSearchSchema
+    content: ContentSettingsSchema
 
 
 class ProviderSchema(TypedDict):
@@ -183,6 +200,19 @@ def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
             "timeout_seconds": view.search.timeout_seconds,
             "problem": view.search.problem or None,
         },
+        "content": _content(view.content),
+    }
+
+
+def _content(view: ContentView) -> ContentSettingsSchema:
+    return {
+        "guardrail": None if view.guardrail is None else dict(view.guardrail),
+        "guardrail_source": view.guardrail_source,
+        "log_bodies": view.log_bodies,
+        "log_bodies_source": view.log_bodies_source,
+        "log_days": view.log_days,
+        "log_days_source": view.log_days_source,
+        "problem": view.problem or None,
     }
 
 
