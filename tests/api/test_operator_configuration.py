@@ -13,6 +13,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import bootstrap
+from sixfold.app import catalog as app_catalog
 from sixfold.app.config_reload import WatchedFile
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration import entries
@@ -121,6 +122,23 @@ async def test_context_of_a_server_is_that_of_models_without_one(either: Path) -
         headers = bearer(await app.operator_key())
         view = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()
         assert view["servers"][0]["context"] == 32768
+
+
+async def test_preview_hint_links_only_operators_to_the_engines(tmp_path: Path) -> None:
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
+        await signed_in(app, app.operator)
+        page = (await app.client.get("/catalog/ra1")).text
+        assert "A preview engine serves this model here" in page
+        assert '<a href="/admin/engines">Install engines</a>' in page
+        public = await app.visitor().get("/catalog/ra1")
+        assert (public.status_code, "/admin/engines" in public.text) == (200, False)
+
+
+async def test_form_of_an_organization_describes_its_handle(app: AppFixture) -> None:
+    await signed_in(app, app.account)
+    page = (await app.client.get("/account/members")).text
+    assert "Handle of the organization" in page
+    assert 'aria-describedby="handle-hint"' in page
 
 
 async def test_weights_of_an_alias_are_set_in_its_form(either: Path) -> None:

@@ -44,6 +44,9 @@ from sixfold.web.openapi import OpenApiDocument
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
 
+# The operator's pages whose routes need only the services, templates and sign-in.
+_ADMIN = (people, engines, providers, prices, tools, content, alerts, backups)
+
 
 def build_apis(
     services: WebServices,
@@ -72,15 +75,8 @@ def build_apis(
             *members_forms.routes(services, MembersPage(services, templates)),
             *invitation_page.routes(services, templates),
             *admin.routes(services, templates, auth),
-            *people.routes(services, templates, auth),
-            *engines.routes(services, templates, auth),
-            *providers.routes(services, templates, auth),
             *admin_models.routes(services, templates, auth),
-            *prices.routes(services, templates, auth),
-            *tools.routes(services, templates, auth),
-            *backups.routes(services, templates, auth),
-            *content.routes(services, templates, auth),
-            *alerts.routes(services, templates, auth),
+            *(route for page in _ADMIN for route in page.routes(services, templates, auth)),
             *lab.routes(services, templates, auth),
             *gallery.routes(services, templates, auth),
             *session_page.routes(services, templates, auth),
