@@ -10,7 +10,7 @@ from sixfold import errors
 # Maximum PCM bytes of one session: its buffer, and recordings that are not transcribed yet.
 MAX_SESSION_BYTES: Final = 15 * 2**20
 # Maximum bytes of all sessions of one account, and of all sessions of a server.
-MAX_ACCOUNT_BYTES: Final = 128 * 2**20
+MAX_ACCOUNT_BYTES: Final = 64 * 2**20
 MAX_SERVER_BYTES: Final = 512 * 2**20
 
 
