@@ -34,7 +34,7 @@ class VoxelEngine:
     """Converts the subject of `image` to voxels or to a smooth mesh with vertex colors."""
 
     name = "voxels"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a GLB that fits into a cube of one meter."""
@@ -57,7 +57,7 @@ class ReliefEngine:
     """Converts the subject of `image` to a closed mesh with a plausible back and baked textures."""
 
     name = "relief"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         inputs = task.inputs

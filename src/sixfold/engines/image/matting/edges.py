@@ -2,7 +2,8 @@
 
 In a band around the mask's edge, the colors of the subject and of the background are extended from both
 sides; a pixel's alpha is the position of its color between the two. Where the two colors are too similar, the
-guided filter (He, Sun and Tang) follows the image's edges instead.
+guided filter (He, Sun and Tang) follows the image's edges instead. For images, closed-form matting refines
+the result.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from sixfold.engines.image.matting import closed_form
 
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
 # Larger images get the alpha at this size, and only its edges at full size.
 _FINE_SIDE = 1600
+# The same for closed-form matting, whose time grows with the length of the edge and the width of the band.
+_REFINED_SIDE = 800
 # Width of the band on each side of the edge, as a fraction of the long side.
 _BAND = 0.009
 # Reach of hair where the edge is ragged, as a fraction of the long side.
@@ -27,6 +33,8 @@ _RAGGED = 1.5
 # Distance of two colors (0 to 1) from which a pixel between them can be separated.
 _APART = 0.16
 _GRAIN = 1e-4
+# Weight of the blended alpha in closed-form matting, except around ragged edges, where it is 1.
+_EDGE_PRIOR = 0.1
 
 
 def soft_alpha(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
@@ -35,27 +43,58 @@ def soft_alpha(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> 
     For an image longer than `side`, the alpha is computed at that size, and its edges are refined at full
     size.
     """
+    fine = _reduce(rgb, side)
+    alpha = _blend(fine.astype(np.float32) / 255, mask, hairy=True).alpha
+    return alpha if fine is rgb else _upsample(alpha, fine, rgb)
+
+
+def _reduce(rgb: Pixels, side: int) -> Pixels:
+    """Return a copy whose long side is `side`, or the image itself if it is not larger."""
     height, width = rgb.shape[:2]
     scale = min(1.0, side / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    fine = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-    alpha = _soft_alpha(fine.astype(np.float32) / 255, mask)
     if scale == 1:
-        return alpha
-    return _upsample(alpha, fine, rgb)
+        return rgb
+    return np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def upsample(rgb: Pixels, alpha: Array) -> Array:
     """Scale a soft alpha of any size to the image's size and align its edges to the image's."""
-    height, width = rgb.shape[:2]
-    scale = min(1.0, _FINE_SIDE / max(height, width))
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    fine = rgb if scale == 1 else cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+    fine = _reduce(rgb, _FINE_SIDE)
+    size = (fine.shape[1], fine.shape[0])
     resized = cv2.resize(alpha.astype(np.float32), size, interpolation=cv2.INTER_LINEAR)
     return _upsample(resized, fine, rgb)
 
 
-def _soft_alpha(rgb: Array, mask: NDArray[np.bool_]) -> Array:
+def refined_alpha(rgb: Pixels, mask: NDArray[np.bool_], hair_trust: float) -> Array:
+    """Return the soft alpha of a mask at the image's size, refined by closed-form matting: HxW, 0 to 1.
+
+    Around ragged edges, the refinement also covers the pixels whose colors are trusted by more than
+    `hair_trust`; 1 covers none of them.
+    """
+    fine = _reduce(rgb, _REFINED_SIDE)
+    floats = fine.astype(np.float32) / 255
+    edge = _blend(floats, mask, hairy=False)
+    alpha, band, trust = edge.alpha, edge.band, _EDGE_PRIOR * edge.trust
+    if hair_trust < 1:
+        wide = _blend(floats, mask, hairy=True)
+        hair = wide.band & ~band & (cv2.blur(wide.trust, (5, 5)) > hair_trust)
+        alpha, trust = np.where(hair, wide.alpha, alpha), np.where(hair, wide.trust, trust)
+        band = band | hair
+    refined = closed_form.refine(floats, alpha, band, trust)
+    return refined if fine is rgb else _upsample(refined, fine, rgb)
+
+
+class _BlendedEdge(msgspec.Struct, frozen=True):
+    """A first alpha (HxW), the band of uncertain pixels, and the trust (0 to 1) in the band's alpha."""
+
+    alpha: Array
+    band: NDArray[np.bool_]
+    trust: Array
+
+
+def _blend(rgb: Array, mask: NDArray[np.bool_], *, hairy: bool) -> _BlendedEdge:
+    """Compute the alpha from colors; `hairy` widens the band where the edge is ragged."""
     height, width = rgb.shape[:2]
     radius = max(2, round(max(height, width) * _BAND))
     blurred = cv2.resize(mask.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
@@ -63,14 +102,16 @@ def _soft_alpha(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     solid = (blurred > 0.5).astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
     inside, outside = cv2.erode(solid, ball), 1 - cv2.dilate(solid, ball)
-    reach = max(3, round(max(height, width) * _HAIR))
-    hair = _hair(solid, reach)
-    inside[hair], outside[hair] = 0, 0
+    own = solid
+    if hairy:
+        reach = max(3, round(max(height, width) * _HAIR))
+        hair = _hair(solid, reach)
+        inside[hair], outside[hair] = 0, 0
+        rooted = cv2.dilate(inside, np.ones((4 * reach + 1, 4 * reach + 1), np.uint8)) > 0
+        # Between hairs the mask contains background, so its color must not be used.
+        own = np.where(hair & rooted, 0, solid)
     guided = cv2.ximgproc.guidedFilter(rgb, blurred, radius, _GRAIN)
-    rooted = cv2.dilate(inside, np.ones((4 * reach + 1, 4 * reach + 1), np.uint8)) > 0
-    # Between hairs the mask contains background, so its color must not be used.
-    bald = np.where(hair & rooted, 0, solid)
-    front, has_front = extend_colors(rgb, _or_middle(bald, inside, radius), radius)
+    front, has_front = extend_colors(rgb, _or_middle(own, inside, radius), radius)
     back, has_back = extend_colors(rgb, outside, radius)
     between = front - back
     separation = np.sqrt((between**2).sum(2))
@@ -82,7 +123,8 @@ def _soft_alpha(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     # Far from the edge, similar colors are a coincidence.
     mixed = np.where(blurred < 0.02, np.minimum(mixed, 0.9), mixed)
     band = (inside == 0) & (outside == 0)
-    return np.where(band, np.clip(mixed, 0, 1), solid).astype(np.float32)
+    alpha = np.where(band, np.clip(mixed, 0, 1), solid).astype(np.float32)
+    return _BlendedEdge(alpha, band, trust)
 
 
 def _hair(solid: Array, reach: int) -> NDArray[np.bool_]:

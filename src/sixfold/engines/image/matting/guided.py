@@ -112,7 +112,7 @@ def alpha(
             cv2.resize(salient, (rgb.shape[1], rgb.shape[0]), interpolation=cv2.INTER_LINEAR) > _HALF
         )
     result, mask = _cut(rgb, marks, salient_mask)
-    return edges.soft_alpha(rgb, mask), confidence.estimate(result)
+    return edges.refined_alpha(rgb, mask, 1.0), confidence.estimate(result)
 
 
 def _cut(

@@ -28,6 +28,8 @@ _SURE = 0.75
 _PLAIN_DOUBT = 0.3
 # Weight of the belief where a subject may be; the rest is the weight of that constraint itself.
 _BELIEF_WEIGHT = 0.6
+# Trust in the colors from which the edge refinement includes hair outside the mask.
+_HAIR_TRUST = 0.5
 
 
 def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
@@ -37,7 +39,9 @@ def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
     optical flow.
     """
     result = cut(rgb, hint)
-    return edges.soft_alpha(rgb, result.mask), confidence.estimate(result)
+    # In front of a plain background, colors show which hairs the mask has missed.
+    hair_trust = 0.0 if result.ground.plain else _HAIR_TRUST
+    return edges.refined_alpha(rgb, result.mask, hair_trust), confidence.estimate(result)
 
 
 def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> MattingResult:
