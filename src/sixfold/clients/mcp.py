@@ -25,25 +25,25 @@ _PAGES = 8
 _encode = msgspec.json.Encoder().encode
 
 
-class _Tool(msgspec.Struct):
+class _ListedTool(msgspec.Struct):
     name: str
     description: str | None = None
     inputSchema: dict[str, Any] = {}  # noqa: N815 - the protocol's name
 
 
 class _ToolPage(msgspec.Struct):
-    tools: list[_Tool]
+    tools: list[_ListedTool]
     nextCursor: str | None = None  # noqa: N815 - the protocol's name
 
 
-class _Content(msgspec.Struct):
+class _ToolContent(msgspec.Struct):
     type: str = ""
     text: str | None = None
     resource: dict[str, Any] | None = None
 
 
 class _CallResult(msgspec.Struct):
-    content: list[_Content] = []
+    content: list[_ToolContent] = []
     isError: bool = False  # noqa: N815 - the protocol's name
 
 
@@ -127,7 +127,7 @@ class McpToolSession:
             text = f"{text[:RESULT_CHARS]}\n[cut: the result has {len(text):,} characters]"
         return ToolOutput(text or "[no output]", output.isError)
 
-    def _is_offered(self, tool: _Tool) -> bool:
+    def _is_offered(self, tool: _ListedTool) -> bool:
         allowed = self._server.tools
         fits = len(tool.name) <= _NAME_CHARS and len(_encode(tool.inputSchema)) <= _SCHEMA_BYTES
         return fits and (not allowed or tool.name in allowed)
@@ -173,12 +173,12 @@ class McpToolSession:
         return ToolServerFailed(f"The tool server {self._server.name} failed: {reason.rstrip('.')}")
 
 
-def _spec(tool: _Tool) -> ToolSpec:
+def _spec(tool: _ListedTool) -> ToolSpec:
     schema = tool.inputSchema if tool.inputSchema.get("type") == "object" else {"type": "object"}
     return ToolSpec(tool.name, (tool.description or tool.name)[:_DESCRIPTION_CHARS], schema)
 
 
-def _text(content: _Content) -> str:
+def _text(content: _ToolContent) -> str:
     if content.text is not None:
         return content.text
     text = (content.resource or {}).get("text")

@@ -51,7 +51,7 @@ _UNREACHABLE = "The sign-in provider could not be reached; try again"
 _INVALID_RESPONSE = "The sign-in provider returned an invalid ID token"
 
 
-class _Metadata(msgspec.Struct):
+class _ProviderMetadata(msgspec.Struct):
     """The provider's discovery document."""
 
     issuer: str
@@ -76,12 +76,12 @@ class OidcClient:
         self._client_id = settings.oidc_client_id
         self._secret = settings.oidc_client_secret
         self._name = settings.oidc_name
-        self._metadata: _Metadata | None = None
+        self._metadata: _ProviderMetadata | None = None
         self._discovered_at = 0.0
         self._keys: dict[str, jwt.PyJWK] = {}
         self._keys_fetched_at = 0.0
         # Otherwise each sign-in would hold a connection while the provider does not respond.
-        self._discovery = SharedReads[_Metadata]()
+        self._discovery = SharedReads[_ProviderMetadata]()
         self._key_reads = SharedReads[None]()
 
     @property
@@ -153,7 +153,7 @@ class OidcClient:
             group_roles.groups_of(claims, self._rules.claim) if self._rules.groups else None,
         )
 
-    async def _discover(self) -> _Metadata:
+    async def _discover(self) -> _ProviderMetadata:
         if not self.name:
             raise errors.NotConfigured(
                 "Sign-in with an external provider is disabled: set SIXFOLD_OIDC_ISSUER"
@@ -162,11 +162,11 @@ class OidcClient:
             return await self._discovery.get("", self._fetch_metadata)
         return self._metadata
 
-    async def _fetch_metadata(self) -> _Metadata:
+    async def _fetch_metadata(self) -> _ProviderMetadata:
         url = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
         document = await self._request_json("GET", url)
         try:
-            metadata = msgspec.convert(document, _Metadata)
+            metadata = msgspec.convert(document, _ProviderMetadata)
         except msgspec.ValidationError as error:
             raise errors.EngineFailed(_UNREACHABLE) from error
         if metadata.issuer != self._issuer or not all(map(self._is_safe, _endpoints(metadata))):
@@ -184,7 +184,7 @@ class OidcClient:
         return parts.scheme == "https" or (plain and parts.hostname in LOOPBACK_HOSTS)
 
     async def _exchange(
-        self, metadata: _Metadata, code: str, callback_url: str, verifier: str
+        self, metadata: _ProviderMetadata, code: str, callback_url: str, verifier: str
     ) -> dict[str, Any]:
         form = {
             "grant_type": "authorization_code",
@@ -203,7 +203,9 @@ class OidcClient:
                 form["client_secret"] = self._secret
         return await self._request_json("POST", metadata.token_endpoint, form, headers)
 
-    async def _userinfo(self, metadata: _Metadata, tokens: Mapping[str, Any], subject: str) -> dict[str, Any]:
+    async def _userinfo(
+        self, metadata: _ProviderMetadata, tokens: Mapping[str, Any], subject: str
+    ) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
         userinfo = await self._request_json("GET", metadata.userinfo_endpoint, None, headers)
         return userinfo if userinfo.get("sub") == subject else {}
@@ -233,7 +235,7 @@ class OidcClient:
         except httpx.HTTPError as error:
             raise errors.EngineFailed(_UNREACHABLE) from error
 
-    async def _claims(self, metadata: _Metadata, token: str, nonce: str) -> dict[str, Any]:
+    async def _claims(self, metadata: _ProviderMetadata, token: str, nonce: str) -> dict[str, Any]:
         """Return the claims of a current token from this issuer for this client and nonce."""
         if len(token) > _MAX_TOKEN_CHARS:
             raise errors.Unauthenticated(_INVALID_RESPONSE)
@@ -260,7 +262,7 @@ class OidcClient:
             raise errors.Unauthenticated(_INVALID_RESPONSE)
         return claims
 
-    async def _signing_key(self, metadata: _Metadata, kid: str, algorithm: str) -> jwt.PyJWK:
+    async def _signing_key(self, metadata: _ProviderMetadata, kid: str, algorithm: str) -> jwt.PyJWK:
         """Return the key with this id, or the provider's only key for a token without a key id."""
         age = time.monotonic() - self._keys_fetched_at
         if age > _CACHE_SECONDS or not self._keys or (kid not in self._keys and age > _REFETCH_SECONDS):
@@ -301,7 +303,7 @@ def _email(claims: Mapping[str, Any]) -> tuple[str, bool]:
     return email if isinstance(email, str) else "", claims.get("email_verified") in (True, "true")
 
 
-def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: int) -> int | None:
+def _authenticated_at(metadata: _ProviderMetadata, claims: Mapping[str, Any], again_at: int) -> int | None:
     """Return the time of the sign-in at the provider in epoch seconds, or None if it is not stated.
 
     Raises `Unauthenticated` if the sign-in is older than requested, or if its time is missing although the
@@ -316,6 +318,6 @@ def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: 
     return min(int(at), now)
 
 
-def _endpoints(metadata: _Metadata) -> tuple[str, ...]:
+def _endpoints(metadata: _ProviderMetadata) -> tuple[str, ...]:
     endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
     return (*endpoints, metadata.userinfo_endpoint) if metadata.userinfo_endpoint else endpoints

@@ -23,14 +23,14 @@ _PROBE_SECONDS = 3.0
 _PROBE_QUERY = "searxng"
 
 
-class _Row(msgspec.Struct):
+class _SearchResultRow(msgspec.Struct):
     url: str | None = None
     title: str | None = None
     content: str | None = None
 
 
 class _Answer(msgspec.Struct):
-    results: list[_Row]
+    results: list[_SearchResultRow]
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
@@ -94,7 +94,7 @@ def _parse(response: FetchResponse) -> tuple[WebResult, ...]:
     return tuple(dict.fromkeys(result for result in candidates if result is not None))[:MAX_RESULTS]
 
 
-def _result(row: _Row) -> WebResult | None:
+def _result(row: _SearchResultRow) -> WebResult | None:
     """Return a result with a single-line title, or None if its URL is not an HTTP URL."""
     url = (row.url or "").strip()
     try:

@@ -122,13 +122,13 @@ class GuardedTransport(httpx.AsyncBaseTransport):
                     extensions=request.extensions,
                 )
             )
-        return httpx.Response(response.status, headers=response.headers, stream=_Body(response))
+        return httpx.Response(response.status, headers=response.headers, stream=_LimitedBody(response))
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
 
-class _Body(httpx.AsyncByteStream):
+class _LimitedBody(httpx.AsyncByteStream):
     def __init__(self, response: httpcore.Response) -> None:
         self._response = response
 

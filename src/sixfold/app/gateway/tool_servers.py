@@ -23,7 +23,7 @@ _PROBE_SECONDS = 5
 _RESERVED = frozenset({"memory", "web", "draw"})
 
 
-class _ServerTable(msgspec.Struct):
+class _ToolServerTable(msgspec.Struct):
     url: Annotated[
         str,
         Meta(
@@ -82,7 +82,7 @@ def check(settings: Settings) -> None:
         _parse(name, row)
 
 
-def _parse(name: str, row: object) -> _ServerTable:
+def _parse(name: str, row: object) -> _ToolServerTable:
     where = f"[mcp.{name}]"
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise InvalidSetting(
@@ -90,4 +90,4 @@ def _parse(name: str, row: object) -> _ServerTable:
             f"{', '.join(sorted(_RESERVED))}"
         )
     with InvalidSetting.of(ValueError):
-        return setting_tables.convert(where, row, _ServerTable)
+        return setting_tables.convert(where, row, _ToolServerTable)

@@ -40,14 +40,14 @@ class _Metadata(msgspec.Struct):
     is_visually_hidden_from_conversation: Any = None
 
 
-class _Message(msgspec.Struct):
+class _ChatGptMessage(msgspec.Struct):
     author: _Author
     content: _Content | None = None
     metadata: _Metadata | None = None
 
 
 class _Node(msgspec.Struct):
-    message: _Message | None = None
+    message: _ChatGptMessage | None = None
     parent: str | None = None
 
 

@@ -29,7 +29,7 @@ UNION SELECT s.name FROM sqlite_schema AS s, pragma_table_xinfo(s.name) AS c
 """
 
 
-class _Message(msgspec.Struct, rename={"parent": "parentId"}):
+class _OpenWebUiMessage(msgspec.Struct, rename={"parent": "parentId"}):
     role: str = ""
     content: Any = None
     parent: str | None = None
@@ -37,22 +37,22 @@ class _Message(msgspec.Struct, rename={"parent": "parentId"}):
 
 
 class _History(msgspec.Struct, rename={"current": "currentId"}):
-    messages: dict[str, _Message]
+    messages: dict[str, _OpenWebUiMessage]
     current: str | None = None
 
 
-class _Body(msgspec.Struct):
+class _ChatBody(msgspec.Struct):
     history: _History | None = None
 
 
-class _Row(msgspec.Struct):
+class _ChatRow(msgspec.Struct):
     id: str
-    chat: _Body
+    chat: _ChatBody
     title: str | None = None
 
 
-_decode_row = msgspec.json.Decoder(_Row).decode
-_decode_body = msgspec.json.Decoder(_Body).decode
+_decode_row = msgspec.json.Decoder(_ChatRow).decode
+_decode_body = msgspec.json.Decoder(_ChatBody).decode
 
 
 def read(path: Path, uploads: Path | None = None) -> ReadExport:
@@ -141,12 +141,12 @@ def _read_chats(connection: sqlite3.Connection, users: dict[str, str], export: R
         if size > MAX_BYTES:
             raise UnreadableExport(f"The database must have at most {MAX_BYTES // 2**20} MiB of chats")
         try:
-            _add(_Row(str(chat_id), _decode_body(raw), name), email, export)
+            _add(_ChatRow(str(chat_id), _decode_body(raw), name), email, export)
         except (msgspec.MsgspecError, RecursionError) as error:
             export.omit(name, f"it is not a chat: {str(error)[:200]}")
 
 
-def _add(row: _Row, email: str, export: ReadExport) -> None:
+def _add(row: _ChatRow, email: str, export: ReadExport) -> None:
     """Add the branch of a chat that ends in its current message."""
     title = (row.title or "Chat").strip() or "Chat"
     history = row.chat.history

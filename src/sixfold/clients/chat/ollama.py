@@ -62,7 +62,7 @@ class _Details(msgspec.Struct):
     model_info: Any = None
 
 
-class _Facts(msgspec.Struct, frozen=True):
+class _ModelFacts(msgspec.Struct, frozen=True):
     """The details of a model that the listing uses."""
 
     capabilities: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class OllamaListing:
     """Lists one server's models. The details of a model are queried once and cached by its digest."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Facts] = {}
+        self._known: dict[str, _ModelFacts] = {}
         # Earliest time of the next query after a failure, by model.
         self._failed: dict[str, float] = {}
 
@@ -98,7 +98,7 @@ class OllamaListing:
         self._failed = {key: until for key, until in self._failed.items() if key in names}
         await self._query_details(queries, names, loaded_names)
         return tuple(
-            _described(name, row.capabilities, self._known.get(key, _Facts()), name in loaded_names)
+            _described(name, row.capabilities, self._known.get(key, _ModelFacts()), name in loaded_names)
             for name, key, row in named
         )
 
@@ -131,17 +131,17 @@ def _key(name: str, row: _Tag) -> str:
     return row.digest if isinstance(row.digest, str) and 0 < len(row.digest) <= listing.MAX_NAME else name
 
 
-def _facts(details: _Details) -> _Facts:
+def _facts(details: _Details) -> _ModelFacts:
     info = details.model_info
     architecture = listing.member(info, "general.architecture")
     context, embedding = (
         listing.first_count((listing.member(info, f"{architecture}.{field}_length"),))
         for field in ("context", "embedding")
     )
-    return _Facts(strings(details.capabilities), context, embedding)
+    return _ModelFacts(strings(details.capabilities), context, embedding)
 
 
-def _described(name: str, tagged: Any, facts: _Facts, loaded: bool) -> ServedModel:
+def _described(name: str, tagged: Any, facts: _ModelFacts, loaded: bool) -> ServedModel:
     model = guess_model(name, loaded=loaded)
     if stated := strings(tagged) or facts.capabilities:
         able = frozenset(word for each, word in _CAPABILITIES.items() if each in stated)

@@ -26,12 +26,12 @@ class _Choice(msgspec.Struct):
     error: Any = None
 
 
-class _Document(msgspec.Struct):
+class _RejectionDocument(msgspec.Struct):
     error: Any = None
     choices: list[_Choice | None] | None = None
 
 
-_document = msgspec.json.Decoder(_Document).decode
+_document = msgspec.json.Decoder(_RejectionDocument).decode
 
 
 def is_error(body: bytes) -> bool:

@@ -38,7 +38,7 @@ class ValidLine(NamedTuple):
     length: int
 
 
-class _Request(msgspec.Struct):
+class _InputRequest(msgspec.Struct):
     custom_id: str
     method: str
     url: str
@@ -54,7 +54,7 @@ class _OnlyId(msgspec.Struct):
     custom_id: str = ""
 
 
-_decode_request = msgspec.json.Decoder(_Request).decode
+_decode_request = msgspec.json.Decoder(_InputRequest).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_id = msgspec.json.Decoder(_OnlyId).decode
 
@@ -161,7 +161,7 @@ class LineValidator:
             return LineProblem(line.number, *wrong, request.custom_id[:MAX_ID_CHARS])
         return ValidLine(line.number, request.custom_id, line.start, line.length)
 
-    def _request_problem(self, request: _Request) -> _Problem | None:
+    def _request_problem(self, request: _InputRequest) -> _Problem | None:
         custom_id = request.custom_id
         if not 0 < len(custom_id) <= MAX_ID_CHARS:
             return "invalid_custom_id", f"custom_id must have 1 to {MAX_ID_CHARS} characters", "custom_id"

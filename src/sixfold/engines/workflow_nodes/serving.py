@@ -49,7 +49,7 @@ class _Server:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        self._run: _Run | None = None
+        self._run: _NodeRun | None = None
 
     async def serve(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._link, limit=_READ_BYTES)
@@ -62,7 +62,7 @@ class _Server:
                 if frame.payload["kind"] == "begin":
                     if self._run is not None:
                         await self._run.end()
-                    self._run = _Run(Path(frame.payload["scratch"]), threads, self.send)
+                    self._run = _NodeRun(Path(frame.payload["scratch"]), threads, self.send)
                 elif self._run is not None:
                     self._run.handle(frame)
         os.killpg(0, signal.SIGKILL)  # the server is gone, so no result is needed
@@ -71,7 +71,7 @@ class _Server:
         self._writer.write(frame.encode())
 
 
-class _Run:
+class _NodeRun:
     """The part of a graph's run that this process executes."""
 
     def __init__(self, scratch: Path, threads: ThreadPoolExecutor, send: Callable[[NodeFrame], None]) -> None:
@@ -162,7 +162,7 @@ class _Run:
 class _Children:
     """Implements `NodeChildren` for one node; the server sets the child's key and tracks its progress."""
 
-    def __init__(self, number: int, run: _Run) -> None:
+    def __init__(self, number: int, run: _NodeRun) -> None:
         self._number = number
         self._run = run
 

@@ -17,7 +17,7 @@ _PLACE_BYTES = 8  # start and length
 _BUCKET_BYTES = 136
 
 
-class _Part:
+class _StringPart:
     """The byte strings of 4,096 positions, one after the other."""
 
     __slots__ = ("data", "lengths", "starts", "unused")
@@ -58,7 +58,7 @@ class BytesColumn:
     """
 
     def __init__(self) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[_StringPart] = []
         self._length = 0
         self._used = 0
 
@@ -73,7 +73,7 @@ class BytesColumn:
         number, at = position >> PART_BITS, position & PART_MASK
         if position == self._length:
             if not at:
-                self._parts.append(_Part())
+                self._parts.append(_StringPart())
             self._parts[number].append(value)
             self._length += 1
             self._used += len(value)
@@ -82,7 +82,7 @@ class BytesColumn:
         self._used += len(value) - part.lengths[at]
         part.replace(at, value)
         if part.unused > len(part.data) // 2:
-            packed = _Part()
+            packed = _StringPart()
             for other in range(len(part.starts)):
                 packed.append(part.get(other))
             # Another thread reads either the part before this change or the new one.

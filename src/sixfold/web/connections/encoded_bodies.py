@@ -22,7 +22,7 @@ _ZLIB_METHOD = 8
 _SUPPORTED = "gzip, deflate"
 
 
-class _Inflater:
+class _BodyInflater:
     """Decompresses one body; `deflate` is read with or without the header of zlib, as clients send both."""
 
     def __init__(self, encoding: bytes) -> None:
@@ -81,7 +81,7 @@ def decode(scope: MutableMapping[str, Any], receive: Receive, max_bytes: int) ->
     lengths = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
     headers = [header for header in scope["headers"] if header[0] not in lengths]
     scope["headers"] = [*headers, (b"transfer-encoding", b"chunked")]
-    messages = _messages(bodies.limit_body(receive, max_bytes), _Inflater(encoding))
+    messages = _messages(bodies.limit_body(receive, max_bytes), _BodyInflater(encoding))
 
     async def decoded() -> Message:
         message = await anext(messages, None)
@@ -90,7 +90,7 @@ def decode(scope: MutableMapping[str, Any], receive: Receive, max_bytes: int) ->
     return decoded
 
 
-async def _messages(receive: Receive, inflater: _Inflater) -> AsyncGenerator[Message]:
+async def _messages(receive: Receive, inflater: _BodyInflater) -> AsyncGenerator[Message]:
     more = True
     while more:
         message = await receive()

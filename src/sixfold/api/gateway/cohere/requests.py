@@ -60,7 +60,7 @@ class _Options(msgspec.Struct, kw_only=True):
     tools: list[dict[str, Any]] | None = None
 
 
-class _Message(msgspec.Struct):
+class _CohereMessage(msgspec.Struct):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -70,7 +70,7 @@ class _Message(msgspec.Struct):
 
 class _SecondBody(_Options, kw_only=True):
     model: str
-    messages: list[_Message]
+    messages: list[_CohereMessage]
     tool_choice: Literal["REQUIRED", "NONE"] | None = None
     thinking: _Thinking | None = None
 
@@ -178,7 +178,7 @@ def _format(value: _Format | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
-def _message(item: _Message, path: str) -> dict[str, Any]:
+def _message(item: _CohereMessage, path: str) -> dict[str, Any]:
     """Return a message of a chat completion."""
     content = item.content
     if isinstance(content, list):

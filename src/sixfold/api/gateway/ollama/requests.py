@@ -54,17 +54,17 @@ _TEXT_OPTIONS = ("temperature", "top_p", "seed", "presence_penalty", "frequency_
 _encode = msgspec.json.Encoder().encode
 
 
-class _Function(msgspec.Struct):
+class _OllamaFunction(msgspec.Struct):
     name: str
     arguments: dict[str, Any] = {}
 
 
 class _Call(msgspec.Struct):
-    function: _Function
+    function: _OllamaFunction
     id: str = ""
 
 
-class _Message(msgspec.Struct):
+class _OllamaMessage(msgspec.Struct):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     thinking: str | None = None
@@ -80,11 +80,11 @@ class _ToolFunction(msgspec.Struct):
     parameters: dict[str, Any] | None = None
 
 
-class _Tool(msgspec.Struct):
+class _OllamaTool(msgspec.Struct):
     function: _ToolFunction
 
 
-class _Options(msgspec.Struct):
+class _OllamaOptions(msgspec.Struct):
     """The options that every model server supports; other options are ignored, as by Ollama."""
 
     num_predict: int | None = None
@@ -96,23 +96,23 @@ class _Options(msgspec.Struct):
     stop: str | list[str] | None = None
 
 
-class _Body(msgspec.Struct, kw_only=True):
+class _OllamaRequest(msgspec.Struct, kw_only=True):
     model: str
     stream: bool | None = None
     format: str | dict[str, Any] | None = None
-    options: _Options | None = None
+    options: _OllamaOptions | None = None
     think: bool | Literal["low", "medium", "high"] | None = None
     template: Any = None
     context: Any = None
     logprobs: Any = None
 
 
-class _Chat(_Body):
-    messages: list[_Message] | None = None
-    tools: list[_Tool] | None = None
+class _OllamaChat(_OllamaRequest):
+    messages: list[_OllamaMessage] | None = None
+    tools: list[_OllamaTool] | None = None
 
 
-class _Generate(_Body):
+class _Generate(_OllamaRequest):
     prompt: str | None = None
     raw: bool | None = None
     suffix: str | None = None
@@ -134,7 +134,7 @@ def read(raw: bytes, kind: type[_T]) -> _T:
 
 def parse_chat(raw: bytes) -> ChatCall:
     """Parse the body of `POST /ollama/api/chat`. Raises the errors of `read`."""
-    body = read(raw, _Chat)
+    body = read(raw, _OllamaChat)
     system, messages = _messages(body.messages or ())
     return _call(body, messages, system, tuple(_tool(tool) for tool in body.tools or ()))
 
@@ -158,7 +158,7 @@ def text_fields(raw: bytes) -> dict[str, Any] | None:
     for name in ("system", "images", "format"):
         if getattr(body, name):
             raise InvalidRequest(f"{name} is not supported with raw or suffix: omit it", param=name)
-    options = body.options or _Options()
+    options = body.options or _OllamaOptions()
     fields = {
         "prompt": body.prompt,
         "suffix": body.suffix or None,
@@ -169,12 +169,12 @@ def text_fields(raw: bytes) -> dict[str, Any] | None:
 
 
 def _call(
-    body: _Body, messages: tuple[ChatMessage, ...], system: str, tools: tuple[ToolSpec, ...]
+    body: _OllamaRequest, messages: tuple[ChatMessage, ...], system: str, tools: tuple[ToolSpec, ...]
 ) -> ChatCall:
     for name, reason in _REFUSED.items():
         if getattr(body, name):
             raise InvalidRequest(f"{name} is not supported: {reason}", param=name)
-    options = body.options or _Options()
+    options = body.options or _OllamaOptions()
     # Ollama's negative numbers mean as many as possible.
     max_tokens = options.num_predict if (options.num_predict or 0) > 0 else None
     chat = ChatRequest(
@@ -205,13 +205,13 @@ def _format(value: str | dict[str, Any] | None) -> ResponseFormat | None:
     return ResponseFormat()
 
 
-def _tool(tool: _Tool) -> ToolSpec:
+def _tool(tool: _OllamaTool) -> ToolSpec:
     function = tool.function
     parameters: Mapping[str, Any] = function.parameters or {"type": "object", "properties": {}}
     return ToolSpec(function.name, function.description or "", parameters)
 
 
-def _messages(items: Sequence[_Message]) -> tuple[str, tuple[ChatMessage, ...]]:
+def _messages(items: Sequence[_OllamaMessage]) -> tuple[str, tuple[ChatMessage, ...]]:
     """Return the system prompt and the messages.
 
     Ollama's tool calls may lack ids: a result without an id belongs to the first open call with its name.
@@ -257,7 +257,7 @@ class _OpenCalls:
             for key in {("", ""), (call.id, ""), ("", call.name), (call.id, call.name)}:
                 self._queues.setdefault(key, deque()).append(call)
 
-    def take(self, item: _Message, path: str) -> ToolCall:
+    def take(self, item: _OllamaMessage, path: str) -> ToolCall:
         """Return and remove the first call that a result may belong to; raises `InvalidRequest`."""
         queue = self._queues.get((item.tool_call_id or "", item.tool_name or ""), deque())
         while queue:

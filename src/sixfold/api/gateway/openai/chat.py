@@ -53,13 +53,13 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class _MessageHead(msgspec.Struct):
+class _ChatMessageHead(msgspec.Struct):
     role: str
 
 
 class _ChatHead(msgspec.Struct):
     model: str
-    messages: list[_MessageHead]
+    messages: list[_ChatMessageHead]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None

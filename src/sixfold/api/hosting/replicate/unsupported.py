@@ -17,7 +17,7 @@ _MODEL = r"models/[^/]+/[^/]+"
 _REMOVAL = "Models of an account are removed with DELETE /api/containers/templates/{name}"
 
 
-class _Row(NamedTuple):
+class _UnsupportedRoute(NamedTuple):
     """Paths, by a regular expression for the part after the base, and the sentence for them."""
 
     path: re.Pattern[str]
@@ -26,17 +26,19 @@ class _Row(NamedTuple):
 
 
 _PATHS = (
-    _Row(re.compile(r"deployments/[^/]+/[^/]+/predictions"), DEPLOYMENTS),
-    _Row(
+    _UnsupportedRoute(re.compile(r"deployments/[^/]+/[^/]+/predictions"), DEPLOYMENTS),
+    _UnsupportedRoute(
         re.compile(rf"{_MODEL}/(?:readme|examples)"),
         "Models of this server do not have a readme or examples: their schema describes the inputs",
     ),
-    _Row(re.compile(r"files/[^/]+/download"), "Download the file from the URL in its `urls.get`"),
+    _UnsupportedRoute(
+        re.compile(r"files/[^/]+/download"), "Download the file from the URL in its `urls.get`"
+    ),
 )
 _METHODS = (
-    _Row(re.compile(rf"{_MODEL}(?:/versions/[^/]+)?"), _REMOVAL, ("DELETE",)),
-    _Row(re.compile(_MODEL), "The description of a model cannot be changed here", ("PATCH",)),
-    _Row(re.compile(r"deployments/[^/]+/[^/]+"), DEPLOYMENTS, ("PATCH", "DELETE")),
+    _UnsupportedRoute(re.compile(rf"{_MODEL}(?:/versions/[^/]+)?"), _REMOVAL, ("DELETE",)),
+    _UnsupportedRoute(re.compile(_MODEL), "The description of a model cannot be changed here", ("PATCH",)),
+    _UnsupportedRoute(re.compile(r"deployments/[^/]+/[^/]+"), DEPLOYMENTS, ("PATCH", "DELETE")),
 )
 
 
@@ -52,5 +54,5 @@ def wrong_method(scope: Scope) -> errors.SixfoldError:
     return errors.MethodNotAllowed(next((row.message for row in rows), ""))
 
 
-def _matches(row: _Row, scope: Scope) -> bool:
+def _matches(row: _UnsupportedRoute, scope: Scope) -> bool:
     return row.path.fullmatch(scope["path"].removeprefix(_BASE)) is not None

@@ -48,7 +48,7 @@ _encode = parsing.encode
 _decode = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
 
 
-class _ItemHead(msgspec.Struct):
+class _CompactedItemHead(msgspec.Struct):
     type: str = "message"
     role: str = ""
     encrypted_content: Any = None
@@ -60,7 +60,7 @@ class CompactionRequest(ResponsesRequest, frozen=True):
     encrypt: Callable[[str], str] = str
 
 
-_head = msgspec.json.Decoder(_ItemHead).decode
+_head = msgspec.json.Decoder(_CompactedItemHead).decode
 
 
 def parse_call(raw: bytes) -> ResponsesRequest:
