@@ -110,6 +110,12 @@ async def test_server_alias_and_price_are_set_without_scripts(
         await form.get_by_role("button", name="Save").click()
         await page.wait_for_selector(".alias-name:has-text('fast')")
         assert await page.locator(".targets li").all_inner_texts() == ["box/small", "box/large"]
+        await page.get_by_label("Change fast").click()
+        form = page.locator("form[action='/admin/models/aliases']").first
+        await form.get_by_label("Weight", exact=True).fill("3")
+        await form.get_by_label("Weight 2").fill("1")
+        await form.get_by_role("button", name="Save").click()
+        await page.wait_for_selector(".targets li:has-text('weight 3')")
         await tab.open("/admin/prices")
         card = page.locator(".price-list > li", has=page.get_by_text("ra1", exact=True)).first
         await card.locator("summary").click()
