@@ -99,3 +99,30 @@ def test_results_without_numbers_are_not_drawn() -> None:
     assert forecast_chart.chart("forecast", {}, {"mean": []}) is None
     assert forecast_chart.chart("forecast", {}, {"mean": ["x"]}) is None
     assert forecast_chart.chart("embeddings", {}, forecast(3)) is None
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        [5e-324, 0.0],
+        [1.7e308, -1.7e308],
+        [1, 10**400],
+        [{"t": 10**400, "y": 1}, {"t": 10**400 + 1, "y": 2}],
+        [{"t": -1.7e308, "y": 1}, {"t": 1.7e308, "y": 2}],
+    ],
+)
+def test_numbers_outside_of_the_range_of_a_float_are_not_drawn(series: list[Any]) -> None:
+    assert forecast_chart.chart("forecast", {"series": series}, forecast(0, mean=[series[0]])) is None
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [f"9999-12-{day}" for day in range(28, 32)],
+        ["2026-01-01T00:00:00+14:00", "9999-12-31T23:00:00-12:00"],
+        ["2026-01-01T00:00:00-12:00", "0001-01-01T00:00:00+12:00"],
+    ],
+)
+def test_times_outside_of_the_range_of_dates_are_numbered(times: list[str]) -> None:
+    drawn = chart([{"t": time, "y": at} for at, time in enumerate(times)], forecast(2))
+    assert [row.label for row in drawn.rows] == [str(at + 1) for at in range(len(times) + 2)]

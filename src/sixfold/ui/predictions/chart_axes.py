@@ -128,7 +128,10 @@ def read_dates(times: Sequence[object]) -> list[datetime]:
         if date is None:
             return []
         dates.append(date)
-    return [date.astimezone(dates[0].tzinfo).replace(tzinfo=None) for date in dates]
+    try:
+        return [date.astimezone(dates[0].tzinfo).replace(tzinfo=None) for date in dates]
+    except OverflowError:  # a date outside of the years 1 to 9999 in this time zone
+        return []
 
 
 def time_of(point: object) -> object:
@@ -158,7 +161,7 @@ def _dated(dates: Sequence[datetime]) -> Timeline:
 
     def step(n: int) -> float:
         if not months:
-            return places[-1] + n * interval
+            return _seconds(_moment(places[-1] + n * interval))
         year, month = divmod(last.year * 12 + last.month - 1 + n * months, 12)
         return _seconds(last.replace(year=year, month=month + 1, day=min(last.day, 28))) + _DAY * max(
             0, last.day - 28

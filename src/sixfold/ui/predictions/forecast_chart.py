@@ -83,7 +83,14 @@ def chart(model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> For
     """Return the chart of a forecast, or None for other results and for values that cannot be drawn."""
     if model != MODEL:
         return None
-    values = _read(inputs, data)
+    try:
+        return _chart(_read(inputs, data), inputs, data)
+    except (ArithmeticError, ValueError):
+        # Numbers outside of the range of a float, or times outside of that of dates.
+        return None
+
+
+def _chart(values: _Values, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> ForecastChart | None:
     points = values.every_point
     if not values.mean or not points:
         return None
