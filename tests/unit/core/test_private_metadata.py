@@ -153,6 +153,20 @@ def test_video_behind_a_photo_is_removed(options: dict[str, Any], tmp_path: Path
     assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(plain)).tobytes()
 
 
+def test_images_and_videos_behind_an_indexed_photo_are_removed(tmp_path: Path) -> None:
+    # Phones take motion photos with a second image for HDR, which has Exif of its own.
+    exif = Image.Exif()
+    exif[0x010E] = "a secret place"
+    second = picture("RGB")
+    second.encoderinfo = {"exif": exif}
+    data = image_files.encode(picture("RGB"), "MPO", save_all=True, append_images=[second])
+    data += box(b"ftyp", b"mp42") + box(b"moov", box(b"udta", b"a secret place"))
+    copy = private_copy(tmp_path / "file", data, "image/jpeg")
+    assert (data.count(b"secret"), b"secret" in copy, b"MPF" in copy) == (2, False, False)
+    image: Any = Image.open(io.BytesIO(copy))
+    assert (image.format, image.tobytes()) == ("JPEG", Image.open(io.BytesIO(data)).tobytes())
+
+
 @pytest.mark.parametrize("end", [b"", b"a secret prompt"])
 def test_private_parts_of_a_bmp_are_removed(end: bytes, tmp_path: Path) -> None:
     plain = image_files.encode(picture("RGB"), "BMP")

@@ -83,3 +83,13 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(UnusableInput):
             mesh.render(str(path), 160)
+
+
+def test_nodes_that_repeat_each_other_are_limited(tmp_path: Path) -> None:
+    # Without a limit, these 31 nodes are visited a billion times.
+    nodes = [*({"children": [number + 1] * 2} for number in range(30)), {}]
+    document = {"asset": {"version": "2.0"}, "scenes": [{"nodes": [0]}], "nodes": nodes}
+    path = tmp_path / "nodes.glb"
+    path.write_bytes(container.assemble(json.dumps(document).encode(), b""))
+    with pytest.raises(UnusableInput, match="more than 20,000 nodes"):
+        mesh.render(str(path), 160)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
+from sixfold.core.input_limits.budget import InputBudget
+from sixfold.core.provenance.formats import edits
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import MalformedFile, part_budget
 
-_PIECE_BYTES = 1 << 16
-# The offsets of one image, of which most files have one for each row at most.
+# The offsets of all images, of which most files have one for each row at most, and the fields.
 _MAX_NUMBERS = 200_000
+_MAX_FIELDS = 100_000
 _BIT_FIELDS, _ALPHA_BIT_FIELDS = 3, 6
 _CORE_HEADER_BYTES, _INFO_HEADER_BYTES, _V5_HEADER_BYTES = 12, 40, 124
 _EMBEDDED_PROFILE = b"DEBM"
@@ -85,13 +87,13 @@ def tiff(data: bytes) -> Iterator[FileEdit]:
     order = "<" if data[:2] == b"II" else ">"
     is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
     layout = _Layout(order, is_big)
-    budget, directories = part_budget(), set[int]()
+    budget, numbers, directories = part_budget(_MAX_FIELDS), part_budget(_MAX_NUMBERS), set[int]()
     kept: list[Span] = [(0, 16 if is_big else 8)]
     at = layout.number(data, 8 if is_big else 4)
     while at and at not in directories:
         directories.add(at)
         count = layout.count(data, at)
-        budget.spend(parts=count)
+        budget.spend(parts=1 + count)
         first = at + layout.count_bytes
         after = first + count * layout.entry_bytes
         entries = [
@@ -109,7 +111,8 @@ def tiff(data: bytes) -> Iterator[FileEdit]:
         for entry in own:
             kept += layout.value_spans(entry)
         for offsets, lengths in _DATA:
-            pairs = zip(layout.values(data, own, offsets), layout.values(data, own, lengths), strict=False)
+            starts, sizes = (layout.values(data, own, tag, numbers) for tag in (offsets, lengths))
+            pairs = zip(starts, sizes, strict=False)
             kept += [(offset, offset + length) for offset, length in pairs]
         at = layout.number(data, after)
     yield from _zeros(_between(kept, len(data)))
@@ -143,12 +146,12 @@ class _Layout:
         at = self.number(entry, self._head.size)
         return [] if size <= self.offset_bytes else [(at, at + size)]
 
-    def values(self, data: bytes, entries: Iterable[bytes], tag: int) -> tuple[int, ...]:
+    def values(self, data: bytes, entries: Iterable[bytes], tag: int, budget: InputBudget) -> tuple[int, ...]:
         """Return the numbers in the entry with this tag, or an empty tuple."""
         for entry in entries:
             own_tag, kind, count = self._head.unpack_from(entry)
             if own_tag == tag:
-                part_budget(_MAX_NUMBERS).spend(parts=count)
+                budget.spend(parts=count)
                 spans = self.value_spans(entry)
                 source, at = (data, spans[0][0]) if spans else (entry, self._head.size)
                 return struct.unpack_from(f"{self._order}{count}{_NUMBERS[kind]}", source, at)
@@ -167,6 +170,4 @@ def _between(kept: list[Span], end: int) -> Iterator[Span]:
 
 def _zeros(spans: Iterable[Span]) -> Iterator[FileEdit]:
     for start, stop in spans:
-        for at in range(start, stop, _PIECE_BYTES):
-            end = min(at + _PIECE_BYTES, stop)
-            yield FileEdit(at, end, bytes(end - at))
+        yield from edits.zeros(start, stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from sixfold.core.provenance.formats import mp4
+from sixfold.core.provenance.formats import edits, mp4
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, part_budget
 
@@ -14,16 +14,18 @@ _IMAGES = frozenset(b"av01 hvc1 avc1 vvc1 j2k1 jpeg unci mski grid iovl iden tma
 # Decoders ignore items of unknown types.
 _IGNORED = b"free"
 _FULL_BOX_BYTES = 4
-_PIECE_BYTES = 1 << 16
+_MAX_EXTENTS = 100_000
 _IN_FILE, _IN_INDEX = 0, 1
 _NUMBERS = {0: "", 4: "I", 8: "Q"}
 
 
 def removals(data: bytes) -> Iterator[FileEdit]:
     """Yield the edits that overwrite Exif, XMP and other items, without moving data."""
-    for box in mp4.boxes(data):
-        if box.kind == b"meta":
-            yield from _items(data, box)
+    indexes = [box for box in mp4.boxes(data) if box.kind == b"meta"]
+    if len(indexes) > 1:
+        raise MalformedFile("the file has more than one index of items")
+    for index in indexes:
+        yield from _items(data, index)
 
 
 def _items(data: bytes, index: ContainerPart[bytes]) -> Iterator[FileEdit]:
@@ -34,7 +36,7 @@ def _items(data: bytes, index: ContainerPart[bytes]) -> Iterator[FileEdit]:
     for at, number in _private_entries(data, inside[b"iinf"]):
         private.add(number)
         yield FileEdit(at, at + 4, _IGNORED)
-    spans = set[tuple[int, int]]()
+    spans: list[tuple[int, int]] = []
     if private and b"iloc" in inside:
         base = inside[b"idat"].body if b"idat" in inside else 0
         for number, method, offset, length in _extents(data, inside[b"iloc"]):
@@ -42,11 +44,12 @@ def _items(data: bytes, index: ContainerPart[bytes]) -> Iterator[FileEdit]:
                 start = offset + (base if method == _IN_INDEX else 0)
                 if not length or start + length > len(data):
                     raise MalformedFile("an item is outside the file")
-                spans.add((start, start + length))
-    for start, end in spans:
-        for at in range(start, end, _PIECE_BYTES):
-            stop = min(at + _PIECE_BYTES, end)
-            yield FileEdit(at, stop, bytes(stop - at))
+                spans.append((start, start + length))
+    # Extents may overlap, and each byte is overwritten once.
+    done = 0
+    for start, end in sorted(spans):
+        yield from edits.zeros(max(start, done), end)
+        done = max(done, end)
 
 
 def _private_entries(data: bytes, box: ContainerPart[bytes]) -> Iterator[tuple[int, int]]:
@@ -74,7 +77,7 @@ def _extents(data: bytes, box: ContainerPart[bytes]) -> Iterator[tuple[int, int,
     at = box.body + 6
     (count,) = struct.unpack_from(">I" if version == 2 else ">H", data, at)
     at += 4 if version == 2 else 2
-    budget = part_budget()
+    budget = part_budget(_MAX_EXTENTS)
     base = struct.Struct(f">{_NUMBERS[base_bytes]}H")
     extent = struct.Struct(f">{extent_index_bytes}x{_NUMBERS[offset_bytes]}{_NUMBERS[length_bytes]}")
     for _ in range(count):

@@ -48,7 +48,6 @@ _PRIVATE_BOXES = frozenset({b"uuid", b"free", b"skip"})
 _MP4_BOXES = _PRIVATE_BOXES | {b"udta", b"meta"}
 _MP4_PARENTS = (b"moov", b"trak")
 _INDEX = b"mfra"
-_ZEROS = bytes(1 << 16)
 
 
 def remove(path: Path) -> None:
@@ -84,16 +83,14 @@ def _png(data: bytes) -> Iterator[FileEdit]:
 
 
 def _jpeg(data: bytes) -> Iterator[FileEdit]:
-    has_index = False
     for part in jpeg.segments(data):
-        has_index = has_index or (part.kind == _APP2 and data.startswith(_JPEG_INDEX, part.body))
-        if part.kind in _JPEG_SEGMENTS:
+        is_index = part.kind == _APP2 and data.startswith(_JPEG_INDEX, part.body)
+        if part.kind in _JPEG_SEGMENTS or is_index:
             is_exif = part.kind == _APP1 and data.startswith(_JPEG_EXIF, part.body)
             turned = orientation.only(data[part.body : part.end]) if is_exif else b""
             yield FileEdit(part.start, part.end, jpeg.segment(_APP1, _JPEG_EXIF + turned) if turned else b"")
-    # The video of a motion photo has the place as well; images in the index are part of the file.
-    if not has_index:
-        yield FileEdit(jpeg.image_end(data), len(data), b"")
+    # The video of a motion photo and the images in the index (MPF) can have the place as well.
+    yield FileEdit(jpeg.image_end(data), len(data), b"")
 
 
 def _webp(data: bytes) -> Iterator[FileEdit]:
@@ -154,8 +151,7 @@ def _overwritten(
             yield from _overwritten(data, (box.body, box.end), kinds, parents[1:])
         elif box.kind in kinds:
             yield FileEdit(box.start + 4, box.start + 8, b"free")
-            for at in range(box.body, box.end, len(_ZEROS)):
-                yield FileEdit(at, min(at + len(_ZEROS), box.end), _ZEROS[: box.end - at])
+            yield from edits.zeros(box.body, box.end)
 
 
 _READERS: Mapping[str, Callable[[bytes], Iterable[FileEdit]]] = {

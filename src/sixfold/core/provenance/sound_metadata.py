@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sixfold.core.provenance.formats import flac, riff
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
+from sixfold.core.provenance.formats.parts import ContainerPart
 
 # Stream information, seek table and cue sheet; others are comments, pictures, padding and applications' data.
 _FLAC_KEPT = frozenset({0, 3, 5})
@@ -18,11 +19,15 @@ _APE, _APE_BYTES, _APE_HAS_HEADER = b"APETAGEX", 32, 1 << 31
 
 def of_flac(data: bytes) -> Iterator[FileEdit]:
     blocks = list(flac.blocks(data))
-    kept = [block for block in blocks if block.kind & ~_FLAC_LAST in _FLAC_KEPT]
-    if not blocks or blocks[0] not in kept or not blocks[-1].kind & _FLAC_LAST:
+    kept = [block for block in blocks if _is_kept(block)]
+    if not blocks or not _is_kept(blocks[0]) or not blocks[-1].kind & _FLAC_LAST:
         raise Unembeddable("not a complete FLAC")
-    yield from (FileEdit(block.start, block.end, b"") for block in blocks if block not in kept)
+    yield from (FileEdit(block.start, block.end, b"") for block in blocks if not _is_kept(block))
     yield FileEdit(kept[-1].start, kept[-1].start + 1, bytes([kept[-1].kind | _FLAC_LAST]))
+
+
+def _is_kept(block: ContainerPart[int]) -> bool:
+    return block.kind & ~_FLAC_LAST in _FLAC_KEPT
 
 
 def of_wav(data: bytes) -> Iterator[FileEdit]:
@@ -49,7 +54,9 @@ def of_mp3(data: bytes) -> Iterator[FileEdit]:
         if not footer.startswith(_APE):
             break
         flags = int.from_bytes(footer[20:24], "little")
-        end -= int.from_bytes(footer[12:16], "little") + (_APE_BYTES if flags & _APE_HAS_HEADER else 0)
+        # The size includes the footer, whatever the file states.
+        size = max(_APE_BYTES, int.from_bytes(footer[12:16], "little"))
+        end -= size + (_APE_BYTES if flags & _APE_HAS_HEADER else 0)
     if start >= end:
         raise Unembeddable("not a complete MP3")
     yield FileEdit(0, start, b"")

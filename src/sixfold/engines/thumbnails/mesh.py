@@ -25,6 +25,8 @@ Array = NDArray[Any]
 
 _MEMORY_BYTES = 2**30
 _MAX_BYTES, _MAX_TRIANGLES, _MAX_DEPTH = 256 * 2**20, 300_000, 32
+# Visits of nodes: a few nodes that repeat each other could be visited for minutes.
+_MAX_VISITS = 20_000
 _UNREADABLE = "The 3D model cannot be read."
 _OVERSAMPLING = 2
 # The share of the image that the model takes, and the angles from which it is seen, in radians.
@@ -55,8 +57,6 @@ def make(path: str, width: int) -> bytes:
         raise UnusableInput("The 3D model has no triangles.")
     triangles = np.concatenate([part[0] for part in parts])
     colors = np.concatenate([part[1] for part in parts])
-    if len(triangles) > _MAX_TRIANGLES:
-        raise UnusableInput(f"The 3D model has more than {_MAX_TRIANGLES:,} triangles.")
     return _encoded(_draw(triangles, colors, width), width)
 
 
@@ -70,6 +70,7 @@ class _Scene:
         if data[:4] != b"glTF":
             raise ValueError("no GLB")
         self._binary = b""
+        self._visits = self._triangles = 0
         self._document: dict[str, Any] = {}
         at = 12
         while at + 8 <= len(data):
@@ -90,6 +91,9 @@ class _Scene:
     def _node(self, index: int, above: Array, depth: int) -> Iterator[tuple[Array, Array]]:
         if depth > _MAX_DEPTH:
             return
+        self._visits += 1
+        if self._visits > _MAX_VISITS:
+            raise UnusableInput(f"The 3D model has more than {_MAX_VISITS:,} nodes.")
         node = self._document["nodes"][index]
         matrix = above @ _matrix(node)
         if "mesh" in node:
@@ -109,8 +113,9 @@ class _Scene:
         count = len(positions)
         indices = self._accessor(primitive["indices"])[:, 0] if "indices" in primitive else np.arange(count)
         faces = indices[: len(indices) // 3 * 3].reshape(-1, 3).astype(np.int64)
-        if len(faces) > _MAX_TRIANGLES:
-            raise ValueError("too many triangles")
+        self._triangles += len(faces)
+        if self._triangles > _MAX_TRIANGLES:
+            raise UnusableInput(f"The 3D model has more than {_MAX_TRIANGLES:,} triangles.")
         materials = self._document.get("materials", ())
         material = materials[primitive["material"]] if "material" in primitive else {}
         surface = material.get("pbrMetallicRoughness", {})

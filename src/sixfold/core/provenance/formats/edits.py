@@ -6,7 +6,7 @@ import io
 import itertools
 import mmap
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, cast
@@ -15,6 +15,7 @@ from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.core.provenance.manifest import MAX_TEXT_BYTES
 
 _PIECE_BYTES = 1 << 20
+_ZEROS = bytes(1 << 16)
 
 
 class Unembeddable(MalformedFile):
@@ -35,6 +36,12 @@ def ordered(changes: Iterable[FileEdit]) -> list[FileEdit]:
     if any(one.end > other.start for one, other in itertools.pairwise(result)):
         raise Unembeddable("the file's parts overlap")
     return result
+
+
+def zeros(start: int, end: int) -> Iterator[FileEdit]:
+    """Yield edits that overwrite these bytes; all pieces have the same zeros, so they take little memory."""
+    for at in range(start, end, len(_ZEROS)):
+        yield FileEdit(at, min(at + len(_ZEROS), end), _ZEROS[: end - at])
 
 
 def splice(data: bytes, changes: Iterable[FileEdit]) -> bytes:
