@@ -18,7 +18,18 @@ from tests.api.test_pages import link, signed_in
 RUN = "/api/containers/run"
 BODY: dict[str, Any] = {"model": "ra1", "input": {"prompt": "a fox"}}
 PAGES = ("/admin/people", "/admin/audit")
-FORMS = ("invite", "A/credit", "A/suspend", "A/resume", "A/budgets", "A/keys", "A/keys/revoke", "A/link")
+FORMS = (
+    "invite",
+    "A/credit",
+    "A/suspend",
+    "A/resume",
+    "A/budgets",
+    "A/keys",
+    "A/keys/revoke",
+    "A/link",
+    "A/guardrail",
+    "A/content-log",
+)
 
 
 async def log(app: AppFixture) -> list[tuple[str, str, str]]:

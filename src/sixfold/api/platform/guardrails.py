@@ -12,8 +12,8 @@ from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
+from sixfold.core.gateway.guardrails import hooks, storage
 from sixfold.core.gateway.guardrails import models as guardrails
-from sixfold.core.gateway.guardrails import storage
 from sixfold.core.gateway.guardrails.models import Guardrail
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
@@ -74,7 +74,7 @@ class GuardrailRoutes:
             raise errors.InvalidInput.of("key", "key must be the id of a key, or null for the account")
         guardrail = guardrails.parse(fields)
         if guardrail.hook is not None:
-            self._check_url(guardrail.hook.url)
+            hooks.check_url(self._services.outbox.sender, guardrail.hook.url)
         moment = await self._services.database.write(_set(principal, key_id, guardrail))
         return responses.json(to_json(key_id, guardrail, moment), headers=_NO_STORE)
 
@@ -84,12 +84,6 @@ class GuardrailRoutes:
         key_id = requests.query_text(request, "key", _MAX_KEY)
         await self._services.database.write(_remove(principal.account_id, key_id))
         return Response(status_code=204)
-
-    def _check_url(self, url: str) -> None:
-        try:
-            self._services.outbox.sender.check_url(url)
-        except errors.FetchRefused as refused:
-            raise errors.InvalidInput.of("hook", f"hook.url: {refused.message}", refused.code) from refused
 
 
 def _set(principal: Principal, key_id: str, guardrail: Guardrail) -> Transaction[int]:

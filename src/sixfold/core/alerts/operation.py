@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import msgspec
 
 from sixfold import errors
@@ -46,13 +44,7 @@ def delete(actor: Principal, alert_id: str) -> Transaction[None]:
     yield actions.note(actor, "alert.delete", str(row["account_id"]), _described(row))
 
 
-def receiver(url: str) -> str:
-    """Return the origin of a URL, whose path and query may be a secret of the account."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
 def _described(row: Row) -> dict[str, str]:
     threshold = f"{money.format_usd(row['threshold'])} USD per {row['period']}"
     of_key = {"key": str(row["key_id"])} if row["key_id"] else {}
-    return {"threshold": threshold, **of_key, "receiver": receiver(str(row["url"]))}
+    return {"threshold": threshold, **of_key, "receiver": actions.url_origin(str(row["url"]))}

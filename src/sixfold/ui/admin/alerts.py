@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts.operation import actions
 from sixfold.core.alerts import alerts, operation
 from sixfold.core.alerts.alerts import CostAlert
 from sixfold.ui.admin.entry_forms import FormState, form_route
@@ -74,7 +75,7 @@ class AlertsPage:
             user.session,
             status=400 if state.problem else 200,
             state=state,
-            rows=[(row, alerts.to_json(row), operation.receiver(str(row["url"]))) for row in page.alerts],
+            rows=[(row, alerts.to_json(row), actions.url_origin(str(row["url"]))) for row in page.alerts],
             next_cursor=page.next_cursor,
         )
 

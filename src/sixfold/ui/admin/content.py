@@ -27,6 +27,7 @@ _TITLES = {
     "emails": "E-mail addresses",
     "cards": "Card numbers",
 }
+KIND_TITLES = {kind: _TITLES.get(kind, kind) for kind in KINDS}
 
 
 class ContentPage(EntryPage):
@@ -41,19 +42,23 @@ class ContentPage(EntryPage):
         log = sorted(
             (each for page in pages for each in page.actions), key=lambda each: each.id, reverse=True
         )
-        return {"kinds": {kind: _TITLES.get(kind, kind) for kind in KINDS}, "log": log[:_ACTIONS]}
+        return {"kinds": KIND_TITLES, "log": log[:_ACTIONS]}
 
 
 _NAMES = ("guardrail", "log_bodies", "log_days")
 
 
-def guardrail(form: Mapping[str, str]) -> ParsedEntry:
-    """Return the section, name and value of the form of the guardrail; raises `InvalidInput`."""
+def guardrail_fields(form: Mapping[str, str], *, keeps_url: bool = False) -> dict[str, Any]:
+    """Return the fields of a guardrail in a form; raises `InvalidInput`.
+
+    With `keeps_url`, the hook has an empty URL if the form has none.
+    """
     value: dict[str, Any] = {
         "mask": [kind for kind in KINDS if form.get(f"mask_{kind}")],
         "mask_responses": bool(form.get("mask_responses")),
     }
-    if url := form.get("hook", "").strip():
+    url = form.get("hook", "").strip()
+    if url or keeps_url:
         stages = [stage for stage in ("request", "response") if form.get(f"stage_{stage}")]
         value["hook"] = {
             "url": url,
@@ -61,6 +66,12 @@ def guardrail(form: Mapping[str, str]) -> ParsedEntry:
             "timeout_seconds": _number(form, "timeout_seconds", 5.0),
             "on_failure": "allow" if form.get("on_failure") == "allow" else "block",
         }
+    return value
+
+
+def guardrail(form: Mapping[str, str]) -> ParsedEntry:
+    """Return the section, name and value of the form of the guardrail; raises `InvalidInput`."""
+    value = guardrail_fields(form)
     if not value["mask"] and "hook" not in value:
         raise errors.InvalidInput.of(
             "mask", "Choose what to mask or enter a hook; to switch the guardrail off, remove it"

@@ -15,7 +15,11 @@ from sixfold.core.accounts.keys import KeyLimits, NewKey
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.operation import actions, credit_requests, customers, link_requests
 from sixfold.core.database import Transaction, one
+from sixfold.core.gateway.content_log import operation
+from sixfold.core.gateway.content_log.storage import MAX_DAYS
+from sixfold.core.gateway.guardrails import hooks
 from sixfold.ui.account.keys_page import describe_limits
+from sixfold.ui.admin.content import KIND_TITLES, guardrail_fields
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.organization.members_page import amount
 from sixfold.ui.templating import PageTemplates
@@ -89,6 +93,8 @@ class PeoplePages:
         `form` is a rejected form, whose values the page shows again.
         """
         values = await self._services.database.read(_values(account_id))
+        content = await self._services.database.read(operation.content_of(account_id))
+        hook = None if content.guardrail is None else content.guardrail.hook
         link = f"{self._services.settings.base_url}/signin?token={token}" if token else ""
         return self._pages.render(
             "admin/person.html",
@@ -98,6 +104,9 @@ class PeoplePages:
             rejected=form or {},
             link=link,
             new_key=key,
+            content=content,
+            kinds=KIND_TITLES,
+            hook_origin="" if hook is None else actions.url_origin(hook.url),
             **values,
         )
 
@@ -129,6 +138,7 @@ class PeopleForms:
 
     def __init__(self, services: WebServices, pages: PeoplePages, auth: PageAuth) -> None:
         self.write = services.database.write
+        self._sender = services.outbox.sender
         self.pages = pages
         self._auth = auth
 
@@ -208,9 +218,32 @@ class PeopleForms:
         await self.write(customers.revoke_key(user.principal, account_id, form.get("key_id", "")))
         return _back(account_id)
 
+    async def set_guardrail(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Set the guardrail of the account; an empty endpoint keeps the current one."""
+        fields = guardrail_fields(form, keeps_url="no_hook" not in form)
+        if "no_hook" in form:
+            fields.pop("hook", None)
+        elif fields["hook"]["url"]:
+            hooks.check_url(self._sender, fields["hook"]["url"])
+        exempts = "exempts" in form
+        await self.write(operation.set_guardrail(user.principal, account_id, fields, exempts=exempts))
+        return _back(account_id, "content")
 
-def _back(account_id: str) -> Response:
-    return RedirectResponse(f"{PATH}/{account_id}", 303)
+    async def remove_guardrail(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
+        await self.write(operation.remove_guardrail(user.principal, account_id))
+        return _back(account_id, "content")
+
+    async def content_log(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Set the days of the content log; 0 switches it off."""
+        text = form.get("days", "").strip()
+        if not (text.isascii() and text.isdigit()):
+            raise errors.BadRequest(f"{text[:40]!r} is not a number of days from 0 (off) to {MAX_DAYS}")
+        await self.write(operation.set_log_days(user.principal, account_id, int(text[:9])))
+        return _back(account_id, "content")
+
+
+def _back(account_id: str, section: str = "") -> Response:
+    return RedirectResponse(f"{PATH}/{account_id}{section and '#'}{section}", 303)
 
 
 _WORK: Mapping[str, Work] = {
@@ -221,6 +254,9 @@ _WORK: Mapping[str, Work] = {
     "suspend": PeopleForms.suspend,
     "resume": PeopleForms.resume,
     "budgets": PeopleForms.budgets,
+    "guardrail": PeopleForms.set_guardrail,
+    "guardrail/remove": PeopleForms.remove_guardrail,
+    "content-log": PeopleForms.content_log,
     "keys": PeopleForms.create_key,
     "keys/revoke": PeopleForms.revoke_key,
 }

@@ -12,6 +12,7 @@ from sixfold import errors
 from sixfold.api.platform.operator.schemas import MAX_PAGE, MAX_TEXT, PAGE
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.operation import actions
 from sixfold.core.alerts import alerts, operation
 from sixfold.core.alerts.alerts import CostAlert
 from sixfold.core.database import Row
@@ -83,7 +84,7 @@ def _alert(row: Row) -> AccountAlertSchema:
         "period": document["period"],
         "threshold_usd": document["threshold_usd"],
         "spent_usd": document["spent_usd"],
-        "receiver": operation.receiver(str(row["url"])),
+        "receiver": actions.url_origin(str(row["url"])),
         "sent_for": document["sent_for"],
         "error": document["error"],
         "created_at": document["created_at"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -64,6 +65,12 @@ def page(limit: int, cursor: str | None, target: str = "") -> Transaction[Action
     rows = yield Query("operator_actions", params)
     entries = tuple(OperatorAction(**dict(row)) for row in rows[:limit])
     return ActionPage(entries, entries[-1].id if len(rows) > limit else None)
+
+
+def url_origin(url: str) -> str:
+    """Return the origin of an account's URL, whose path and query may be a secret of the account."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _text(value: Any) -> str:

@@ -69,6 +69,14 @@ class _HookAnswer(msgspec.Struct):
 _decode = msgspec.json.Decoder(_HookAnswer).decode
 
 
+def check_url(sender: HookSender, url: str) -> None:
+    """Raise `InvalidInput` if calls may not be sent to a URL."""
+    try:
+        sender.check_url(url)
+    except errors.FetchRefused as refused:
+        raise errors.InvalidInput.of("hook", f"hook.url: {refused.message}", refused.code) from refused
+
+
 class GuardrailHooks:
     """Calls the hooks of guardrails."""
 

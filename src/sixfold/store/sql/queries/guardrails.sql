@@ -11,7 +11,7 @@ DELETE FROM guardrail WHERE account_id = :account_id AND key_id = :key_id RETURN
 SELECT {active_guardrail g} AS document FROM guardrail g WHERE g.account_id = :account_id AND g.key_id = :key_id;
 
 -- name: guardrails_of | Return the guardrails of an account and of its keys.
-SELECT key_id, document, updated_at FROM guardrail WHERE account_id = :account_id ORDER BY key_id;
+SELECT key_id, document, member_id, updated_at FROM guardrail WHERE account_id = :account_id ORDER BY key_id;
 
 -- name: hooks_end_member | Remove the hooks that a member of an organization set; what is masked stays.
 UPDATE guardrail SET document = json_remove(document, '$.hook'), member_id = NULL, updated_at = :now

@@ -1,0 +1,94 @@
+"""Operators' changes of the guardrail and the content log of an account; each change is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.accounts import audit_log
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.database import Row, Transaction
+from sixfold.core.gateway.content_log import storage as contents
+from sixfold.core.gateway.guardrails import models, storage
+from sixfold.core.gateway.guardrails.models import Guardrail
+
+
+class AccountContent(msgspec.Struct, frozen=True):
+    """The guardrail of an account or None, the keys with their own, and the days of the content log."""
+
+    guardrail: Guardrail | None
+    keys: tuple[str, ...]
+    log_days: int
+
+
+def content_of(account_id: str) -> Transaction[AccountContent]:
+    """Return the settings of an account for the content of its calls."""
+    rows = yield from storage.guardrails_of(account_id)
+    own = _own(rows)
+    guardrail = None if own is None else models.decode(str(own["document"]))
+    keys = tuple(str(row["key_id"]) for row in rows if row["key_id"])
+    return AccountContent(guardrail, keys, (yield from contents.days_of(account_id)))
+
+
+def set_guardrail(
+    actor: Principal, account_id: str, fields: Mapping[str, Any], *, exempts: bool = False
+) -> Transaction[None]:
+    """Set the guardrail of an account; raises `InvalidInput` and `NotFound`.
+
+    A hook without a URL keeps the current URL, and ends with the role of the member who set that URL. A
+    guardrail without an effect, which exempts the account from the operator's, requires `exempts`.
+    """
+    account = yield from customers.find(account_id)
+    own = _own((yield from storage.guardrails_of(account.id)))
+    before = None if own is None else models.decode(str(own["document"]))
+    values, member_id = dict(fields), None
+    hook = values.get("hook")
+    if hook is not None and not hook["url"]:
+        kept = None if before is None else before.hook
+        values["hook"] = None if kept is None else {**hook, "url": kept.url}
+        member_id = None if own is None else own["member_id"]
+    guardrail = models.parse(values)
+    if guardrail.is_empty and not exempts:
+        raise errors.InvalidInput.of(
+            "mask", "Choose what to mask or enter an endpoint; otherwise, exempt the account"
+        )
+    yield from storage.set_guardrail(account.id, "", guardrail, member_id)
+    yield from audit_log.note(account.id, "guardrail.set")
+    yield actions.note(actor, "guardrail.set", account.id, _described(before), _described(guardrail))
+
+
+def remove_guardrail(actor: Principal, account_id: str) -> Transaction[None]:
+    """Remove the guardrail of an account; raises `NotFound`."""
+    account = yield from customers.find(account_id)
+    before = (yield from content_of(account.id)).guardrail
+    yield from storage.remove_guardrail(account.id, "")
+    yield from audit_log.note(account.id, "guardrail.remove")
+    yield actions.note(actor, "guardrail.remove", account.id, _described(before))
+
+
+def set_log_days(actor: Principal, account_id: str, days: int) -> Transaction[None]:
+    """Set the days of the content log of an account, 0 for off; raises `InvalidInput` and `NotFound`."""
+    account = yield from customers.find(account_id)
+    before = yield from contents.days_of(account.id)
+    yield from contents.set_days(account.id, days)
+    yield actions.note(actor, "content.log", account.id, {"days": before}, {"days": days})
+
+
+def _own(rows: Any) -> Row | None:
+    return next((row for row in rows if not row["key_id"]), None)
+
+
+def _described(guardrail: Guardrail | None) -> dict[str, Any] | None:
+    if guardrail is None:
+        return None
+    hook = guardrail.hook
+    checks = {} if hook is None else {"hook": actions.url_origin(hook.url), "stages": " ".join(hook.stages)}
+    return {
+        "mask": " ".join(guardrail.mask) or "nothing",
+        "mask_responses": guardrail.mask_responses,
+        **checks,
+    }
