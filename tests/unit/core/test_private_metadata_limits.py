@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.provenance import bitmap_metadata, item_metadata, private_metadata
+from sixfold.core.provenance.formats import edits, ogg, png
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import MalformedFile
+from tests.unit.core.test_manifest_containers import encoded_file
 
 MIB = 1 << 20
 
@@ -28,19 +30,19 @@ def index(extents: list[tuple[int, int]]) -> bytes:
     return box(b"meta", bytes(4) + items + box(b"iloc", bytes(4) + b"\x44\0" + counts + places))
 
 
-def check_memory(edits: list[FileEdit]) -> None:
+def check_memory(changes: list[FileEdit]) -> None:
     """Fail unless the replacements share memory, and each byte is replaced at most once."""
-    assert sum({id(edit.new): len(edit.new) for edit in edits}.values()) <= MIB
-    assert all(first.end <= second.start for first, second in itertools.pairwise(edits))
+    assert sum({id(edit.new): len(edit.new) for edit in changes}.values()) <= MIB
+    assert all(first.end <= second.start for first, second in itertools.pairwise(changes))
 
 
 def test_overlapping_items_of_an_avif_are_overwritten_once() -> None:
     head = box(b"ftyp", b"avif\0\0\0\0mif1")
     extents = [(1000 + start, MIB) for start in range(0, 1000, 10)]
     data = head + index(extents) + box(b"mdat", b"secret.." * (MIB // 4))
-    edits = sorted(item_metadata.removals(data))
-    check_memory(edits)
-    assert (edits[1].start, edits[-1].end) == (1000, 1990 + MIB)
+    changes = sorted(item_metadata.removals(data))
+    check_memory(changes)
+    assert (changes[1].start, changes[-1].end) == (1000, 1990 + MIB)
 
 
 def test_second_index_of_an_avif_is_refused() -> None:
@@ -53,9 +55,9 @@ def test_large_gap_of_a_bitmap_takes_no_memory() -> None:
     pixels = 4 * MIB
     data = b"BM" + struct.pack("<IIIIiiHHIIiiII", 0, 0, pixels, 40, 1, 1, 1, 24, 0, 0, 0, 0, 0, 0)
     data = data.ljust(pixels, b"s") + bytes(4)
-    edits = sorted(bitmap_metadata.bmp(data))
-    check_memory(edits)
-    assert (edits[0].start, edits[-2].end) == (54, pixels)
+    changes = sorted(bitmap_metadata.bmp(data))
+    check_memory(changes)
+    assert (changes[0].start, changes[-2].end) == (54, pixels)
 
 
 def directory(entries: bytes, following: int) -> bytes:
@@ -93,3 +95,28 @@ def test_many_kept_blocks_of_a_flac_take_linear_time(tmp_path: Path) -> None:
     path.write_bytes(head + b"\5\0\0\0" + b"\x84\0\0\6secret" + frames)
     private_metadata.remove(path)
     assert path.read_bytes() == head + b"\x85\0\0\0" + frames
+
+
+@pytest.mark.parametrize("limit", [20, 19])
+def test_file_with_too_many_private_parts_is_unchanged(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_metadata, "MAX_EDITS", limit)
+    _, data = encoded_file("png")
+    # The end of the file is the twentieth part.
+    end = data.rindex(b"IEND") - 4
+    data = data[:end] + png.chunk(b"tEXt", b"secret") * 19 + data[end:]
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    private_metadata.remove(path)
+    assert (path.read_bytes() == data, b"secret" in path.read_bytes()) == (limit < 20, limit < 20)
+
+
+def test_sound_of_an_ogg_is_not_copied_into_memory() -> None:
+    _, data = encoded_file("opus")
+    # The comments take another page, so all following pages get another number.
+    tagged = edits.splice(data, ogg.edits(data, "a secret prompt" * 10_000))
+    changes = ogg.comment_removals(tagged)
+    assert len(changes) > 1
+    assert {len(change.new) for change in changes[1:]} == {8}
+    assert ogg.comment_removals(edits.splice(tagged, changes))[0].new == changes[0].new

@@ -27,7 +27,7 @@ from sixfold.core.provenance.formats import (
     webm,
 )
 from sixfold.core.provenance.formats.edits import FileEdit
-from sixfold.core.provenance.formats.parts import DAMAGE
+from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile
 
 # Optional chunks that change how pixels and frames are shown; others, such as private ones, may have text.
 _PNG_KEPT = frozenset(
@@ -48,6 +48,8 @@ _PRIVATE_BOXES = frozenset({b"uuid", b"free", b"skip"})
 _MP4_BOXES = _PRIVATE_BOXES | {b"udta", b"meta"}
 _MP4_PARENTS = (b"moov", b"trak")
 _INDEX = b"mfra"
+# Images of editors have up to a hundred thousand attributes; only files that are made for it have more parts.
+MAX_EDITS = 250_000
 
 
 def remove(path: Path) -> None:
@@ -68,9 +70,17 @@ def _removals(data: bytes) -> list[FileEdit]:
     else:
         read = _READERS.get(kind.media_type)
     try:
-        return [] if read is None else edits.ordered(read(data))
+        return [] if read is None else edits.ordered(_limited(read(data)))
     except (*DAMAGE, RecursionError):
         return []
+
+
+def _limited(changes: Iterable[FileEdit]) -> Iterator[FileEdit]:
+    """Yield edits; raises `MalformedFile` above the limit, because each takes memory and time."""
+    for number, change in enumerate(changes):
+        if number >= MAX_EDITS:
+            raise MalformedFile(f"the file has more than {MAX_EDITS:,} parts that would be removed")
+        yield change
 
 
 def _png(data: bytes) -> Iterator[FileEdit]:

@@ -18,6 +18,8 @@ _HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}
 _CONTINUED = 1
 _FIRST = 2
 _PAGE_SEGMENTS = 255
+# Offsets in a page: its number, which its checksum follows, and the lacing.
+_NUMBER_AT, _LACING_AT = 18, 26
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
@@ -67,11 +69,17 @@ def _replaced(data: bytes, replace: Callable[[bytes], bytes]) -> list[FileEdit]:
     shift = len(pages) - headers.pages
     if shift:
         result += [
-            FileEdit(page.start, page.end, _renumbered(data[page.start : page.end], page.number + shift))
+            _renumbering(data, page, page.number + shift)
             for page in _pages(data, headers.end)
             if page.serial == headers.serial
         ]
     return result
+
+
+def _renumbering(data: bytes, page: _Page, number: int) -> FileEdit:
+    """Return the edit of the number and the checksum of a page; its sound is not copied into memory."""
+    first, last = page.start + _NUMBER_AT, page.start + _LACING_AT
+    return FileEdit(first, last, _renumbered(data[page.start : page.end], number)[_NUMBER_AT:_LACING_AT])
 
 
 def extract(data: bytes) -> str | None:
