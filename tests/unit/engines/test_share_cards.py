@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from sixfold.core.media.drawings import Drawing, Label, Shape, ShareCard
 from sixfold.engines.thumbnails import shapes
@@ -34,6 +35,28 @@ def opened(content: bytes) -> Image.Image:
 def test_a_card_has_the_size_that_its_page_states(title: str, text: str) -> None:
     image = opened(shapes.render_card(ShareCard("Sixfold · Page", title, text), b""))
     assert (image.size, image.format) == ((1200, 630), "JPEG")
+
+
+@pytest.mark.parametrize("text", ["w" * 600, "a山" * 300, "i " * 300])
+def test_a_card_measures_its_texts_in_few_steps(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """A text that changes its font with each character took 2 million steps, in 175 s."""
+    lengths: list[int] = []
+    measure = ImageFont.FreeTypeFont.getlength
+
+    def counted(font: Any, run: str, *arguments: Any) -> float:
+        lengths.append(len(run))
+        return measure(font, run, *arguments)
+
+    monkeypatch.setattr(ImageFont.FreeTypeFont, "getlength", counted)
+    shapes.render_card(ShareCard("Sixfold · Page", text[:200], text), b"")
+    assert len(lengths) < 1000
+    assert sum(lengths) < 60_000
+
+
+def test_a_label_with_line_breaks_is_drawn_in_one_line() -> None:
+    label = Label(0, 0, "\ufdfa山\n\u2029x", 12.0, "#000000")
+    card = ShareCard("Workflow", "A", "", drawing=Drawing(320, 160, labels=(label,)))
+    assert opened(shapes.render_card(card, b"")).size == (1200, 630)
 
 
 def test_a_card_shows_a_picture_or_a_drawing() -> None:

@@ -98,7 +98,9 @@ def _drawn(drawing: Drawing, width: int, height: int) -> Image.Image:
         elif len(points) > 2:
             canvas.polygon(points, shape.color)
     for label in drawing.labels:
-        _write(image, [label.text], (label.x * scale, label.y * scale), label.size * scale, label.color)
+        # A text with a line break cannot be drawn in all scripts.
+        text = " ".join(fonts.visible(label.text[:_MAX_CHARS]).split())
+        _write(image, [text], (label.x * scale, label.y * scale), label.size * scale, label.color)
     return image.resize((width, height), Image.Resampling.LANCZOS)
 
 
@@ -122,15 +124,28 @@ def _wrapped(text: str, size: float, width: float, most: int) -> list[str]:
         line = words.pop(0)
         while words and font.getlength(f"{line} {words[0]}") <= width:
             line = f"{line} {words.pop(0)}"
-        end = len(line)
-        while end > 1 and font.getlength(line[:end]) > width:
-            end -= 1
+        end = _fitting(font, line, width)
         if end < len(line):
             words.insert(0, line[end:])
         lines.append(line[:end])
     if words and lines:
-        last = lines[-1]
-        while last and font.getlength(f"{last}…") > width:
-            last = last[:-1]
+        last = lines[-1][: _fitting(font, lines[-1], width - font.getlength("…"))]
         lines[-1] = f"{last.rstrip()}…"
     return lines
+
+
+def _fitting(font: Any, line: str, width: float) -> int:
+    """Return the number of characters of a line that fit in `width`, at least 1, by binary search.
+
+    A text of many fonts takes a step for each change of font, each time that it is measured.
+    """
+    if font.getlength(line) <= width:
+        return len(line)
+    low, high = 1, max(1, len(line) - 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if font.getlength(line[:middle]) <= width:
+            low = middle
+        else:
+            high = middle - 1
+    return low

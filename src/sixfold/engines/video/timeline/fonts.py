@@ -78,6 +78,8 @@ class TextFont:
         self._fonts = fonts
         self._sized = [font.at(size) for font in fonts]
         self._chosen: dict[str, int] = {}
+        # Each prefix of a line with many runs has mostly the same runs.
+        self._lengths: dict[tuple[int, str], float] = {}
 
     def font_variant(self, size: float) -> TextFont:
         """Return the same fonts at another size."""
@@ -88,14 +90,19 @@ class TextFont:
         return self._sized[0].getmetrics()
 
     def getlength(self, text: str) -> float:
-        return sum(self._sized[at].getlength(run) for at, run in self._runs(text))
+        return sum(self._length(at, run) for at, run in self._runs(text))
 
     def draw(self, canvas: Any, x: float, y: float, line: str) -> None:
         """Draw a line at full opacity; `y` is the top of the first font's ascent."""
         baseline = y + self.getmetrics()[0]
         for at, run in self._runs(line):
             canvas.text((x, baseline), run, font=self._sized[at], fill=255, anchor="ls")
-            x += self._sized[at].getlength(run)
+            x += self._length(at, run)
+
+    def _length(self, at: int, run: str) -> float:
+        if (at, run) not in self._lengths:
+            self._lengths[at, run] = self._sized[at].getlength(run)
+        return self._lengths[at, run]
 
     def _runs(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield runs of characters with their font's index; a space or mark continues the run before it."""
