@@ -57,6 +57,9 @@ async def test_log_of_the_form_applies_without_a_restart(either: Path) -> None:
         assert (policy.log_bodies, policy.log_days) == (True, 7)
         wrong = await app.client.post("/admin/content/log", data={**form, "log_days": "many"})
         assert (wrong.status_code, "must be a number from 0" in wrong.text) == (400, True)
+        for text in ("1" * 5000, "0000000019999999", "3651"):
+            refused = await app.client.post("/admin/content/log", data={**form, "log_days": text})
+            assert (refused.status_code, "must be a number from 0" in refused.text) == (400, True)
         content = await shown(app)
         assert (content["log_bodies"], content["log_days"], content["log_days_source"]) == (True, 7, "page")
 
@@ -98,6 +101,15 @@ async def test_settings_of_the_file_are_read_only(tmp_path: Path) -> None:
         # The rest of the table is unchanged.
         response = await app.client.post("/v1/chat/completions", json=CHAT, headers=app.bearer)
         assert response.status_code in {400, 404, 503}
+
+
+async def test_secret_in_the_hook_of_the_file_is_not_shown(tmp_path: Path) -> None:
+    text = '[gateway.guardrail.hook]\nurl = "https://me:hidden-word@guard.example/check?key=hidden-word"\n'
+    async with running_server(tmp_path, text) as (app, _):
+        assert (await shown(app))["guardrail"]["hook"]["url"] == "https://guard.example/check"
+        await signed_in(app, app.operator)
+        page = (await app.client.get("/admin/content")).text
+        assert ("https://guard.example/check" in page, "hidden-word" in page) == (True, False)
 
 
 @pytest.mark.browser

@@ -45,6 +45,7 @@ from sixfold.core.configuration.ports import (
 )
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.guardrails.models import Guardrail
 from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.net.clients import HttpClients
@@ -270,7 +271,7 @@ class OperatorConfiguration:
             return self._source(GATEWAY, name) if name in table else "bundled"
 
         return ContentView(
-            None if policy.guardrail is None else policy.guardrail.document(),
+            None if policy.guardrail is None else _shown_guardrail(policy.guardrail),
             source("guardrail"),
             policy.log_bodies,
             source("log_bodies"),
@@ -357,3 +358,11 @@ def _rates_shown(rates: TokenRates | None) -> tuple[Mapping[str, str], Source, s
 def _sentence(error: BaseException) -> str:
     text = str(error)
     return text[:1].upper() + text[1:]
+
+
+def _shown_guardrail(guardrail: Guardrail) -> dict[str, Any]:
+    """Return a guardrail without a secret in the URL of its hook, which may come from `sixfold.toml`."""
+    document = guardrail.document()
+    if guardrail.hook is not None:
+        document["hook"]["url"] = merging.shown_address(guardrail.hook.url)
+    return document

@@ -14,7 +14,7 @@ from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import GATEWAY
 from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.core.gateway.guardrails.models import KINDS
-from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry, whole_number
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -89,12 +89,12 @@ def _number(form: Mapping[str, str], name: str, default: float) -> float:
 
 def log_days(form: Mapping[str, str]) -> ParsedEntry:
     """Return the section, name and value of the days of the form of the log; raises `InvalidInput`."""
-    text = form.get("log_days", "").strip()
-    if not (text.isascii() and text.isdigit() and int(text[:9]) <= _MAX_DAYS):
+    days = whole_number(form.get("log_days", "").strip(), 0, _MAX_DAYS)
+    if days is None:
         raise errors.InvalidInput.of(
             "log_days", f"The days must be a number from 0 (no limit) to {_MAX_DAYS:,}"
         )
-    return ParsedEntry(GATEWAY, "log_days", int(text))
+    return ParsedEntry(GATEWAY, "log_days", days)
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

@@ -20,7 +20,7 @@ from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
 
 _FORM_BYTES = 32_768
-_MAX_NAME = 200
+_MAX_NAME, _MAX_DIGITS = 200, 12
 
 
 class ParsedEntry(NamedTuple):
@@ -77,6 +77,13 @@ class EntryPage(ABC):
     @abstractmethod
     async def values(self, view: ConfigurationView) -> dict[str, Any]:
         """Return the values of the template besides `view` and `state`."""
+
+
+def whole_number(text: str, lowest: int, highest: int) -> int | None:
+    """Return the number of a field, or None if it is not a whole number within the limits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        return None
+    return number if lowest <= (number := int(text)) <= highest else None
 
 
 def form_route(path: str, handler: Handler) -> RouteEntry:

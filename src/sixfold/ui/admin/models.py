@@ -16,7 +16,7 @@ from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.core.gateway.policy import CHAT_KINDS, MAX_CONTEXT
 from sixfold.providers import PROVIDERS
-from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry, whole_number
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -81,12 +81,13 @@ def server(form: Mapping[str, str]) -> ParsedEntry:
         value["api_key"] = form["api_key"].strip()
     if models := form.get("models", "").replace(",", " ").split():
         value["models"] = models
-    if context := form.get("context", "").replace(",", "").strip():
-        if not (context.isascii() and context.isdigit() and int(context[:20]) <= MAX_CONTEXT):
+    if text := form.get("context", "").replace(",", "").strip():
+        context = whole_number(text, 0, MAX_CONTEXT)
+        if context is None:
             raise errors.InvalidInput.of(
                 "context", f"The context must be a number of tokens from 0 to {MAX_CONTEXT:,}"
             )
-        value["context"] = int(context)
+        value["context"] = context
     return ParsedEntry(SERVERS, name, value)
 
 

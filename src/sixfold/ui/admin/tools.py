@@ -14,14 +14,14 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import SEARCH, TOOL_SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
-from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry, whole_number
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 PATH = "/admin/tools"
-_ACTIONS = 8
+_ACTIONS, _MAX_SECONDS = 8, 120
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _ADDRESS = re.compile(r"https?://[^\s@?#]+")
 _SEARXNG = "searxng"
@@ -71,9 +71,10 @@ def _address(form: Mapping[str, str], name: str, example: str) -> str:
 
 
 def _seconds(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 120):
-        raise errors.InvalidInput.of("timeout_seconds", "The timeout must be 1 to 120 seconds")
-    return int(text)
+    seconds = whole_number(text, 1, _MAX_SECONDS)
+    if seconds is None:
+        raise errors.InvalidInput.of("timeout_seconds", f"The timeout must be 1 to {_MAX_SECONDS} seconds")
+    return seconds
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
