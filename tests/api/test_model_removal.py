@@ -111,6 +111,17 @@ async def test_removal_of_an_image_requires_operate_and_is_audited(either: Path)
         assert ("model.remove", "probe") in [(row["action"], row["detail"]) for row in page.entries]
 
 
+async def test_model_of_an_account_is_removed_after_one_of_its_name_was_found(
+    either: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_app(either) as app:
+        await app.predictions.custom_models.put(app.operator.id, "model", "probe", stored_document("probe"))
+        monkeypatch.setattr(app.predictions.catalog, "discovered", {"probe": app.predictions.catalog["ra2"]})
+        headers = bearer(await app.operator_key())
+        assert (await app.client.delete(f"{TEMPLATES}/probe", headers=headers)).status_code == 204
+        assert (await app.client.delete(f"{TEMPLATES}/probe", headers=headers)).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

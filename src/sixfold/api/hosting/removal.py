@@ -34,8 +34,12 @@ class ModelRemoval:
         principal = await self._services.authenticator.bearer(request)
         principal.require_all_models()
         name, models = requests.path_value(request, "name"), self._services.predictions.custom_models
-        self._refuse_shared(name)
-        model = await models.find(name, principal.account_id)
+        try:
+            # An account may have had a model before one of this name was found in ComfyUI.
+            model = await models.find(name, principal.account_id)
+        except errors.NotFound:
+            self._refuse_shared(name)
+            raise
         if name.startswith(PREFIX):
             raise errors.Conflict(f"{name[:100]} is a workflow: use DELETE /api/graph/spaces/{{slug}}")
         if model.kind == custom_models.KIND:
