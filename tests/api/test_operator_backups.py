@@ -6,11 +6,14 @@ import asyncio
 import dataclasses
 import fcntl
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from sixfold import errors
 from sixfold.cli.main import main
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.ports import BackupView
 from tests.api import browser
@@ -23,6 +26,7 @@ from tests.harness.waiting import wait_until
 from tests.mcp.loopback import serve
 
 ROOT = "/api/operator/backups"
+ACTOR = Principal("acct_1", "operator", "ann@example.com")
 
 
 async def ended(app: AppFixture) -> tuple[BackupView, ...]:
@@ -88,6 +92,29 @@ async def test_backup_in_progress_is_exclusive_and_can_be_stopped(app: AppFixtur
     assert stopped.json() == {"backups": []}
     assert await process.wait() != 0
     assert await noted(app) == ["backup.stop"]
+
+
+async def test_backup_being_started_is_not_taken_for_the_one_before(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backups, before = app.server.operator.backups, "sixfold-20261130-070000.tar"
+    folder = app.settings.data_dir / "backups"
+    folder.mkdir()
+    (folder / before).write_bytes(b"x")
+    (folder / "lock").write_text(f"{os.getpid()} {before}")
+    seen: list[BackupView] = []
+
+    def spawn(*_arguments: object, **_options: object) -> None:
+        """Fail as if the machine had no more processes, after looking at the backups."""
+        seen.extend(asyncio.run(backups.view()))
+        with pytest.raises(errors.Conflict, match="is being started"):
+            asyncio.run(backups.remove(ACTOR, seen[0].name))
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", spawn)
+    with pytest.raises(OSError, match="no more"):
+        await backups.start(ACTOR)
+    assert [(view.name == before, view.state) for view in seen] == [(False, "running"), (True, "ready")]
 
 
 async def test_failed_backup_states_the_reason(app: AppFixture) -> None:

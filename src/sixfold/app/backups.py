@@ -74,7 +74,7 @@ class BackupFiles:
         return BackupFile(self._store, view.name, view.size_bytes, tag)
 
     async def remove(self, actor: Principal, name: str) -> None:
-        """Delete a backup, or stop one that is being written; raises `NotFound`."""
+        """Delete a backup, or stop one that is being written; raises `NotFound` and `Conflict`."""
         view = await self._find(name)
         await asyncio.to_thread(self._remove, view)
         action = "backup.stop" if view.state == "running" else "backup.remove"
@@ -108,7 +108,10 @@ class BackupFiles:
         return BackupView(name, state, size, int(began.timestamp()) * 1_000_000, _problem(state, log))
 
     def _running(self) -> tuple[int, str]:
-        """Return the process and the name of the backup that is being written, or 0 and an empty string."""
+        """Return the process and the name of the backup that is being written, or 0 and an empty string.
+
+        The process is 0 also while it is being started.
+        """
         if not file_locks.is_locked(self._lock):
             return 0, ""
         with contextlib.suppress(OSError, ValueError):
@@ -121,10 +124,13 @@ class BackupFiles:
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process of the backup before must not be waited for or killed in place of the new one.
+            os.truncate(lock, 0)
             # A killed backup leaves these behind.
             for path in (*self._folder.glob("*.tmp"), *self._folder.glob("*.db")):
                 path.unlink(missing_ok=True)
             log, name = self._new_log()
+            _write_lock(lock, 0, name)
             command = [sys.executable, "-m", "sixfold", "backup", str(self._folder / name)]
             command += ["--json", "--data-dir", str(self._settings.data_dir)]
             with os.fdopen(log, "wb") as out:
@@ -137,8 +143,7 @@ class BackupFiles:
                     start_new_session=True,
                     pass_fds=(lock,),
                 )
-            os.truncate(lock, 0)
-            os.write(lock, f"{process.pid} {name}".encode())
+            _write_lock(lock, process.pid, name)
         except BlockingIOError:
             raise errors.Conflict("A backup is being written: wait until it ends, or stop it") from None
         finally:
@@ -159,7 +164,9 @@ class BackupFiles:
 
     def _remove(self, view: BackupView) -> None:
         process, name = self._running()
-        if process and name == view.name:
+        if name == view.name:
+            if not process:
+                raise errors.Conflict("The backup is being started: stop it in a second")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process, signal.SIGKILL)
             # The kernel releases the lock when the process has ended.
@@ -167,6 +174,11 @@ class BackupFiles:
                 fcntl.flock(lock, fcntl.LOCK_SH)
         for ending in ("", ".tmp", ".db", ".log"):
             (self._folder / f"{view.name}{ending}").unlink(missing_ok=True)
+
+
+def _write_lock(lock: int, process: int, name: str) -> None:
+    os.truncate(lock, 0)
+    os.pwrite(lock, f"{process} {name}".encode(), 0)
 
 
 def _noted(actor: Principal, action: str, name: str) -> Transaction[None]:

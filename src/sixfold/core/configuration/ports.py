@@ -297,5 +297,5 @@ class BackupService(Protocol):
         ...
 
     async def remove(self, actor: Principal, name: str) -> None:
-        """Delete a backup, or stop one that is being written; raises `NotFound`."""
+        """Delete a backup, or stop one that is being written; raises `NotFound` and `Conflict`."""
         ...

@@ -108,5 +108,7 @@ def operations() -> dict[str, OperationSpec]:
             {200: openapi.response("The file", openapi.FILE, BackupFile.media_type)},
             (404,),
         ),
-        f"DELETE {_ONE}": OperationSpec("Delete a backup, or stop one that is being written", listed, (404,)),
+        f"DELETE {_ONE}": OperationSpec(
+            "Delete a backup, or stop one that is being written", listed, (404, 409)
+        ),
     }
