@@ -111,7 +111,7 @@ async def test_removal_of_an_image_requires_operate_and_is_audited(either: Path)
         assert ("model.remove", "probe") in [(row["action"], row["detail"]) for row in page.entries]
 
 
-async def test_model_of_an_account_is_removed_after_one_of_its_name_was_found(
+async def test_own_model_with_the_name_of_a_found_one_is_removed(
     either: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_app(either) as app:

@@ -103,6 +103,12 @@ async def test_settings_of_the_file_are_read_only(tmp_path: Path) -> None:
         assert response.status_code in {400, 404, 503}
 
 
+async def test_log_of_the_file_without_a_limit_is_described(tmp_path: Path) -> None:
+    async with running_server(tmp_path, "[gateway]\nlog_days = 0\n") as (app, _):
+        await signed_in(app, app.operator)
+        assert "Calls are kept without a limit." in (await app.client.get("/admin/content")).text
+
+
 async def test_secret_in_the_hook_of_the_file_is_not_shown(tmp_path: Path) -> None:
     text = '[gateway.guardrail.hook]\nurl = "https://me:hidden-word@guard.example/check?key=hidden-word"\n'
     async with running_server(tmp_path, text) as (app, _):

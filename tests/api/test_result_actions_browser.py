@@ -13,6 +13,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts
+from sixfold.ui.predictions import output_view
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
@@ -73,6 +74,20 @@ async def test_copy_and_use_in_name_what_they_do(browser_app: tuple[AppFixture, 
             await page.click(".pop summary:has-text('Use in')")
             await page.click(".pop a[href^='/catalog/tts-b?']")
             assert await page.input_value("#in-text") == caption["output"]["text"]
+
+
+async def test_copy_states_that_a_long_text_is_cut(
+    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, url, chromium = browser_app
+    monkeypatch.setattr(output_view, "_MAX_CHARS", 5)
+    caption = await run(app, "caption", image_url=await upload(app, "harbour.png"))
+    async with browser.tab(chromium, app, url, OPTIONS[0]) as tab:
+        await tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await tab.open(f"/predictions/{caption['id']}")
+        await tab.page.click(".next-steps >> text='Copy'")
+        await tab.page.wait_for_selector("text='Copied the beginning. The download has all of it.'")
+        assert await tab.page.evaluate("navigator.clipboard.readText()") == caption["output"]["text"][:5]
 
 
 async def test_history_draws_data_and_names_runs_by_their_files(

@@ -77,16 +77,18 @@ class OutputView:
         succeeded = prediction.state is PredictionState.SUCCEEDED
         view = data_views.draw(prediction.model, prediction.task.inputs, data)
         file_name = await self._file_name(prediction)
+        text, shown = "" if views else next_models.text_of(data), data_text(data)
         return {
             "prediction": prediction,
             "files": views,
-            "data": data_text(data),
+            "data": shown,
             "others": {
                 name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
             # Limited like the text that the page shows.
-            "text": next_models.text_of(data)[:_MAX_CHARS] if not views else "",
+            "text": text[:_MAX_CHARS],
+            "is_cut": len(text or shown) > _MAX_CHARS,
             "view": view,
             "recording": await self._recording(prediction, view),
             "next_models": self._next_models.for_kind(_input_kind(views, data), prediction.model)

@@ -50,6 +50,7 @@
     const outputs = button.closest(".prediction").querySelector(".outputs");
     const isText = outputs.querySelector(".transcript .line") || "text" in button.dataset;
     await clipboard.writeText(textOf(outputs, button.dataset.text));
+    if ("cut" in button.dataset) return "Copied the beginning. The download has all of it.";
     return isText ? "Copied the text" : "Copied the data as JSON";
   }
 
