@@ -97,6 +97,7 @@ async def test_guardrail_without_an_effect_needs_the_exemption(app: AppFixture) 
         ("guardrail", {"mask_responses": "1"}),
         ("content-log", {"days": "many"}),
         ("content-log", {"days": "366"}),
+        ("content-log", {"days": "0000000000007"}),
     ],
 )
 async def test_invalid_content_settings_of_an_account_change_nothing(

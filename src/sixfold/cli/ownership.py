@@ -39,7 +39,8 @@ def give_to_owner(data_dir: Path, *, everything: bool = False) -> None:
 
 
 def _give(name: str, owner: os.stat_result, descriptor: int) -> None:
-    with contextlib.suppress(FileNotFoundError):  # the server may delete a file at any time
+    # The server may delete a file at any time, and a mounted file system may be read-only or refuse owners.
+    with contextlib.suppress(OSError):
         entry = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         # A file with several links may also have a name outside of the data folder.
         if entry.st_uid == 0 and (stat.S_ISDIR(entry.st_mode) or entry.st_nlink == 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from pathlib import Path
@@ -95,6 +96,17 @@ def test_files_outside_of_the_folder_keep_their_owner(served: Commands, tmp_path
     assert owners(outside) == {(0, 0)}
     assert (served.folder / "second-link").stat().st_uid == 0
     assert (served.folder / "store" / "of-the-server").stat().st_uid == 0, "the server alone writes there"
+
+
+def test_read_only_mount_does_not_fail_a_command(served: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    (served.folder / "weights").mkdir()
+    (served.folder / "weights" / "mounted").touch()
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "chown", refuse)
+    served.ok("account", "show", "a@b.c")
 
 
 def test_folder_of_root_is_unchanged(sixfold: Commands) -> None:

@@ -20,6 +20,7 @@ from sixfold.core.gateway.content_log.storage import MAX_DAYS
 from sixfold.core.gateway.guardrails import hooks
 from sixfold.ui.account.keys_page import describe_limits
 from sixfold.ui.admin.content import KIND_TITLES, guardrail_fields
+from sixfold.ui.admin.entry_forms import whole_number
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.organization.members_page import amount
 from sixfold.ui.templating import PageTemplates
@@ -236,9 +237,10 @@ class PeopleForms:
     async def content_log(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Set the days of the content log; 0 switches it off."""
         text = form.get("days", "").strip()
-        if not (text.isascii() and text.isdigit()):
+        days = whole_number(text, 0, MAX_DAYS)
+        if days is None:
             raise errors.BadRequest(f"{text[:40]!r} is not a number of days from 0 (off) to {MAX_DAYS}")
-        await self.write(operation.set_log_days(user.principal, account_id, int(text[:9])))
+        await self.write(operation.set_log_days(user.principal, account_id, days))
         return _back(account_id, "content")
 
 
