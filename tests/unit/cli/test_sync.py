@@ -284,7 +284,7 @@ def test_changes_of_one_side_are_copied_to_the_other(fixture: SyncFixture) -> No
 
 def test_page_recreated_after_an_interrupted_sync_is_received(fixture: SyncFixture) -> None:
     fixture.other("a")
-    fixture.sync({17: lambda: fixture.kill("a")})
+    fixture.sync({18: lambda: fixture.kill("a")})
     assert fixture.files() == {"a.md": b"text 1\n"}
     fixture.elsewhere("a")
     fixture.other("a")

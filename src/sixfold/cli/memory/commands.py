@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from sixfold.cli import server_lock
 from sixfold.cli.client import CliResponse, Document, ServerClient
-from sixfold.cli.sync import engine as sync_engine
+from sixfold.cli.sync import files as sync_files
 from sixfold.cli.sync.engine import FolderSync
 from sixfold.cli.sync.state import RemoteFile, RemoteListing, SyncConflict, SyncRefusal
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner, TerminalStyle, put_json
@@ -27,6 +27,8 @@ from sixfold.core.documents import KINDS
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
 _PAGE = 500
+# Requests for one list of pages.
+_MAX_LISTS = 20_000
 # With --watch, the pause is at least the duration of a sync multiplied by this factor.
 _REST = 5
 _VERBS = {
@@ -232,11 +234,16 @@ def list_pages(arguments: argparse.Namespace) -> int:
 
 def _pages(client: ServerClient, filters: Document) -> Iterator[Document]:
     cursor = ""
-    while cursor is not None:
+    for _ in range(_MAX_LISTS):
         query = urlencode({**filters, "limit": _PAGE, "cursor": cursor})
         response = client.get(f"/api/pages?{query}")
         yield from response["pages"]
         cursor = response["next_cursor"]
+        if cursor is None:
+            return
+    raise CommandError(
+        f"{client.origin} lists more than {_MAX_LISTS * _PAGE:,} pages: is it a Sixfold server?"
+    )
 
 
 def import_files(arguments: argparse.Namespace) -> int:
@@ -356,9 +363,17 @@ def sync(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the folder, because concurrent syncs would see each other's unfinished steps."""
-    state_folder = folder / sync_engine.FOLDER
-    state_folder.mkdir(mode=0o700, exist_ok=True)
-    with (state_folder / "lock").open("w") as file:
+    state_folder = folder / sync_files.FOLDER
+    sync_files.make_state_folder(state_folder)
+    # The lock of a foreign folder may be a link to a file elsewhere, which must not be emptied.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(state_folder / "lock", flags, 0o600)
+    except OSError as error:
+        raise CommandError(
+            f"{state_folder / 'lock'} cannot be opened ({error.strerror}): remove it"
+        ) from error
+    with os.fdopen(descriptor, "w") as file:
         if not server_lock.take_file_lock(file.fileno()):
             raise CommandError(f"Another sync of {folder} is running")
         yield

@@ -11,18 +11,19 @@ with the same result, by the next sync.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from sixfold.cli.sync import files
+from sixfold.cli.sync.files import CONFLICT, FOLDER
 from sixfold.cli.sync.state import (
     LocalSide,
     RemoteFile,
@@ -35,11 +36,8 @@ from sixfold.cli.sync.state import (
 )
 from sixfold.core.memory import merge
 from sixfold.core.memory.import_export import paths
-from sixfold.core.memory.import_export.archives import is_page
 
-FOLDER = ".sixfold"
 STATE = "memory-sync.json"
-CONFLICT = ".conflict-"
 _SAVE_EVERY = 50
 _NO_VERSION = -1
 
@@ -61,6 +59,8 @@ class FolderSync:
         self._outliner: str | None = None
         self._known: dict[str, SyncedFile] = {}
         self._unsaved = 0
+        # Pages whose files cannot be read; they are not deleted files.
+        self._skipped: set[str] = set()
         self._reported: list[str] = []
         self.done = SyncResult()
 
@@ -75,7 +75,8 @@ class FolderSync:
             self._store_ids(remote_pages)
             self._follow_pages(local_files, remote_pages)
             self._follow_files(local_files, remote_pages)
-            for slug in sorted(local_files.keys() | remote_pages.keys() | self._known.keys()):
+            slugs = local_files.keys() | remote_pages.keys() | self._known.keys()
+            for slug in sorted(slugs - self._skipped):
                 self._sync_page(slug, local_files.get(slug), remote_pages.get(slug))
             if not all(synced.id for synced in self._known.values()):
                 self._store_ids(self._remote.list_pages())
@@ -98,7 +99,7 @@ class FolderSync:
             page = there.get(slug)
             if page is not None and page.version == synced.version and not synced.id:
                 data = self._remote.version(slug, synced.version)
-                if data is None or _digest(data) != synced.digest:
+                if data is None or files.digest(data) != synced.digest:
                     synced.version = _NO_VERSION
 
     def _store_ids(self, there: dict[str, RemoteListing]) -> None:
@@ -124,6 +125,8 @@ class FolderSync:
         state = self._known.get(slug)
         changed_here = (file and file.digest) != (state and state.digest)
         changed_there = page is not None if state is None else page is None or not state.is_version(page)
+        if changed_here and file is not None:
+            file = self._with_data(file)
         if changed_here and not changed_there:
             # After a conflict, the page has changed since the list of pages was read.
             with contextlib.suppress(SyncConflict):
@@ -156,7 +159,7 @@ class FolderSync:
             self._note("removed_here", slug)
             return
         # Only the version has changed, not the text.
-        if file is not None and file.digest == _digest(page.data):
+        if file is not None and file.digest == files.digest(page.data):
             self._record(slug, file, page.version)
             return
         self._write_page(slug, file, page)
@@ -200,7 +203,7 @@ class FolderSync:
     def _merged(self, slug: str, ours: bytes, theirs: bytes) -> bytes | None:
         state = self._known.get(slug)
         base = self._remote.version(slug, state.version) if state is not None else None
-        if state is None or base is None or _digest(base) != state.digest:
+        if state is None or base is None or files.digest(base) != state.digest:
             return None
         try:
             merged = merge.texts(base.decode(), ours.decode(), theirs.decode())
@@ -215,8 +218,10 @@ class FolderSync:
         now = {page.id: slug for slug, page in there.items() if page.id}
         for old, synced in sorted(self._known.items()):
             slug = now.get(synced.id, old)
+            if slug == old or slug in here or slug in self._known or old in self._skipped:
+                continue
             at = old if old in here else self._moved_to(synced, here, there)
-            if slug == old or slug in here or slug in self._known or at is None:
+            if at is None:
                 continue
             try:
                 fetched = self._remote.fetch(slug)
@@ -241,7 +246,7 @@ class FolderSync:
         deleted_slugs = {
             state.digest: slug
             for slug, state in self._known.items()
-            if slug not in here and slug in there and state.is_page(there[slug])
+            if slug not in here and slug not in self._skipped and slug in there and state.is_page(there[slug])
         }
         for slug, file in sorted(here.items()):
             old = (
@@ -282,24 +287,32 @@ class FolderSync:
     # -- the folder ------------------------------------------------------------------------------
 
     def _scan(self) -> dict[str, LocalSide]:
-        files: dict[str, LocalSide] = {}
+        local_files: dict[str, LocalSide] = {}
+        self._skipped = set()
         settings = itertools.chain(
             self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))
         )
         self._outliner = paths.outliner(path.relative_to(self._folder).as_posix() for path in settings)
         by_path = {state.path: (slug, state) for slug, state in self._known.items()}
-        for path in sorted(_pages(self._folder)):
+        for path in sorted(files.page_paths(self._folder)):
             slug, state = by_path.get(path, (None, None))
             slug = slug or paths.slug(path, self._outliner)
-            if slug is None:
+            if not files.is_text(path):
+                self._problem(f"{path!a}: its name is not UTF-8 text; rename the file")
+            elif slug is None:
                 self._problem(f"{path}: its name does not contain a letter or digit")
-            elif slug in files:
-                self._problem(f"{path}: page {slug} is already in {files[slug].path}")
+            elif slug in local_files:
+                self._problem(f"{path}: page {slug} is already in {local_files[slug].path}")
             else:
-                file = self._inspect(path, state)
+                try:
+                    file = self._inspect(path, state)
+                except (SyncRefusal, OSError) as error:
+                    self._skipped.add(slug)
+                    self._problem(f"{path}: {getattr(error, 'strerror', None) or error}")
+                    continue
                 if file is not None:
-                    files[slug] = file
-        return files
+                    local_files[slug] = file
+        return local_files
 
     def _inspect(self, path: str, synced: SyncedFile | None) -> LocalSide | None:
         """Return a file's state or None; read its data only if time or size suggests a change."""
@@ -313,16 +326,24 @@ class FolderSync:
         file = self._read(path)
         if file is not None and synced is not None and file.digest == synced.digest:
             synced.mtime_ns, synced.size, synced.seen_ns = file.mtime_ns, file.size, now
-        return file
+        # The files of a folder can have more data than fits in memory.
+        return None if file is None else replace(file, data=b"")
+
+    def _with_data(self, file: LocalSide) -> LocalSide:
+        """Return a file with its data; raises `SyncConflict` if it has changed since the scan."""
+        fresh = self._read(file.path)
+        if fresh is None or fresh.digest != file.digest:
+            raise SyncConflict
+        return fresh
 
     def _read(self, path: str) -> LocalSide | None:
-        """Read a file; return None if it is gone."""
+        """Read a file; return None if it is gone. Raises `SyncRefusal` if it is too large or not regular."""
         try:
-            data = (self._folder / path).read_bytes()
+            data = files.read(self._folder / path)
             stat = (self._folder / path).stat()
         except FileNotFoundError:
             return None
-        return LocalSide(path, _digest(data), data, stat.st_mtime_ns, stat.st_size)
+        return LocalSide(path, files.digest(data), data, stat.st_mtime_ns, stat.st_size)
 
     def _write_page(self, slug: str, file: LocalSide | None, page: RemoteFile) -> None:
         """Write a page to its file, unless the file has changed meanwhile."""
@@ -354,13 +375,12 @@ class FolderSync:
 
     def _path_for(self, slug: str, origin: str) -> str:
         """Return the file path for a page: its original path if that is free, or one made from its slug."""
-        used_paths = {synced.path for synced in self._known.values()}
-        free = self._fits(origin, slug) and origin not in used_paths
+        free = self._fits(origin, slug) and all(synced.path != origin for synced in self._known.values())
         return origin if free else paths.file(slug, self._outliner)
 
     def _fits(self, path: str, slug: str) -> bool:
         """Return whether a file at `path` maps to the page `slug`."""
-        return _is_pages(path) and paths.slug(path, self._outliner) == slug
+        return files.is_page_path(path) and paths.slug(path, self._outliner) == slug
 
     def _remove_file(self, file: LocalSide) -> bool:
         """Remove a file unless it has changed since it was read; return whether it is removed."""
@@ -370,7 +390,7 @@ class FolderSync:
             source.rename(aside)
         except FileNotFoundError:
             return True
-        if _digest(aside.read_bytes()) == file.digest:
+        if files.digest(aside.read_bytes()) == file.digest:
             aside.unlink()
             return True
         self._restore_file(aside, file.path)
@@ -382,28 +402,25 @@ class FolderSync:
             os.link(aside, self._folder / path)
         except FileExistsError:
             data = aside.read_bytes()
-            self._save_conflict(LocalSide(path, _digest(data), data, 0, 0))
+            self._save_conflict(LocalSide(path, files.digest(data), data, 0, 0))
         aside.unlink()
 
     def _save_conflict(self, file: LocalSide) -> str:
         """Save a conflict copy beside a file, named by its hash, and return its path."""
-        path = f"{_stem(file.path)}{CONFLICT}{file.digest[:8]}.md"
+        path = f"{files.stem(file.path)}{CONFLICT}{file.digest[:8]}.md"
         fresh = self._write_temporary(file.data)
         fresh.replace(self._folder / path)
         return path
 
     def _write_temporary(self, data: bytes) -> Path:
         """Write a temporary file on the same disk, with fsync, and return its path."""
-        path = self._state_path(f"new-{os.getpid()}-{_digest(data)[:16]}")
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        path = self._state_path(f"new-{os.getpid()}-{files.digest(data)[:16]}")
+        files.write_new(path, data)
         return path
 
     def _state_path(self, name: str) -> Path:
         folder = self._folder / FOLDER
-        folder.mkdir(mode=0o700, exist_ok=True)
+        files.make_state_folder(folder)
         return folder / name
 
     # -- the state -------------------------------------------------------------------------------
@@ -411,19 +428,23 @@ class FolderSync:
     def _load(self) -> None:
         self._recover()
         try:
-            document: Any = json.loads(self._state_path(STATE).read_text("utf-8"))
+            document: Any = json.loads(files.read(self._state_path(STATE), files.MAX_STATE_BYTES))
             rows = document["pages"] if document["server"] == self._server else {}
             self._known = {slug: SyncedFile(**row) for slug, row in rows.items()}
         except FileNotFoundError:
             self._known = {}
         # Without a readable state every page is compared again.
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError, SyncRefusal):
             self._known = {}
 
     def _recover(self) -> None:
         """Restore files that an interrupted sync had set aside and that the memory does not have."""
         for old in self._state_path("").glob("old-*"):
-            digest = _digest(old.read_bytes())
+            try:
+                digest = files.digest(files.read(old))
+            except (SyncRefusal, OSError):
+                # This program sets aside regular files only.
+                continue
             target = self._folder / f"recovered{CONFLICT}{digest[:8]}.md"
             if not any(synced.digest == digest for synced in self._saved().values()):
                 old.replace(target)
@@ -435,15 +456,16 @@ class FolderSync:
 
     def _saved(self) -> dict[str, SyncedFile]:
         try:
-            rows = json.loads(self._state_path(STATE).read_text("utf-8"))["pages"]
+            rows = json.loads(files.read(self._state_path(STATE), files.MAX_STATE_BYTES))["pages"]
             return {slug: SyncedFile(**row) for slug, row in rows.items()}
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, SyncRefusal):
             return {}
 
     def _save(self) -> None:
         pages = {slug: msgspec.structs.asdict(synced) for slug, synced in sorted(self._known.items())}
         fresh = self._state_path(f"{STATE}.new")
-        fresh.write_text(json.dumps({"server": self._server, "pages": pages}, ensure_ascii=False), "utf-8")
+        document = {"server": self._server, "pages": pages}
+        files.write_new(fresh, json.dumps(document, ensure_ascii=False).encode(), durable=False)
         fresh.replace(self._state_path(STATE))
         self._unsaved = 0
 
@@ -459,7 +481,8 @@ class FolderSync:
 
     def _changed(self) -> None:
         self._unsaved += 1
-        if self._unsaved >= _SAVE_EVERY:
+        # The state file has all pages, so that a large one is written less often.
+        if self._unsaved >= max(_SAVE_EVERY, len(self._known) // 10):
             self._save()
 
     def _note(self, verb: str, text: str) -> None:
@@ -471,30 +494,3 @@ class FolderSync:
         # With --watch, a problem is reported once, not in every round.
         if sentence not in self._reported:
             self._report("problems", sentence)
-
-
-def _pages(folder: Path) -> Iterator[str]:
-    """Yield the paths of markdown files in a folder, except hidden files, links and conflict copies."""
-    for base, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(base) / name
-            relative = path.relative_to(folder).as_posix()
-            if _is_pages(relative) and not path.is_symlink():
-                yield relative
-
-
-def _is_pages(path: str) -> bool:
-    """Return whether a relative path belongs to a page: markdown, not hidden, not a conflict copy."""
-    parts = path.split("/")
-    plain = is_page(path) and CONFLICT not in path and "\\" not in path and "\0" not in path
-    return plain and not any(part.startswith(".") or not part for part in parts)
-
-
-def _stem(path: str) -> str:
-    """Return a path without its suffix."""
-    return path[: path.rindex(".")]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
