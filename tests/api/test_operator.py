@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
 
 import pytest
 
+from sixfold import errors
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.operation import actions
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails
+from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.database import now
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import link, signed_in
 
@@ -45,8 +49,12 @@ def path(app: AppFixture, form: str) -> str:
 async def test_an_invited_person_signs_in_with_credit(any_database_app: AppFixture) -> None:
     app = any_database_app
     csrf = await signed_in(app, app.operator)
-    form = {"csrf": csrf, "email": "New@Example.com", "credit": "2.5"}
+    form = {"csrf": csrf, "email": "New@Example.com", "credit": "2.5", "reason": "a trial"}
     page = await app.client.post("/admin/people/invite", data=form)
+    assert page.status_code == 200
+    assert "</data> USD (a trial).</p>" in page.text
+    account = await app.database.read(accounts.by_email("new@example.com"))
+    assert account.posted == 0
     link = re.search(r'id="new-link">[^<]*(/signin\?token=[^<]+)<', page.text)
     assert link is not None
     visitor = app.visitor()
@@ -55,11 +63,38 @@ async def test_an_invited_person_signs_in_with_credit(any_database_app: AppFixtu
     assert (await app.visitor().get(link[1])).status_code == 401, "once"
     account = await app.database.read(accounts.by_email("new@example.com"))
     assert account.posted == 2_500_000
-    assert await log(app) == [("account.invite", "", '{"credit_usd":"2.50"}')]
+    entries = await app.database.read(ledger_queries.page(account.id, 9, None))
+    assert [each["description"] for each in entries.entries] == ["Credit by the operator: a trial"]
+    assert await log(app) == [("account.invite", "", '{"credit_usd":"2.50","reason":"a trial"}')]
     second_response = await app.client.post("/admin/people/invite", data=form)
     assert (second_response.status_code, "already exists" in second_response.text) == (400, True)
     assert "new@example.com" in (await app.client.get("/admin/people?q=NEW")).text
     assert "ada@example.com" not in (await app.client.get("/admin/people?q=NEW")).text
+
+
+async def test_credit_of_an_invitation_is_booked_once(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    write = app.database.write
+    invited = await write(customers.invite(app.operator.owner, "new@example.com", 1_000_000, "a trial"))
+    # The first link expires unused, and the operator makes two others.
+    links = [await write(customers.sign_in_link(app.operator.owner, invited.account.id)) for _ in range(2)]
+    await write(login_sessions.end(invited.token))
+    moment = await app.database.read(now())
+    await asyncio.gather(*(write(login_sessions.take_link(each.token, moment)) for each in links))
+    await write(login_sessions.new_session(invited.account.id, moment, LoginDetails("password")))
+    account = await app.database.read(accounts.by_id(invited.account.id))
+    assert account.posted == 1_000_000
+    assert await app.database.read(ledger_queries.verify()) == ()
+
+
+async def test_rejected_invitation_keeps_what_was_entered(app: AppFixture) -> None:
+    csrf = await signed_in(app, app.operator)
+    form = {"csrf": csrf, "email": "new@example.com", "credit": "many", "reason": "a trial"}
+    page = await app.client.post("/admin/people/invite", data=form)
+    assert page.status_code == 400
+    assert all(f'value="{form[name]}"' in page.text for name in ("email", "credit", "reason"))
+    with pytest.raises(errors.NotFound):
+        await app.database.read(accounts.by_email("new@example.com"))
 
 
 async def test_credit_needs_a_reason_and_is_in_both_ledgers(any_database_app: AppFixture) -> None:

@@ -148,6 +148,13 @@ def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
     return (yield from by_id(account.id))
 
 
+def accept_invitation(account_id: str) -> Transaction[None]:
+    """Book the credit of the invitation of an account, once; do nothing if there is none."""
+    row = yield from one("invitation_credit", id=account_id)
+    if row is not None and (yield Query("invitation_credit_take", {"id": account_id})):
+        yield from credit(row["email"], row["amount"], row["reason"])
+
+
 def by_id(account_id: str) -> Transaction[Account]:
     """Return an account; raises `NotFound`."""
     row = yield from one("account_by_id", id=account_id)

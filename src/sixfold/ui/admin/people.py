@@ -51,9 +51,15 @@ class PeoplePages:
         )
 
     async def render(
-        self, user: PageUser, text: str = "", cursor: str | None = None, *, problem: str = "", email: str = ""
+        self,
+        user: PageUser,
+        text: str = "",
+        cursor: str | None = None,
+        *,
+        problem: str = "",
+        invited: Mapping[str, str] | None = None,
     ) -> Response:
-        """Show the list; `problem` is the error of the form that invites `email`."""
+        """Show the list; `problem` is the error of the form `invited`."""
         page = await self._services.database.read(customers.page(text, _PAGE, cursor))
         return self._pages.render(
             "admin/people.html",
@@ -64,7 +70,9 @@ class PeoplePages:
             credit_requests=await self._services.database.read(credit_requests.recent()),
             text=text,
             problem=problem,
-            email=email,
+            invited=invited or {},
+            starting_credit=customers.STARTING_CREDIT,
+            max_reason=customers.MAX_REASON,
         )
 
     async def audit(self, request: Request, user: PageUser) -> Response:
@@ -127,6 +135,7 @@ def _values(account_id: str) -> Transaction[dict[str, Any]]:
     rows = yield from keys.live(account_id)
     return {
         "account": account,
+        "pending": (yield from customers.pending_credit(account_id)),
         "spent": (yield from budgets.spent_now([account_id]))[account_id],
         "keys": [{**row, "limits": describe_limits(keys.scope_of(row))} for row in rows],
         "log": (yield from actions.page(_ACTIONS, None, account_id)).actions,
@@ -162,9 +171,10 @@ class PeopleForms:
         email = form.get("email", "")[:_MAX_TEXT]
         try:
             credit = amount(form.get("credit", "")) or 0
-            invitation = await self.write(customers.invite(user.principal, email, credit))
+            reason = form.get("reason", "").strip() or customers.STARTING_CREDIT
+            invitation = await self.write(customers.invite(user.principal, email, credit, reason))
         except (errors.BadRequest, errors.Conflict) as error:
-            return await self.pages.render(user, problem=error.message, email=email)
+            return await self.pages.render(user, problem=error.message, invited=form)
         return await self.pages.render_one(user, invitation.account.id, token=invitation.token)
 
     async def link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:

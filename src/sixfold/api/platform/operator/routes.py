@@ -51,7 +51,7 @@ class OperatorRoutes:
         """Create an account, and return the link that signs in to it once."""
         principal, body = await self._fields(request, "email", "credit_usd")
         credit = _amount(body, "credit_usd", "0")
-        invitation = await self._write(customers.invite(principal, fields.text(body, "email"), credit))
+        invitation = await self._write(customers.create(principal, fields.text(body, "email"), credit))
         url = f"{self._services.settings.base_url}/signin?token={invitation.token}"
         return responses.json({**schemas.of_account(invitation.account), "url": url}, 201, _NO_STORE)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit_log, keys, rights
+from sixfold.core.accounts import accounts, audit_log, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import Principal
@@ -62,9 +62,11 @@ def take_link(token: str, now: int, login: LoginDetails = _BY_LINK) -> Transacti
 
 
 def new_session(account_id: str, now: int, login: LoginDetails) -> Transaction[str]:
+    """Create a session and return its token; the first one books the credit of an invitation."""
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, login)
     yield Query("link_request_end", {"id": account_id})
+    yield from accounts.accept_invitation(account_id)
     yield from audit_log.note(account_id, "signin", f"{login.way}, {login.agent}".strip(", "))
     return token
 

@@ -16,10 +16,11 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, contains_pattern, now
+from sixfold.core.database import Query, Row, Transaction, contains_pattern, now, one
 
 INVITATION_DAYS = 7
 MAX_REASON = 200
+STARTING_CREDIT = "Starting credit"
 # The largest credit of one action, in micro-dollars.
 MAX_CREDIT = 10**12
 
@@ -50,13 +51,35 @@ def page(text: str, limit: int, cursor: str | None) -> Transaction[AccountsPage]
     return AccountsPage(entries, str(entries[-1]["id"]) if len(rows) > limit else None)
 
 
-def invite(actor: Principal, email: str, credit: int = 0) -> Transaction[InvitedAccount]:
+def create(actor: Principal, email: str, credit: int = 0) -> Transaction[InvitedAccount]:
     """Create an account with `credit` micro-dollars and a sign-in link; raises `BadRequest`, `Conflict`."""
-    if not 0 <= credit <= MAX_CREDIT:
-        raise errors.BadRequest(f"The credit must be from 0 to {money.format_usd(MAX_CREDIT)} USD")
+    _check_credit(credit)
     account = yield from accounts.create(email, credit=credit)
     yield actions.note(actor, "account.invite", account.id, after={"credit_usd": money.format_usd(credit)})
     return InvitedAccount(account, (yield from _link(account)))
+
+
+def invite(
+    actor: Principal, email: str, credit: int = 0, reason: str = STARTING_CREDIT
+) -> Transaction[InvitedAccount]:
+    """Create an account for a person, and a sign-in link; raises `BadRequest` and `Conflict`.
+
+    The first sign-in books `credit` micro-dollars, with `reason` in the ledger.
+    """
+    _check_credit(credit)
+    account = yield from accounts.create(email)
+    after = {"credit_usd": money.format_usd(credit)}
+    if credit:
+        after["reason"] = _reason(reason)
+        pending = {"id": account.id, "amount": credit, "reason": after["reason"]}
+        yield Query("invitation_credit_set", pending)
+    yield actions.note(actor, "account.invite", account.id, after=after)
+    return InvitedAccount(account, (yield from _link(account)))
+
+
+def _check_credit(credit: int) -> None:
+    if not 0 <= credit <= MAX_CREDIT:
+        raise errors.BadRequest(f"The credit must be from 0 to {money.format_usd(MAX_CREDIT)} USD")
 
 
 def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccount]:
@@ -77,11 +100,7 @@ def _link(account: Account) -> Transaction[str]:
 
 def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Transaction[Account]:
     """Add `amount` micro-dollars, or withdraw a negative amount, with a reason; raises `BadRequest`."""
-    text = " ".join(reason.split())
-    if not text or len(text) > MAX_REASON or not text.isprintable():
-        raise errors.BadRequest(
-            f"The reason, which the account's ledger shows, must have 1 to {MAX_REASON} characters"
-        )
+    text = _reason(reason)
     if abs(amount) > MAX_CREDIT:
         raise errors.BadRequest(f"The amount must be at most {money.format_usd(MAX_CREDIT)} USD")
     before = yield from accounts.by_id(account_id)
@@ -89,6 +108,20 @@ def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Trans
     balances = [{"balance_usd": money.format_usd(each.posted)} for each in (before, after)]
     yield actions.note(actor, "account.credit", account_id, balances[0], {**balances[1], "reason": text})
     return after
+
+
+def _reason(reason: str) -> str:
+    text = " ".join(reason.split())
+    if not text or len(text) > MAX_REASON or not text.isprintable():
+        raise errors.BadRequest(
+            f"The reason, which the account's ledger shows, must have 1 to {MAX_REASON} characters"
+        )
+    return text
+
+
+def pending_credit(account_id: str) -> Transaction[Row | None]:
+    """Return the `amount` and `reason` of the credit that the account's first sign-in books, or None."""
+    return (yield from one("invitation_credit", id=account_id))
 
 
 def suspend(actor: Principal, account_id: str, *, suspended: bool, reason: str = "") -> Transaction[Account]:

@@ -282,5 +282,6 @@ WHERE debit = :account_id OR credit = :account_id;
 UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
                    subscription = NULL, plan = 'free', closing_at = NULL, budget_day = NULL, budget_month = NULL,
                    operator_day = NULL, operator_month = NULL,
-                   public_name = NULL, link_requested_at = NULL, credit_requested_at = NULL
+                   public_name = NULL, link_requested_at = NULL, credit_requested_at = NULL,
+                   invitation_credit = NULL, invitation_reason = NULL
 WHERE id = :account_id;

@@ -47,3 +47,14 @@ SELECT credit_requested_at FROM account WHERE id = :id AND credit_requested_at >
 
 -- name: credit_request_end | End an account's request for credit.
 UPDATE account SET credit_requested_at = NULL WHERE id = :id AND credit_requested_at IS NOT NULL;
+
+-- name: invitation_credit_set | Set the credit of an invitation, which is booked at the first sign-in, and its reason.
+UPDATE account SET invitation_credit = :amount, invitation_reason = :reason WHERE id = :id;
+
+-- name: invitation_credit | Return the credit of an invitation that has not been booked, and its reason.
+SELECT email, invitation_credit AS amount, invitation_reason AS reason FROM account
+WHERE id = :id AND invitation_credit IS NOT NULL AND email IS NOT NULL;
+
+-- name: invitation_credit_take | Clear the credit of an invitation; return no row if it was booked already.
+UPDATE account SET invitation_credit = NULL, invitation_reason = NULL
+WHERE id = :id AND invitation_credit IS NOT NULL RETURNING id;

@@ -1,0 +1,2 @@
+ALTER TABLE account DROP COLUMN invitation_reason;
+ALTER TABLE account DROP COLUMN invitation_credit;
