@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from sixfold.core.accounts import accounts
 from sixfold.core.accounts.operation import actions
 from sixfold.core.database import many
 from sixfold.core.gateway.content_log import operation
@@ -117,6 +118,38 @@ async def test_content_log_of_an_account_is_switched_with_a_record(any_database_
         ("content.log", '{"days":14}', '{"days":0}'),
         ("content.log", '{"days":0}', '{"days":14}'),
     ]
+
+
+# The pieces of the heading that a line break divides; a piece has no @, dot or hyphen inside.
+DIVIDED = """() => {
+  const heading = document.querySelector("h1"), range = document.createRange();
+  const walker = document.createTreeWalker(heading, NodeFilter.SHOW_TEXT), divided = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    for (const { 0: piece, index } of node.data.matchAll(/[\\w]+/g)) {
+      range.setStart(node, index);
+      range.setEnd(node, index + piece.length);
+      const tops = [...range.getClientRects()].map((each) => Math.round(each.top));
+      if (new Set(tops).size > 1) divided.push(piece);
+    }
+  }
+  return divided;
+}"""
+
+
+@pytest.mark.browser
+@browser.needed
+async def test_heading_breaks_an_address_only_between_its_parts(app: AppFixture) -> None:
+    account = await app.database.write(
+        accounts.create("augusta.lovelace@department-of-mathematics.university.example.com")
+    )
+    operator = dataclasses.replace(app, account=app.operator)
+    async with serve(app.asgi) as url, browser.browser() as chromium:
+        for width in (390, 320):
+            async with browser.tab(chromium, operator, url, TabOptions(width=width)) as tab:
+                await tab.open(f"/admin/people/{account.id}")
+                assert await tab.page.inner_text("h1") == account.email
+                assert await tab.page.evaluate(DIVIDED) == []
+                assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 @pytest.mark.browser

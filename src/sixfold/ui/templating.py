@@ -34,6 +34,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_ADDRESS_MARKS = re.compile(r"([@.])")
 _BACKTICKS = re.compile("`([^`]+)`")
 # Suffixes of files to which graphs are exported.
 _FILE_ENDING = re.compile(r"([._-](ui|api|json|workflow))+$", re.IGNORECASE)
@@ -80,6 +81,7 @@ class PageTemplates:
             "code_spans": _code_spans,
             "engine_name": engine_name,
             "breakable": _breakable,
+            "breakable_address": _breakable_address,
             "workflow_title": _workflow_title,
             "stored_calculation": _stored_calculation,
             "calculation": charges.in_words,
@@ -128,6 +130,11 @@ def _asset(name: str) -> str:
 def _code_spans(text: str) -> Markup:
     """Return a text as HTML, with code elements for the parts between backticks."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
+
+
+def _breakable_address(text: str) -> Markup:
+    """Return HTML in which lines break before the at sign and the dots of an e-mail address."""
+    return Markup(_ADDRESS_MARKS.sub(r"<wbr>\1", str(escape(text))))  # noqa: S704 - escaped just before
 
 
 def _breakable(path: str) -> Markup:
