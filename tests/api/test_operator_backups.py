@@ -8,10 +8,12 @@ import fcntl
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sixfold import errors
+from sixfold.app import backups as app_backups
 from sixfold.cli.main import main
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
@@ -115,6 +117,19 @@ async def test_backup_being_started_is_not_taken_for_the_one_before(
     with pytest.raises(OSError, match="no more"):
         await backups.start(ACTOR)
     assert [(view.name == before, view.state) for view in seen] == [(False, "running"), (True, "ready")]
+
+
+async def test_backup_starts_while_another_page_shows_the_list(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = app.settings.data_dir / "backups"
+    folder.mkdir()
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    monkeypatch.setattr(app_backups, "time", SimpleNamespace(sleep=lambda _: os.close(lock)))
+    started = await app.client.post(ROOT, headers=bearer(await app.operator_key()))
+    assert started.status_code == 202, started.text
+    await ended(app)
 
 
 async def test_failed_backup_states_the_reason(app: AppFixture) -> None:

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,7 @@ from sixfold.store.file_store import FileStore
 
 MAX_BACKUPS = 50
 _LOG_BYTES = 32_768
+_LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
 _NAME = re.compile(r"sixfold-\d{8}-\d{6}(?:-\d{1,3})?\.tar")
 _MISSING = re.compile(r'"missing_blobs":\s*(\d+)')
 # The settings that the process needs besides the environment of the server.
@@ -123,7 +125,7 @@ class BackupFiles:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(lock)
             # The process of the backup before must not be waited for or killed in place of the new one.
             os.truncate(lock, 0)
             # A killed backup leaves these behind.
@@ -144,8 +146,6 @@ class BackupFiles:
                     pass_fds=(lock,),
                 )
             _write_lock(lock, process.pid, name)
-        except BlockingIOError:
-            raise errors.Conflict("A backup is being written: wait until it ends, or stop it") from None
         finally:
             # The process has its own copy of the descriptor, and with it the lock.
             os.close(lock)
@@ -174,6 +174,16 @@ class BackupFiles:
                 fcntl.flock(lock, fcntl.LOCK_SH)
         for ending in ("", ".tmp", ".db", ".log"):
             (self._folder / f"{view.name}{ending}").unlink(missing_ok=True)
+
+
+def _lock(lock: int) -> None:
+    """Lock the file; raises `Conflict`. A page that shows the backups holds its lock for a moment."""
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOCK_SECONDS)
+    raise errors.Conflict("A backup is being written: wait until it ends, or stop it")
 
 
 def _write_lock(lock: int, process: int, name: str) -> None:
