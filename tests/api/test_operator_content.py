@@ -70,7 +70,12 @@ async def test_log_of_the_form_applies_without_a_restart(either: Path) -> None:
         ("guardrail", {"mask": ["names"]}, "mask is a list of"),
         ("guardrail", {"mask_responses": True}, "mask_responses requires mask"),
         ("guardrail", {"hook": {"url": "ftp://guard"}}, "must be an http or https URL"),
-        ("guardrail", {"hook": {"url": "https://me:pw@guard.example"}}, "must not contain a user"),
+        (
+            "guardrail",
+            {"hook": {"url": "https://me:pw@guard.example"}},
+            'must not contain a user, password or query"',
+        ),
+        ("guardrail", {"hook": {"url": "https://[guard"}}, "hook is not a valid address"),
         ("log_days", -1, "log_days must be a whole number"),
         ("timeout_seconds", 5, "must be set in sixfold.toml"),
         ("upstreams", {}, "must be set in sixfold.toml"),

@@ -134,6 +134,8 @@ async def test_another_server_uses_the_tools_and_the_search(any_database_app: Ap
         ("mcp", "files", {"url": "http://127.0.0.1/mcp", "accounts": "some"}),
         ("mcp", "files", "http://127.0.0.1/mcp"),
         ("search", "searxng", "searx"),
+        ("search", "searxng", "http://[::1"),
+        ("mcp", "files", {"url": "http://[::1"}),
         ("search", "engine", "http://127.0.0.1:8888"),
         ("search", "timeout_seconds", 0),
     ],

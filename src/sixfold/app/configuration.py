@@ -25,6 +25,7 @@ from sixfold.core.configuration.entries import (
     GATEWAY,
     PRICES,
     SEARCH,
+    SEARXNG,
     SERVERS,
     TOKEN_PRICES,
     TOOL_SERVERS,
@@ -257,11 +258,11 @@ class OperatorConfiguration:
 
     def _search(self, tables: Mapping[str, Any]) -> SearchView:
         table = merging.table(tables, SEARCH)
-        url, seconds = str(table.get("searxng", "")), float(table.get("timeout_seconds", 10))
+        url, seconds = str(table.get(SEARXNG, "")), float(table.get("timeout_seconds", 10))
         problem = next(
             (text for (section, _), text in self._reloader.faults.items() if section == SEARCH), ""
         )
-        source = self._source(SEARCH, "searxng") if url or problem else "bundled"
+        source = self._source(SEARCH, SEARXNG) if url or problem else "bundled"
         return SearchView(merging.shown_address(url), source, seconds, problem)
 
     def _content(self, tables: Mapping[str, Any]) -> ContentView:

@@ -9,7 +9,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sixfold import errors
 from sixfold.core.configuration import entries
-from sixfold.core.configuration.entries import GATEWAY, SEALED, SERVERS, WITH_KEYS, ConfigEntry
+from sixfold.core.configuration.entries import (
+    GATEWAY,
+    SEALED,
+    SEARCH,
+    SEARXNG,
+    SERVERS,
+    WITH_KEYS,
+    ConfigEntry,
+)
 from sixfold.core.secret_cipher import SecretCipher
 from sixfold.settings import InvalidSetting, Settings
 
@@ -40,6 +48,7 @@ class EntryValues:
         if section not in WITH_KEYS:
             hook = value.get("hook") if section == GATEWAY and isinstance(value, dict) else None
             _require_no_secret("hook", hook.get("url") if isinstance(hook, dict) else None)
+            _require_no_secret(name, value if (section, name) == (SEARCH, SEARXNG) else None)
             return value
         if not isinstance(value, dict):
             fields = "kind and base_url" if section == SERVERS else "url"
@@ -47,7 +56,7 @@ class EntryValues:
         row = cast("dict[str, Any]", value)
         stored = {field: each for field, each in row.items() if field not in _SECRET_FIELDS}
         for field in _ADDRESSES:
-            _require_no_secret(field, stored.get(field))
+            _require_no_secret(field, stored.get(field), ": enter the key as api_key")
         key = row.get("api_key")
         if isinstance(key, str) and key:
             return {**stored, SEALED: self._cipher.encrypt(_bound(section, name), key)}
@@ -98,9 +107,12 @@ def _bound(section: str, name: str) -> str:
     return name if section == SERVERS else f"{section}.{name}"
 
 
-def _require_no_secret(field: str, url: Any) -> None:
-    """Raise `InvalidInput` for an address that may contain a secret, as addresses are shown and logged."""
-    if isinstance(url, str) and shown_address(url) != url:
-        raise errors.InvalidInput.of(
-            field, f"{field} must not contain a user, password or query: enter the key as api_key"
-        )
+def _require_no_secret(field: str, url: Any, advice: str = "") -> None:
+    """Raise `InvalidInput` for an invalid address and one that may contain a secret, as they are shown."""
+    if not isinstance(url, str):
+        return
+    address = shown_address(url)
+    if url and not address:
+        raise errors.InvalidInput.of(field, f"{field} is not a valid address: {url[:80]!r}")
+    if address != url:
+        raise errors.InvalidInput.of(field, f"{field} must not contain a user, password or query{advice}")

@@ -24,6 +24,8 @@ TOKEN_PRICES, PRICES = "gateway.prices", "prices"
 COMFYUI = "comfyui"
 # MCP servers by name, and the settings of the web search by name.
 TOOL_SERVERS, SEARCH = "mcp", "search"
+# The name of the address of the web search.
+SEARXNG = "searxng"
 # The settings of the gateway's table that can be set.
 GATEWAY = "gateway"
 _GATEWAY_NAMES = ("guardrail", "log_bodies", "log_days")

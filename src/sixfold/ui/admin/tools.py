@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
-from sixfold.core.configuration.entries import SEARCH, TOOL_SERVERS
+from sixfold.core.configuration.entries import SEARCH, SEARXNG, TOOL_SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry, whole_number
 from sixfold.ui.auth import PageAuth, PageUser
@@ -24,7 +24,6 @@ PATH = "/admin/tools"
 _ACTIONS, _MAX_SECONDS = 8, 120
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _ADDRESS = re.compile(r"https?://[^\s@?#]+")
-_SEARXNG = "searxng"
 
 
 class ToolsPage(EntryPage):
@@ -60,7 +59,7 @@ def tool_server(form: Mapping[str, str]) -> ParsedEntry:
 
 def search(form: Mapping[str, str]) -> ParsedEntry:
     """Return the section, name and value of the form of the web search; raises `InvalidInput`."""
-    return ParsedEntry(SEARCH, _SEARXNG, _address(form, "searxng", "http://127.0.0.1:8888"))
+    return ParsedEntry(SEARCH, SEARXNG, _address(form, "searxng", "http://127.0.0.1:8888"))
 
 
 def _address(form: Mapping[str, str], name: str, example: str) -> str:
