@@ -17,7 +17,7 @@ from PIL import Image, ImageCms, ImageSequence, TiffImagePlugin
 from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.provenance import embed, private_metadata, redaction, svg_metadata
-from sixfold.core.provenance.formats import edits
+from sixfold.core.provenance.formats import edits, jpeg
 from sixfold.core.workflows import image_metadata
 from tests.harness import image_files
 from tests.unit.core.test_manifest_containers import (
@@ -118,6 +118,16 @@ def test_private_parts_of_jpeg_and_webp_files_are_removed(tmp_path: Path) -> Non
         assert (secret in data, secret in copy) == (True, False)
         before, after = (Image.open(io.BytesIO(each)) for each in (data, copy))
         assert (before.tobytes(), before.info["icc_profile"]) == (after.tobytes(), profile)
+
+
+@pytest.mark.parametrize(("number", "name"), [(0xE0, b"JFXX\0"), (0xE2, b"FPXR\0"), (0xEE, b"Other")])
+def test_segments_with_the_number_of_a_kept_one_are_removed(number: int, name: bytes, tmp_path: Path) -> None:
+    plain = image_files.encode(picture("CMYK"), "JPEG")
+    first = 4 + int.from_bytes(plain[4:6])
+    segment = jpeg.segment(number, name + b"a secret thumbnail")
+    copy = private_copy(tmp_path / "file", plain[:first] + segment + plain[first:], "image/jpeg")
+    assert b"secret" not in copy
+    assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(plain)).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -336,6 +346,30 @@ def test_private_boxes_and_earlier_manifests_are_removed(name: str, tmp_path: Pa
         assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(data)).tobytes()
     else:
         assert decoded_frames(copy) == decoded_frames(data)
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+@pytest.mark.parametrize("name", ["mp4", "mov"])
+def test_data_tracks_of_a_video_are_removed(name: str, is_fixed: bool, tmp_path: Path) -> None:
+    # As the places that action cameras store each second; the index is at the end, so no offset changes.
+    content_type, data = encoded_file(name)
+    index = data.rindex(b"moov") - 4
+    samples = (
+        [b"a secret", b" place,", b" secret"] if not is_fixed else [b"secret 1", b"secret 2", b"secret 3"]
+    )
+    sizes = [8, 3] if is_fixed else [0, 3, *map(len, samples)]
+    places = [len(data) + 4096, len(data) + 4096 + len(b"".join(samples[:2]))]
+    tables = {b"stsc": (2, 1, 2, 1, 2, 1, 1), b"stsz": sizes, b"stco": (2, *places)}
+    table = b"".join(box(kind, struct.pack(f">I{len(row)}I", 0, *row)) for kind, row in tables.items())
+    handler = box(b"hdlr", bytes(8) + b"meta" + bytes(13))
+    media = box(b"mdia", handler + box(b"minf", box(b"stbl", table)))
+    track = box(b"trak", box(b"udta", b"secret") + media)
+    movie = data[:index] + box(b"moov", data[index + 8 :] + track)
+    data = movie + box(b"free", bytes(places[0] - 16 - len(movie)))
+    data += box(b"mdat", b"".join(samples) + b"the end")
+    copy = private_copy(tmp_path / "file", data, content_type)
+    assert (data.count(b"secret"), copy.count(b"secret"), b"the end" in copy) == (3 + is_fixed, 0, True)
+    assert decoded_frames(copy) == decoded_frames(encoded_file(name)[1])
 
 
 @pytest.mark.parametrize("name", ["mp4", "fragmented mp4", "avif"])

@@ -139,7 +139,7 @@ NOTHING = encode(CostBreakdown(0))
 # -- display -----------------------------------------------------------------------------------------
 
 
-class _ReasonFormat(NamedTuple):
+class _UnitFormat(NamedTuple):
     """The display of a unit: `steps` stored units make one displayed unit."""
 
     steps: int
@@ -147,27 +147,27 @@ class _ReasonFormat(NamedTuple):
     per: str
 
 
-_FORMATS: Mapping[tuple[str, int], _ReasonFormat] = {
-    ("input_tokens", PER_MILLION): _ReasonFormat(1, "", "M"),
-    ("cached_tokens", PER_MILLION): _ReasonFormat(1, " cached", "M"),
-    ("cache_write_tokens", PER_MILLION): _ReasonFormat(1, " cache-write", "M"),
-    ("cache_write_1h_tokens", PER_MILLION): _ReasonFormat(1, " 1-hour cache-write", "M"),
-    ("image_input_tokens", PER_MILLION): _ReasonFormat(1, " image", "M"),
-    ("audio_input_tokens", PER_MILLION): _ReasonFormat(1, " audio", "M"),
-    ("output_tokens", PER_MILLION): _ReasonFormat(1, "", "M"),
-    ("reasoning_tokens", PER_MILLION): _ReasonFormat(1, " reasoning", "M"),
-    ("image_output_tokens", PER_MILLION): _ReasonFormat(1, " image", "M"),
-    ("audio_output_tokens", PER_MILLION): _ReasonFormat(1, " audio", "M"),
-    ("characters", PER_MILLION): _ReasonFormat(1, " characters", "M"),
-    ("images", 1): _ReasonFormat(1, "", "image"),
-    ("web_searches", 1): _ReasonFormat(1, " searches", "search"),
-    ("file_searches", 1): _ReasonFormat(1, " file searches", "search"),
-    ("code_containers", 1): _ReasonFormat(1, " containers", "container"),
-    ("preview_searches", 1): _ReasonFormat(1, " preview searches", "search"),
-    ("code_executions", 1): _ReasonFormat(1, " code executions", "execution"),
-    ("audio_seconds", MINUTE_MS): _ReasonFormat(1000, " s", "min"),
-    ("billed_usd", money.MICROS_PER_USD): _ReasonFormat(money.MICROS_PER_USD, " USD billed", "USD"),
-    ("run_ms", HOUR_US): _ReasonFormat(1000, " ms", "h"),
+_FORMATS: Mapping[tuple[str, int], _UnitFormat] = {
+    ("input_tokens", PER_MILLION): _UnitFormat(1, "", "M"),
+    ("cached_tokens", PER_MILLION): _UnitFormat(1, " cached", "M"),
+    ("cache_write_tokens", PER_MILLION): _UnitFormat(1, " cache-write", "M"),
+    ("cache_write_1h_tokens", PER_MILLION): _UnitFormat(1, " 1-hour cache-write", "M"),
+    ("image_input_tokens", PER_MILLION): _UnitFormat(1, " image", "M"),
+    ("audio_input_tokens", PER_MILLION): _UnitFormat(1, " audio", "M"),
+    ("output_tokens", PER_MILLION): _UnitFormat(1, "", "M"),
+    ("reasoning_tokens", PER_MILLION): _UnitFormat(1, " reasoning", "M"),
+    ("image_output_tokens", PER_MILLION): _UnitFormat(1, " image", "M"),
+    ("audio_output_tokens", PER_MILLION): _UnitFormat(1, " audio", "M"),
+    ("characters", PER_MILLION): _UnitFormat(1, " characters", "M"),
+    ("images", 1): _UnitFormat(1, "", "image"),
+    ("web_searches", 1): _UnitFormat(1, " searches", "search"),
+    ("file_searches", 1): _UnitFormat(1, " file searches", "search"),
+    ("code_containers", 1): _UnitFormat(1, " containers", "container"),
+    ("preview_searches", 1): _UnitFormat(1, " preview searches", "search"),
+    ("code_executions", 1): _UnitFormat(1, " code executions", "execution"),
+    ("audio_seconds", MINUTE_MS): _UnitFormat(1000, " s", "min"),
+    ("billed_usd", money.MICROS_PER_USD): _UnitFormat(money.MICROS_PER_USD, " USD billed", "USD"),
+    ("run_ms", HOUR_US): _UnitFormat(1000, " ms", "h"),
 }
 
 
@@ -240,8 +240,8 @@ def _term(line: LineItem) -> str:
     return f"{_quantity(line.quantity, form.steps)}{form.word} × {money.format_usd(line.rate)}/{form.per}"
 
 
-def _format(line: LineItem) -> _ReasonFormat:
-    return _FORMATS.get((line.unit, line.per)) or _ReasonFormat(line.per, "", line.unit)
+def _format(line: LineItem) -> _UnitFormat:
+    return _FORMATS.get((line.unit, line.per)) or _UnitFormat(line.per, "", line.unit)
 
 
 def _quantity(quantity: int, steps: int) -> str:

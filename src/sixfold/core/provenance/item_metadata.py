@@ -45,11 +45,7 @@ def _items(data: bytes, index: ContainerPart[bytes]) -> Iterator[FileEdit]:
                 if not length or start + length > len(data):
                     raise MalformedFile("an item is outside the file")
                 spans.append((start, start + length))
-    # Extents may overlap, and each byte is overwritten once.
-    done = 0
-    for start, end in sorted(spans):
-        yield from edits.zeros(max(start, done), end)
-        done = max(done, end)
+    yield from edits.zeros_of(spans)
 
 
 def _private_entries(data: bytes, box: ContainerPart[bytes]) -> Iterator[tuple[int, int]]:

@@ -28,6 +28,7 @@ from sixfold.core.provenance.formats import (
 )
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile
+from sixfold.core.provenance.track_metadata import DataTracks
 
 # Optional chunks that change how pixels and frames are shown; others, such as private ones, may have text.
 _PNG_KEPT = frozenset(
@@ -35,9 +36,10 @@ _PNG_KEPT = frozenset(
 )
 _PNG_END, _PNG_EXIF = b"IEND", b"eXIf"
 # Comments and the segments of applications, except JFIF, color profiles and Adobe's transform of colors.
-_JPEG_SEGMENTS = frozenset({*range(0xE0, 0xF0), 0xFE} - {0xE0, 0xE2, 0xEE})
+# Other segments with their numbers are thumbnails (JFXX), previews (FPXR) and the index (MPF).
+_JPEG_SEGMENTS = frozenset({*range(0xE0, 0xF0), 0xFE})
+_JPEG_KEPT = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _APP1, _JPEG_EXIF = 0xE1, b"Exif\0\0"
-_APP2, _JPEG_INDEX = 0xE2, b"MPF\0"
 _WEBP_KEPT = frozenset({b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"ICCP"})
 _WEBP_EXIF, _WEBP_XMP_FLAG, _WEBP_EXIF_FLAG = b"EXIF", 0x04, 0x08
 _GIF_EXTENSION = 0x21
@@ -94,8 +96,8 @@ def _png(data: bytes) -> Iterator[FileEdit]:
 
 def _jpeg(data: bytes) -> Iterator[FileEdit]:
     for part in jpeg.segments(data):
-        is_index = part.kind == _APP2 and data.startswith(_JPEG_INDEX, part.body)
-        if part.kind in _JPEG_SEGMENTS or is_index:
+        is_kept = part.kind in _JPEG_KEPT and data.startswith(_JPEG_KEPT[part.kind], part.body)
+        if part.kind in _JPEG_SEGMENTS and not is_kept:
             is_exif = part.kind == _APP1 and data.startswith(_JPEG_EXIF, part.body)
             turned = orientation.only(data[part.body : part.end]) if is_exif else b""
             yield FileEdit(part.start, part.end, jpeg.segment(_APP1, _JPEG_EXIF + turned) if turned else b"")
@@ -130,7 +132,9 @@ def _gif(data: bytes) -> Iterator[FileEdit]:
 
 
 def _mp4(data: bytes) -> Iterator[FileEdit]:
-    return _base_media(data, _MP4_BOXES, _MP4_PARENTS)
+    tracks = DataTracks(data)
+    yield from tracks.removals()
+    yield from _base_media(data, _MP4_BOXES, _MP4_PARENTS, tracks.starts)
 
 
 def _avif(data: bytes) -> Iterator[FileEdit]:
@@ -142,26 +146,32 @@ def _avif(data: bytes) -> Iterator[FileEdit]:
             yield from _overwritten(data, (box.body, box.end), _MP4_BOXES, _MP4_PARENTS[1:])
 
 
-def _base_media(data: bytes, kinds: frozenset[bytes], parents: tuple[bytes, ...]) -> Iterator[FileEdit]:
-    """Yield edits that cut the private boxes at the end and overwrite the others."""
+def _base_media(
+    data: bytes, kinds: frozenset[bytes], parents: tuple[bytes, ...], starts: frozenset[int] = frozenset()
+) -> Iterator[FileEdit]:
+    """Yield edits that cut the private boxes at the end and overwrite the others, and those at `starts`."""
     top = list(mp4.boxes(data))
     end = start = top.pop().start if top and top[-1].kind == _INDEX else len(data)
     while top and top[-1].kind in _PRIVATE_BOXES and top[-1].end == start:
         start = top.pop().start
-    yield from _overwritten(data, (0, start), kinds, parents)
+    yield from _overwritten(data, (0, start), kinds, parents, starts)
     yield FileEdit(start, end, b"")
 
 
 def _overwritten(
-    data: bytes, span: tuple[int, int], kinds: frozenset[bytes], parents: tuple[bytes, ...]
+    data: bytes,
+    span: tuple[int, int],
+    kinds: frozenset[bytes],
+    parents: tuple[bytes, ...],
+    starts: frozenset[int] = frozenset(),
 ) -> Iterator[FileEdit]:
     """Yield edits that make the boxes free space, because tables of the file contain offsets of frames."""
     for box in mp4.boxes(data, *span):
-        if box.kind == next(iter(parents), None):
-            yield from _overwritten(data, (box.body, box.end), kinds, parents[1:])
-        elif box.kind in kinds:
+        if box.kind in kinds or box.start in starts:
             yield FileEdit(box.start + 4, box.start + 8, b"free")
             yield from edits.zeros(box.body, box.end)
+        elif box.kind == next(iter(parents), None):
+            yield from _overwritten(data, (box.body, box.end), kinds, parents[1:], starts)
 
 
 _READERS: Mapping[str, Callable[[bytes], Iterable[FileEdit]]] = {

@@ -44,6 +44,14 @@ def zeros(start: int, end: int) -> Iterator[FileEdit]:
         yield FileEdit(at, min(at + len(_ZEROS), end), _ZEROS[: end - at])
 
 
+def zeros_of(spans: Iterable[tuple[int, int]]) -> Iterator[FileEdit]:
+    """Yield edits that overwrite these spans, which may overlap; each byte is overwritten once."""
+    done = 0
+    for start, end in sorted(spans):
+        yield from zeros(max(start, done), end)
+        done = max(done, end)
+
+
 def splice(data: bytes, changes: Iterable[FileEdit]) -> bytes:
     """Apply sorted edits."""
     parts: list[bytes] = []
