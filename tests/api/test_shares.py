@@ -123,6 +123,9 @@ async def test_data_of_a_run_is_drawn_once_until_it_is_deleted(any_database_app:
     await store.of_run(refunded, lambda: build("#ffff00"))
     await app.database.write(refunds.refund(refunded, "test"))
     assert await app.database.read(one("run_drawing_get", prediction_id=refunded)) is None
+    # The result was read before the refund.
+    await store.of_run(refunded, lambda: build("#ffff00"))
+    assert await app.database.read(one("run_drawing_get", prediction_id=refunded)) is None
     csrf = await signed_in(app)
     # The result is a file, so that there are no data to draw.
     assert (await app.client.get(f"/predictions/{result['id']}/drawing")).status_code == 404

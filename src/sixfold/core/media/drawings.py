@@ -19,6 +19,7 @@ CARD_WIDTH, CARD_HEIGHT = 1200, 630
 DRAWING_TYPE, CARD_TYPE = "image/webp", "image/jpeg"
 # A change of the layout of cards changes this number, so that they are rendered again.
 _CARD_VERSION = 1
+_SUCCEEDED = "succeeded"
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -106,8 +107,9 @@ class DrawingStore:
 
 
 def _store_run(prediction_id: str, image: bytes) -> Transaction[None]:
-    """Store the picture of a run, unless the run has been deleted meanwhile."""
-    if (yield from one("prediction_by_id", id=prediction_id)) is not None:
+    """Store the picture of a run, unless the run has been deleted or its result withdrawn meanwhile."""
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is not None and row["state"] == _SUCCEEDED:
         yield Query("run_drawing_put", {"prediction_id": prediction_id, "image": image})
 
 
