@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of, zeros
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget
 
 _HEADER = 0x1A45DFA3
@@ -27,6 +27,12 @@ _NAME = 0x45A3
 _STRING = 0x4487
 _VOID = 0xEC
 _CRC = 0xBF
+_TRACKS, _TRACK, _TRACK_NAME = 0x1654AE6B, 0xAE, 0x536E
+_ATTACHMENTS = 0x1941A469
+_TITLE, _DATE, _FILE_NAMES = 0x7BA9, 0x4461, (0x7384, 0x3C83AB, 0x3E83BB)
+# Elements that are not needed to play the file, with the checksums of those that contain them.
+_PRIVATE = frozenset({_TAGS, _ATTACHMENTS, _TITLE, _DATE, *_FILE_NAMES, _TRACK_NAME, _CRC})
+_PARENTS = frozenset({_INFO, _TRACKS, _TRACK})
 _OURS = b"SIXFOLD_MANIFEST"
 _MAX_TAGS_BYTES = 2**19
 # Only the last tags are searched, which limits the work on a malicious file.
@@ -80,11 +86,22 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def tag_removals(data: bytes) -> Iterator[FileEdit]:
-    """Yield the edits that overwrite all tags of the segment, without moving data."""
+    """Yield the edits that overwrite tags, attachments, titles, dates and names, without moving data."""
     segment = _segment(data)
-    for element in _children(data, segment.body, segment.end) if segment else ():
-        if element.kind == _TAGS:
-            yield _void(element.start, element.end)
+    if segment is not None:
+        yield from _private(data, segment)
+
+
+def _private(data: bytes, parent: ContainerPart[int]) -> Iterator[FileEdit]:
+    for element in _children(data, parent.body, parent.end):
+        if element.kind == _VOID:
+            yield from zeros(element.body, element.end)
+        elif element.kind in _PRIVATE:
+            head = _void_head(element.end - element.start)
+            yield FileEdit(element.start, element.start + len(head), head)
+            yield from zeros(element.start + len(head), element.end)
+        elif element.kind in _PARENTS:
+            yield from _private(data, element)
 
 
 def extract(data: bytes) -> str | None:
@@ -181,11 +198,15 @@ def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[FileEdit]:
 
 def _void(start: int, end: int) -> FileEdit:
     """Return the edit that overwrites a range with an element that readers skip."""
-    total = end - start
+    head = _void_head(end - start)
+    return FileEdit(start, end, head + bytes(end - start - len(head)))
+
+
+def _void_head(total: int) -> bytes:
+    """Return the type and the size of an element of `total` bytes that readers skip."""
     size_bytes = 8 if total >= 9 else 1
     size = total - 1 - size_bytes
-    field = (size | 1 << 7 * size_bytes).to_bytes(size_bytes)
-    return FileEdit(start, end, bytes([_VOID]) + field + bytes(size))
+    return bytes([_VOID]) + (size | 1 << 7 * size_bytes).to_bytes(size_bytes)
 
 
 def _resized(segment: ContainerPart[int], size: int) -> FileEdit:
