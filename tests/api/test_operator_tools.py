@@ -112,6 +112,22 @@ async def test_web_search_of_the_form_is_offered_without_a_restart(either: Path)
         ]
 
 
+async def test_form_keeps_the_timeout_and_the_path_of_a_server(app: AppFixture) -> None:
+    row = {"url": "http://127.0.0.1:9/mcp/", "api_key": "sk-tools", "timeout_seconds": 2.5}
+    assert await put(app, "mcp", "files", row) == 200
+    csrf = await signed_in(app, app.operator)
+    page = (await app.client.get("/admin/tools")).text
+    assert all(f'value="{row[name]}"' in page for name in ("url", "timeout_seconds"))
+    form = {"csrf": csrf, "original": "files", "name": "files", "url": row["url"], "timeout_seconds": "2.5"}
+    saved = await app.client.post("/admin/tools/servers", data={**form, "do": "save"})
+    assert saved.status_code == 303
+    headers = bearer(await app.operator_key())
+    (server,) = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()["tool_servers"]
+    assert (server["url"], server["timeout_seconds"], server["has_key"]) == (row["url"], 2.5, True)
+    refused = await app.client.post("/admin/tools/servers", data={**form, "timeout_seconds": "nan"})
+    assert (refused.status_code, "The timeout must be 1 to 120 seconds" in refused.text) == (400, True)
+
+
 async def test_another_server_uses_the_tools_and_the_search(any_database_app: AppFixture) -> None:
     app = any_database_app
     async with another_server(app) as other:

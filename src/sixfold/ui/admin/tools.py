@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.entries import SEARCH, SEARXNG, TOOL_SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
-from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry, whole_number
+from sixfold.ui.admin.entry_forms import EntryForms, EntryPage, FormState, ParsedEntry
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.routing import RouteEntry
@@ -59,21 +60,21 @@ def tool_server(form: Mapping[str, str]) -> ParsedEntry:
 
 def search(form: Mapping[str, str]) -> ParsedEntry:
     """Return the section, name and value of the form of the web search; raises `InvalidInput`."""
-    return ParsedEntry(SEARCH, SEARXNG, _address(form, "searxng", "http://127.0.0.1:8888"))
+    return ParsedEntry(SEARCH, SEARXNG, _address(form, "searxng", "http://127.0.0.1:8888").rstrip("/"))
 
 
 def _address(form: Mapping[str, str], name: str, example: str) -> str:
-    address = form.get(name, "").strip().rstrip("/")
+    address = form.get(name, "").strip()
     if not _ADDRESS.fullmatch(address):
         raise errors.InvalidInput.of(name, f"Enter an address without a user or query, such as {example}")
     return address
 
 
-def _seconds(text: str) -> int:
-    seconds = whole_number(text, 1, _MAX_SECONDS)
-    if seconds is None:
-        raise errors.InvalidInput.of("timeout_seconds", f"The timeout must be 1 to {_MAX_SECONDS} seconds")
-    return seconds
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 1 <= (seconds := float(text)) <= _MAX_SECONDS:
+            return seconds
+    raise errors.InvalidInput.of("timeout_seconds", f"The timeout must be 1 to {_MAX_SECONDS} seconds")
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
