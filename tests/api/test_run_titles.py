@@ -7,8 +7,10 @@ import io
 import pytest
 from PIL import Image
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import encode_json
 from sixfold.core.predictions.history import titles
+from sixfold.core.predictions.history.entries import HistoryFilter, RunHistory
 from tests.api.app_fixture import AppFixture
 from tests.api.test_shares import run
 
@@ -61,3 +63,21 @@ async def test_the_input_file_names_a_run(any_database_app: AppFixture) -> None:
 def test_a_text_of_the_inputs_is_the_title(inputs: dict[str, object], title: str) -> None:
     assert titles.title_of(inputs) == title
     assert titles.text_of(encode_json(inputs)) == title
+
+
+async def test_search_of_the_history_finds_names_of_files(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    photo = await upload(app, "Harbour at night.png")
+    body = {"model": "ra2", "input": {"prompt": "a red fox", "image_url": photo}}
+    untitled = {"model": "remove-background", "input": {"image_url": photo}}
+    for each in (untitled, body):
+        response = await app.client.post("/api/containers/run", json=each, headers=app.bearer)
+        assert response.status_code == 200, response.text
+    history, tenant = RunHistory(app.database), Tenant(app.account.id)
+
+    async def found(*words: str) -> list[str]:
+        return [each.title for each in (await history.page(tenant, HistoryFilter(words), 10)).entries]
+
+    assert await found("HARBOUR", "night") == ["Harbour at night.png"]
+    assert await found("harbour", "fox") == []
+    assert await found("fox") == ["a red fox"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -47,7 +47,8 @@ class HistoryFilter(msgspec.Struct, frozen=True):
 
     Days are numbers of days since 1970 in UTC.
 
-    `words` must all occur in the texts of a run. `state` is a state of predictions or `unfinished`.
+    `words` must all occur in the texts of a run or in the name of the file that is its title. `state` is a
+    state of predictions or `unfinished`.
     """
 
     words: tuple[str, ...] = ()
@@ -172,8 +173,7 @@ class RunHistory:
                 ),
                 snapshot=False,
             )
-            matching = await asyncio.to_thread(_matching, rows, filters, words) if words else None
-            for row in matching if matching is not None else _matching(rows, filters, words):
+            for row in await self._matching(tenant, rows, filters, words):
                 if row["created_at"] < since:
                     return _Scan(ids)
                 ids.append(row["id"])
@@ -183,6 +183,17 @@ class RunHistory:
                 return _Scan(ids)
             before, oldest = _digits(rows[-1]["id"]), int(rows[-1]["created_at"])
         return _Scan(ids, before, oldest)
+
+    async def _matching(
+        self, tenant: Tenant, rows: Sequence[Row], filters: HistoryFilter, words: Sequence[str]
+    ) -> list[Row]:
+        """Return the rows that match the filters and whose texts, or else file names, contain the words."""
+        selected = [row for row in rows if _is_selected(row, filters)]
+        if not words:
+            return selected
+        untitled = await asyncio.to_thread(_untitled, selected)
+        names = await titles.of_files(self._database, tenant.account_id, untitled) if untitled else {}
+        return await asyncio.to_thread(_containing, selected, words, names)
 
     async def by_ids(self, tenant: Tenant, prediction_ids: Sequence[str]) -> list[HistoryEntry]:
         """Return the runs and sessions of a tenant with these ids, newest first; unknown ids are ignored."""
@@ -276,11 +287,7 @@ def _before(filters: HistoryFilter, cursor: str) -> str:
     return min(cursor or _LAST, end)
 
 
-def _matching(rows: Sequence[Row], filters: HistoryFilter, words: Sequence[str]) -> list[Row]:
-    return [row for row in rows if _matches(row, filters, words)]
-
-
-def _matches(row: Row, filters: HistoryFilter, words: Sequence[str]) -> bool:
+def _is_selected(row: Row, filters: HistoryFilter) -> bool:
     if row["parent_id"] is not None or filters.model not in ("", row["model"]):
         return False
     if filters.kind == WORKFLOW and row["meter"] != CHILDREN:
@@ -289,13 +296,28 @@ def _matches(row: Row, filters: HistoryFilter, words: Sequence[str]) -> bool:
         return False
     if filters.state == UNFINISHED and row["state"] in TERMINAL:
         return False
-    if filters.state not in ("", UNFINISHED, row["state"]):
-        return False
-    if not words:
-        return True
+    return filters.state in ("", UNFINISHED, row["state"])
+
+
+def _untitled(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the inputs of the runs that may have the name of a file as their title, by id."""
+    return {
+        row["id"]: row["inputs"]
+        for row in rows
+        if titles.names_file(row["inputs"]) and not titles.text_of(row["inputs"])
+    }
+
+
+def _containing(rows: Sequence[Row], words: Sequence[str], names: Mapping[str, str]) -> list[Row]:
+    """Return the rows whose texts and name in `names` contain all the words."""
+    texts = ((row, _searched(row, names)) for row in rows)
+    return [row for row, text in texts if all(word in text for word in words)]
+
+
+def _searched(row: Row, names: Mapping[str, str]) -> str:
     matches = (text.search(row["inputs"]) for text in titles.TEXTS.values())
-    text = " ".join(titles.decoded(match[1]) for match in matches if match).casefold()
-    return all(word in text for word in words)
+    texts = [titles.decoded(match[1]) for match in matches if match]
+    return " ".join([*texts, names.get(row["id"], "")]).casefold()
 
 
 def _is_wanted(entry: HistoryEntry, filters: HistoryFilter) -> bool:

@@ -49,6 +49,11 @@ def text_of(inputs: str) -> str:
     return next((text for name, text in texts if _is_title(name, text)), "")[:MAX_TITLE]
 
 
+def names_file(inputs: str) -> bool:
+    """Return whether inputs contain the URL of a file; `inputs` is JSON, possibly truncated."""
+    return _URL.search(inputs) is not None
+
+
 def decoded(text: str) -> str:
     """Return the content of a JSON string, possibly truncated, in one line."""
     try:
