@@ -49,7 +49,20 @@ PARTS: Mapping[str, PagePart] = {
     "errors name the next step": PagePart("/nowhere", ("h1", "main a")),
     "model": PagePart("/catalog/ra1", (".one-line h1", ".hint", "#in-prompt", "#run .actions .primary")),
     "history": PagePart("/predictions", ("#q", ".filters > summary", ".runs .thumb img", ".runs .name")),
-    "result": PagePart("/predictions/{run}", ("h1", ".outputs img")),
+    "result": PagePart(
+        "/predictions/{run}",
+        (
+            "h1",
+            ".outputs img",
+            ".receipt-strip > summary",
+            ".next-steps [download]",
+            ".next-steps .pop > summary",
+        ),
+    ),
+    "result with a long prompt": PagePart(
+        "/predictions/{long}",
+        (".outputs img", ".receipt-strip > summary", ".next-steps [download]", ".next-steps .pop > summary"),
+    ),
     "chat": PagePart("/chat", ("#text", "form .primary", "select")),
     "share": PagePart("/s/{share}", ("main img", "main .primary"), "visitor"),
     "workflow": PagePart(
@@ -107,7 +120,12 @@ async def _fill(app: AppFixture) -> dict[str, str]:
     for slug, text in NOTES.items():
         await app.client.post("/api/pages", json={"slug": slug, "body": text}, headers=app.bearer)
     shared = await share(app, "run", run["id"])
-    return {"run": run["id"], "share": shared["url"].rpartition("/")[2]}
+    body = {
+        "model": "fast-image-native",
+        "input": {**SMALL, "height": 512, "prompt": "a red fox in snow " * 12},
+    }
+    long = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    return {"run": run["id"], "long": long["id"], "share": shared["url"].rpartition("/")[2]}
 
 
 async def _find_problem(tab: Tab, path: str, selectors: tuple[str, ...]) -> str:

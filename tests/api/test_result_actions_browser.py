@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts
 from sixfold.ui.predictions import output_view
@@ -111,6 +112,23 @@ async def test_history_draws_data_and_names_runs_by_their_files(
             await check(tab, options, "history")
 
 
+async def test_3d_model_that_cannot_be_drawn_has_a_mark(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    made = await run(app, "text-to-3d", prompt="a red chair")
+
+    def refuse(_path: Path, _width: int) -> bytes:
+        raise errors.BadRequest("the file has no triangles")
+
+    app.server.media.thumbnails.renderers["model"] = refuse
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+        await tab.open("/predictions")
+        await tab.page.wait_for_selector(".run .thumb .glyph:has-text('3D')")
+        tab.ignore("status of 404")
+        await tab.page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
+        await tab.open(f"/predictions/{made['id']}")
+        assert await tab.page.inner_text(".model3d.undrawn") == "3D"
+
+
 async def test_the_embeddings_page_states_one_price(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     for options in OPTIONS:
@@ -126,6 +144,19 @@ async def test_the_embeddings_page_states_one_price(browser_app: tuple[AppFixtur
             await page.wait_for_selector(".prediction[data-status=succeeded]")
             await page.click(".receipt-strip summary")
             assert "× 0.30/h" in await page.inner_text(".receipt-strip")
+            assert await page.locator(".receipt .name").all_inner_texts() == [
+                "at most",
+                "held",
+                "queued",
+                "run",
+                "stored",
+                "charged",
+            ]
+            amounts = await page.locator(".receipt .money").all_inner_texts()
+            assert amounts[0] == amounts[1] != amounts[5]
+            assert f"Held {amounts[0]} USD, charged {amounts[5]} USD" in await page.inner_text(
+                ".receipt-strip"
+            )
 
 
 async def test_a_shared_workflow_shows_its_graph_and_is_imported(

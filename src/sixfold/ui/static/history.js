@@ -5,6 +5,16 @@
   const runs = () => [...document.querySelectorAll(".runs .run")];
   const isTyping = (event) => event.target.matches("input:not([type=checkbox]), select, textarea") || event.ctrlKey || event.metaKey || event.altKey;
 
+  // A 3D model of which the server cannot draw a picture has a mark instead.
+  function mark(image) {
+    if (!image.dataset?.mark) return;
+    const glyph = Object.assign(document.createElement("span"), { className: "glyph", textContent: image.dataset.mark });
+    glyph.setAttribute("aria-hidden", "true");
+    image.replaceWith(glyph);
+  }
+  document.addEventListener("error", (event) => mark(event.target), true);
+  for (const image of document.querySelectorAll("img[data-mark]")) if (image.complete && !image.naturalWidth) mark(image);
+
   function move(step) {
     const all = runs();
     const at = all.findIndex((run) => run.contains(document.activeElement));

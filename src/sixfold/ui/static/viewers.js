@@ -147,13 +147,20 @@ window.viewers = (() => {
     player.addEventListener("ended", () => { current?.removeAttribute("aria-current"); current = null; });
   }
 
+  // A 3D model that cannot be drawn has a mark, above the link to its file.
+  function showMark(canvas) {
+    const mark = Object.assign(document.createElement("div"), { className: "model3d undrawn", textContent: "3D" });
+    mark.title = "This 3D model cannot be drawn here";
+    canvas.replaceWith(mark);
+  }
+
   function show(container) {
     container.querySelectorAll("[data-before]").forEach((link) => compare(link).catch(() => {}));
     container.querySelectorAll("[data-strip]").forEach(probe);
     container.querySelectorAll("[data-chart]").forEach(readChart);
     container.querySelectorAll("[data-transcript]").forEach(follow);
     container.querySelectorAll("[data-wave]").forEach((canvas) => drawWaveform(canvas).catch(() => { canvas.hidden = true; }));
-    container.querySelectorAll("[data-glb]").forEach((canvas) => window.modelViewer(canvas).catch(() => { canvas.hidden = true; }));
+    container.querySelectorAll("[data-glb]").forEach((canvas) => window.modelViewer(canvas).catch(() => showMark(canvas)));
   }
 
   show(document);
