@@ -69,6 +69,17 @@ async def running_server(folder: Path, text: str = "") -> AsyncIterator[tuple[Ap
         yield app, acme
 
 
+async def test_form_keeps_the_fields_of_a_server_that_it_lacks(either: Path) -> None:
+    async with running_server(either) as (app, acme):
+        row = {"kind": "openai", "base_url": acme.url, "local": True, "responses": False}
+        assert await put(app, "gateway.upstreams", "box", row) == 200
+        form = {"csrf": await signed_in(app, app.operator), "original": "box", "name": "box", "do": "save"}
+        form |= {"kind": "openai", "base_url": acme.url, "context": "4096"}
+        assert (await app.client.post("/admin/models/servers", data=form)).status_code == 303
+        (stored,) = await app.database.read(entries.all_entries())
+        assert stored.document == {**row, "context": 4096}
+
+
 async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
     async with running_server(either) as (app, acme):
         csrf = await signed_in(app, app.operator)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
+from sixfold.core.configuration import entries
 from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
 from sixfold.core.gateway.policy import CHAT_KINDS, MAX_CONTEXT
@@ -34,6 +35,8 @@ _LOCAL_TITLES = {
     "sglang": "SGLang",
     "tei": "Text Embeddings Inference",
 }
+# Fields of a stored server that the form does not have, and that a change keeps.
+_OTHER_FIELDS = ("local", "responses")
 # Model files need options that the page does not offer.
 KINDS: Mapping[str, str] = {
     **_LOCAL_TITLES,
@@ -141,7 +144,16 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         form = await auth.read_form(request, user)
         if form.get("do") == "test":
             return await test(request, user)
-        return await forms.save(user, form, "server", server, "base_url")
+        rows = await services.database.read(entries.all_entries())
+        name = form.get("original", "")
+        stored = next((row.document for row in rows if (row.section, row.name) == (SERVERS, name)), {})
+        other_fields = {field: stored[field] for field in _OTHER_FIELDS if field in stored}
+
+        def parse(fields: Mapping[str, str]) -> ParsedEntry:
+            parsed = server(fields)
+            return parsed._replace(value=other_fields | parsed.value)
+
+        return await forms.save(user, form, "server", parse, "base_url")
 
     async def save_alias(request: Request, user: PageUser) -> Response:
         form = await auth.read_form(request, user)
