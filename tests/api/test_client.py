@@ -241,7 +241,7 @@ def test_the_client_starts_without_the_server() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     names = {name.split(".")[1] for name in eval(result.stdout)}  # noqa: S307 - a list that this test printed
-    assert names == {"client", "model_api"}
+    assert names == {"client", "disk_space", "model_api"}
 
 
 def test_javascript_client_runs_uploads_and_downloads(served: ServedApp, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import msgspec
 from sixfold import settings
 from sixfold.cli import server_lock
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner
+from sixfold.disk_space import SpaceLimitedFile
 
 _TIMEOUT_SECONDS = 60
 # A list of the server has at most 4 MiB, and a page 1 MiB; files are downloaded to disk.
@@ -195,10 +196,19 @@ class ServerClient:
             raise CommandError(f"The server returned {response.status} for {url}")
         temporary = target.with_name(f".{target.name}.part")
         try:
-            total = int(response.headers.get("Content-Length") or 0)
+            total = response.length or 0
             with temporary.open("wb") as out, Spinner(target.name, total) as waiting:
-                shutil.copyfileobj(CountedProgress(response, waiting), out)
+                limited = SpaceLimitedFile(out, temporary.parent)
+                shutil.copyfileobj(CountedProgress(response, waiting), limited)
+            if temporary.stat().st_size < total:
+                raise CommandError(f"{self.origin} closed the connection during the download of {url}")
             temporary.replace(target)
+        except http.client.HTTPException as error:
+            raise CommandError(
+                f"{self.origin} closed the connection during the download of {url} ({error})"
+            ) from error
+        except OSError as error:
+            raise CommandError(f"{url} could not be downloaded ({error.strerror or error})") from error
         finally:
             temporary.unlink(missing_ok=True)
             response.close()

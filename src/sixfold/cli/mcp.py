@@ -30,7 +30,8 @@ _TIMEOUT_SECONDS = 660
 _RETRY_SECONDS, _FIRST_SECONDS = 30.0, 2.0
 _CONNECT_SECONDS = 2.0
 _KEEP_ALIVE_SECONDS = 4.0
-_MAX_LINE = 64 * 2**20
+# A message of the agent or of the server.
+_MAX_MESSAGE_BYTES = 64 * 2**20
 _UNREACHABLE = -32000
 _NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _VERSION_META = "io.modelcontextprotocol/protocolVersion"
@@ -69,7 +70,7 @@ class StdioProxy:
     def serve(self) -> None:
         """Forward lines until the source ends, then wait for pending requests."""
         with ThreadPoolExecutor(_MAX_CONCURRENT, "mcp") as pool:
-            for line in iter(lambda: self._source.readline(_MAX_LINE), b""):
+            for line in iter(lambda: self._source.readline(_MAX_MESSAGE_BYTES), b""):
                 if not line.strip():
                     continue
                 message = self._read(line)
@@ -84,7 +85,7 @@ class StdioProxy:
     def _read(self, line: bytes) -> Any:
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._fail(None, "This line is not JSON", code=-32700)
             return None
         if isinstance(message, dict):
@@ -197,23 +198,55 @@ class StdioProxy:
 
     def _read_response(self, response: http.client.HTTPResponse) -> Iterator[Any]:
         if response.status == http.client.UNAUTHORIZED:
-            response.read()
+            self._forget()
             problem = "does not accept this key" if self._client.api_key else "requires a key"
             raise CommandError(f"{self._client.origin} {problem}: set SIXFOLD_API_KEY")
         if response.getheader("Content-Type", "").startswith("text/event-stream"):
-            yield from _events(response)
-            self._forget()
+            try:
+                yield from self._events(response)
+            finally:
+                self._forget()
             return
-        text = response.read()
+        text = response.read(_MAX_MESSAGE_BYTES + 1)
+        if len(text) > _MAX_MESSAGE_BYTES:
+            self._forget()
+            raise self._too_large()
         if response.status == http.client.ACCEPTED or not text:
             return
         try:
             message = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict | list):
             raise CommandError(f"{self._client.origin}/mcp returned {response.status} without a message")
         yield message
+
+    def _events(self, response: http.client.HTTPResponse) -> Iterator[Any]:
+        """Yield the messages of an event stream; raises `CommandError` if one is too large or not JSON."""
+        data: list[str] = []
+        rest = _MAX_MESSAGE_BYTES
+        while raw := response.readline(rest):
+            rest -= len(raw)
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            if line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+            elif not line:
+                if data:
+                    yield self._message("\n".join(data))
+                    data.clear()
+                rest = _MAX_MESSAGE_BYTES
+        if rest == 0:
+            raise self._too_large()
+
+    def _message(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"{self._client.origin}/mcp sent an event that is not JSON") from error
+
+    def _too_large(self) -> CommandError:
+        most = _MAX_MESSAGE_BYTES // 2**20
+        return CommandError(f"{self._client.origin}/mcp returned a message of more than {most} MiB")
 
     # -- to the agent --------------------------------------------------------------------------------
 
@@ -242,14 +275,3 @@ def _name_of(message: Document) -> dict[str, str]:
     if name.isascii() and name.isprintable() and name == name.strip():
         return {"Mcp-Name": name}
     return {"Mcp-Name": f"=?base64?{base64.b64encode(name.encode('utf-8', 'replace')).decode()}?="}
-
-
-def _events(response: http.client.HTTPResponse) -> Iterator[Any]:
-    data: list[str] = []
-    for raw in response:
-        line = raw.decode("utf-8", "replace").rstrip("\r\n")
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif not line and data:
-            yield json.loads("\n".join(data))
-            data.clear()

@@ -16,6 +16,7 @@ from sixfold.client.errors import ApiError, ConnectionFailed
 from sixfold.client.requests import ApiCall, FileInput
 from sixfold.client.types.hosting import Prediction
 from sixfold.client.types.platform import Upload
+from sixfold.disk_space import SpaceLimitedFile, WritableFile
 
 _CHUNK_BYTES = 1 << 18
 
@@ -40,7 +41,7 @@ class AsyncTransport:
 
             api_key = settings.api_key()
         self.base_url = requests.base_url(base_url)
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = requests.HEADERS | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._max_retries = max_retries
         self._http = http_client or httpx.AsyncClient()
 
@@ -85,18 +86,20 @@ class AsyncTransport:
             part = Path(f"{target}.part")
             try:
                 with part.open("wb") as file:
-                    await self.download(url, file)
+                    await self._download(url, SpaceLimitedFile(file, part.parent))
                 part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
             return
+        await self._download(url, target)
+
+    async def _download(self, url: str, target: WritableFile) -> None:
         address = urljoin(f"{self.base_url}/", url)
-        headers = self._headers if requests.is_own(url, self.base_url) else {}
+        headers = self._headers if requests.is_own(url, self.base_url) else requests.HEADERS
         try:
             async with self._http.stream("GET", address, headers=headers, timeout=60) as response:
                 if response.is_error:
-                    await response.aread()
-                    raise ApiError(response)
+                    raise ApiError(await self._complete(response))
                 async for chunk in response.aiter_bytes(_CHUNK_BYTES):
                     target.write(chunk)
         except httpx.TransportError as error:
@@ -109,7 +112,7 @@ class AsyncTransport:
     async def request(self, call: ApiCall) -> Any:
         """Send a request and return the parsed JSON of its response, or None if it is empty."""
         response = await self.send(call)
-        return response.json() if response.content else None
+        return requests.document(response)
 
     async def send(self, call: ApiCall) -> httpx.Response:
         """Send a request, with retries if they are safe; raises `ApiError` or `ConnectionFailed`."""
@@ -118,7 +121,8 @@ class AsyncTransport:
         for attempt in range(self._max_retries + 1):
             response = None
             try:
-                response = await self._http.request(call.method, self.base_url + call.path, **options)
+                async with self._http.stream(call.method, self.base_url + call.path, **options) as incomplete:
+                    response = await self._complete(incomplete)
                 if response.is_success:
                     return response
                 failure: ApiError | ConnectionFailed = ApiError(response)
@@ -131,19 +135,25 @@ class AsyncTransport:
             await asyncio.sleep(seconds)
         raise AssertionError("unreachable")
 
+    async def _complete(self, response: httpx.Response) -> httpx.Response:
+        """Read the body of a response; raises `ClientError` if it is too large."""
+        body = requests.ResponseBody(response)
+        async for chunk in response.aiter_bytes():
+            body.add(chunk)
+        return body.response()
+
     async def stream(self, path: str) -> AsyncIterator[tuple[str, Any]]:
         """Yield the server-sent events of a path as name and JSON."""
-        parser = requests.EventParser()
+        parser = requests.EventParser(self.base_url + path)
         headers = {**self._headers, "Accept": "text/event-stream"}
         try:
             async with self._http.stream(
                 "GET", self.base_url + path, headers=headers, timeout=httpx.Timeout(60, read=None)
             ) as response:
                 if response.is_error:
-                    await response.aread()
-                    raise ApiError(response)
-                async for line in response.aiter_lines():
-                    for event in parser.feed(line):
+                    raise ApiError(await self._complete(response))
+                async for chunk in response.aiter_bytes():
+                    for event in parser.feed(chunk):
                         yield event
         except httpx.TransportError as error:
             raise ConnectionFailed(f"{self.base_url}: {error or type(error).__name__}") from error

@@ -64,12 +64,12 @@ class ApiError(ClientError):
 def retry_after(response: httpx.Response) -> float | None:
     """Return the number of seconds in `Retry-After`, or None."""
     text = response.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else None
+    return float(text) if text.isascii() and text.isdigit() else None
 
 
 def _document(response: httpx.Response) -> Mapping[str, Any]:
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", document) if isinstance(document, dict) else {}

@@ -21,6 +21,10 @@ ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
 # Timeout of a response in seconds, in addition to the time that the server may wait.
 TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 600.0
+# A list of the server has at most 4 MiB, and files are downloaded.
+MAX_RESPONSE_BYTES = 64 * 2**20
+# A small response could be decompressed to any size.
+HEADERS = {"Accept-Encoding": "identity"}
 _RETRIED = frozenset({409, 429, 502, 503, 504})
 _LONGEST_PAUSE = 30.0
 
@@ -127,20 +131,68 @@ def output_url(prediction: Mapping[str, Any]) -> str:
     raise ClientError(f"The output of {prediction['id']} is not a file: read prediction['output']")
 
 
-class EventParser:
-    """Parses the lines of a stream of server-sent events."""
+class ResponseBody:
+    """The body of a response as it arrives; raises `ClientError` if it is compressed or too large."""
 
-    def __init__(self) -> None:
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._data = bytearray()
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in {"", "identity"}:
+            raise ClientError(f"{response.url} returned a compressed response: is it a Sixfold server?")
+
+    def add(self, chunk: bytes) -> None:
+        self._data += chunk
+        _check_size(len(self._data), str(self._response.url))
+
+    def response(self) -> httpx.Response:
+        """Return the complete response."""
+        incomplete = self._response
+        return httpx.Response(
+            incomplete.status_code,
+            headers=incomplete.headers,
+            content=bytes(self._data),
+            request=incomplete.request,
+        )
+
+
+def document(response: httpx.Response) -> Any:
+    """Return the parsed JSON of a response, or None if it is empty; raises `ClientError`."""
+    return _parsed(response.content, str(response.url)) if response.content else None
+
+
+class EventParser:
+    """Parses a stream of server-sent events."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._name, self._lines = "message", list[str]()
+        self._line = bytearray()
+        # The bytes since the last event.
+        self._size = 0
         self.last_id = ""
 
-    def feed(self, line: str) -> Iterator[tuple[str, Any]]:
-        """Add a line; yield the event that it completes, if any, as its name and JSON."""
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, Any]]:
+        """Add a part of the stream; yield the events that it completes, each as its name and JSON.
+
+        Raises `ClientError` if an event is too large or not JSON.
+        """
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._line += end
+            self._size += len(end) + 1
+            line, self._line = self._line.decode("utf-8", "replace").removesuffix("\r"), bytearray()
+            yield from self._add(line)
+        self._line += rest
+        self._size += len(rest)
+        _check_size(self._size, self._url)
+
+    def _add(self, line: str) -> Iterator[tuple[str, Any]]:
         if not line:
             if self._lines:
                 text = "\n".join(self._lines)
-                yield self._name, json.loads(text) if text[:1] in '{["' else text
-            self._name, self._lines = "message", []
+                yield self._name, _parsed(text, self._url) if text[:1] in '{["' else text
+            self._name, self._lines, self._size = "message", [], 0
             return
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -150,6 +202,19 @@ class EventParser:
             self._lines.append(value)
         elif name == "id":
             self.last_id = value
+
+
+def _check_size(size: int, url: str) -> None:
+    if size > MAX_RESPONSE_BYTES:
+        most = MAX_RESPONSE_BYTES // 2**20
+        raise ClientError(f"{url} returned more than {most} MiB: is it a Sixfold server?")
+
+
+def _parsed(text: str | bytes, url: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ClientError(f"{url} did not return JSON: is it a Sixfold server?") from error
 
 
 def _text(value: Any) -> Any:

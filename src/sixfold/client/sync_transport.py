@@ -19,6 +19,7 @@ from sixfold.client.errors import ApiError, ConnectionFailed
 from sixfold.client.requests import ApiCall, FileInput
 from sixfold.client.types.hosting import Prediction
 from sixfold.client.types.platform import Upload
+from sixfold.disk_space import SpaceLimitedFile, WritableFile
 
 _CHUNK_BYTES = 1 << 18
 
@@ -43,7 +44,7 @@ class SyncTransport:
 
             api_key = settings.api_key()
         self.base_url = requests.base_url(base_url)
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = requests.HEADERS | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._max_retries = max_retries
         self._http = http_client or httpx.Client()
 
@@ -88,18 +89,20 @@ class SyncTransport:
             part = Path(f"{target}.part")
             try:
                 with part.open("wb") as file:
-                    self.download(url, file)
+                    self._download(url, SpaceLimitedFile(file, part.parent))
                 part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
             return
+        self._download(url, target)
+
+    def _download(self, url: str, target: WritableFile) -> None:
         address = urljoin(f"{self.base_url}/", url)
-        headers = self._headers if requests.is_own(url, self.base_url) else {}
+        headers = self._headers if requests.is_own(url, self.base_url) else requests.HEADERS
         try:
             with self._http.stream("GET", address, headers=headers, timeout=60) as response:
                 if response.is_error:
-                    response.read()
-                    raise ApiError(response)
+                    raise ApiError(self._complete(response))
                 for chunk in response.iter_bytes(_CHUNK_BYTES):
                     target.write(chunk)
         except httpx.TransportError as error:
@@ -112,7 +115,7 @@ class SyncTransport:
     def request(self, call: ApiCall) -> Any:
         """Send a request and return the parsed JSON of its response, or None if it is empty."""
         response = self.send(call)
-        return response.json() if response.content else None
+        return requests.document(response)
 
     def send(self, call: ApiCall) -> httpx.Response:
         """Send a request, with retries if they are safe; raises `ApiError` or `ConnectionFailed`."""
@@ -121,7 +124,8 @@ class SyncTransport:
         for attempt in range(self._max_retries + 1):
             response = None
             try:
-                response = self._http.request(call.method, self.base_url + call.path, **options)
+                with self._http.stream(call.method, self.base_url + call.path, **options) as incomplete:
+                    response = self._complete(incomplete)
                 if response.is_success:
                     return response
                 failure: ApiError | ConnectionFailed = ApiError(response)
@@ -134,19 +138,25 @@ class SyncTransport:
             time.sleep(seconds)
         raise AssertionError("unreachable")
 
+    def _complete(self, response: httpx.Response) -> httpx.Response:
+        """Read the body of a response; raises `ClientError` if it is too large."""
+        body = requests.ResponseBody(response)
+        for chunk in response.iter_bytes():
+            body.add(chunk)
+        return body.response()
+
     def stream(self, path: str) -> Iterator[tuple[str, Any]]:
         """Yield the server-sent events of a path as name and JSON."""
-        parser = requests.EventParser()
+        parser = requests.EventParser(self.base_url + path)
         headers = {**self._headers, "Accept": "text/event-stream"}
         try:
             with self._http.stream(
                 "GET", self.base_url + path, headers=headers, timeout=httpx.Timeout(60, read=None)
             ) as response:
                 if response.is_error:
-                    response.read()
-                    raise ApiError(response)
-                for line in response.iter_lines():
-                    for event in parser.feed(line):
+                    raise ApiError(self._complete(response))
+                for chunk in response.iter_bytes():
+                    for event in parser.feed(chunk):
                         yield event
         except httpx.TransportError as error:
             raise ConnectionFailed(f"{self.base_url}: {error or type(error).__name__}") from error

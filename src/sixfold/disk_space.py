@@ -1,0 +1,40 @@
+"""Files of downloads, whose size another server decides: they leave a part of the disk free."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+# The space that stays free: this much, or a part of a small disk.
+_RESERVE_BYTES, _RESERVE_PART = 2**30, 20
+# The free space is read again after this much.
+_STEP_BYTES = 64 * 2**20
+
+
+class WritableFile(Protocol):
+    """A file that can be written."""
+
+    def write(self, data: bytes, /) -> Any: ...
+
+
+class SpaceLimitedFile:
+    """A file in a folder; `write` raises `OSError` with ENOSPC before the disk is full."""
+
+    def __init__(self, file: WritableFile, folder: Path) -> None:
+        self._file = file
+        self._folder = folder
+        self._remaining = 0
+
+    def write(self, data: bytes, /) -> Any:
+        if len(data) > self._remaining:
+            usage = shutil.disk_usage(self._folder)
+            reserve = min(_RESERVE_BYTES, usage.total // _RESERVE_PART)
+            self._remaining = min(max(_STEP_BYTES, len(data)), usage.free - reserve)
+            if len(data) > self._remaining:
+                raise OSError(
+                    errno.ENOSPC, f"less than {reserve // 2**20:,} MiB of the disk would remain free", None
+                )
+        self._remaining -= len(data)
+        return self._file.write(data)
