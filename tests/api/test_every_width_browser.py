@@ -137,3 +137,16 @@ async def _find_problem(tab: Tab, path: str, selectors: tuple[str, ...]) -> str:
     except browser.playwright.TimeoutError:
         return f"without {(await tab.page.evaluate(SEEN, selectors))[0]}"
     return "wider than the window" if (await tab.page.evaluate(SEEN, selectors))[1] > 0 else ""
+
+
+async def test_result_and_next_steps_fit_a_small_phone(tmp_path: Path) -> None:
+    async with (
+        running_gateway(tmp_path, models=app_catalog.models_document()) as gateway,
+        serve(gateway.app.asgi) as url,
+        browser.browser() as chromium,
+    ):
+        names = await _fill(gateway.app)
+        async with browser.tab(chromium, gateway.app, url, browser.TabOptions(width=390)) as tab:
+            await tab.page.set_viewport_size({"width": 390, "height": 700})
+            part = PARTS["result with a long prompt"]
+            assert await _find_problem(tab, part.path.format_map(names), part.in_view) == ""
