@@ -44,3 +44,21 @@ async def test_lines_are_the_same_however_the_input_is_divided(length: int) -> N
     assert [line async for group in validation.chunks(pieces(*parts)) for line in group] == whole
     assert [line.number for line in whole] == list(range(1, 24, 2))
     assert [content[line.start : line.start + line.length] for line in whole] == [line.data for line in whole]
+
+
+async def test_empty_lines_take_a_step_for_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 MB of them took 10 s."""
+    steps = 0
+    end_line = validation._LineReader._end_line
+
+    def counted(reader: validation._LineReader, newline: int) -> None:
+        nonlocal steps
+        steps += 1
+        end_line(reader, newline)
+
+    monkeypatch.setattr(validation._LineReader, "_end_line", counted)
+    content = b"\n" * PIECE + b" \r\n" * PIECE + b"{}\n \n\n{}"
+    lines = [line async for group in validation.chunks(pieces(content)) for line in group]
+    assert [line.number for line in lines] == [2 * PIECE + 1, 2 * PIECE + 4]
+    assert [content[line.start : line.start + line.length] for line in lines] == [b"{}", b"{}"]
+    assert steps < 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ _CHUNK_BYTES, _CHUNK_LINES = 2**20, 500
 # Splitting 256 KiB into lines of one character takes 150 ms.
 _SLICE_BYTES = 2**15
 _MAX_MODEL_CHARS = 200
+_BLANK_LINES = re.compile(rb"\s*\n")
 # A code, a message and a parameter.
 _Problem = tuple[str, str, str]
 
@@ -93,11 +95,17 @@ class _LineReader:
         return self._bytes >= _CHUNK_BYTES or len(self._lines) >= _CHUNK_LINES
 
     def feed(self, piece: bytes) -> None:
-        first, *more_lines = piece.split(b"\n")
-        self._extend(first)
-        for other in more_lines:
+        at = 0
+        while (end := piece.find(b"\n", at)) >= 0:
+            self._extend(piece[at:end])
             self._end_line(1)
-            self._extend(other)
+            at = end + 1
+            # A file of empty lines takes a step for each run of them, not for each line.
+            if piece[at : at + 1].isspace() and (blank := _BLANK_LINES.match(piece, at)):
+                self._number += piece.count(b"\n", at, blank.end())
+                self._start += blank.end() - at
+                at = blank.end()
+        self._extend(piece[at:])
 
     def finish(self) -> None:
         self._end_line(0)
