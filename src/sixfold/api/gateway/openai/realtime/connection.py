@@ -101,8 +101,10 @@ class RealtimeSocket:
             rest = {receiving, draining, *self._tasks}
             for task in rest:
                 task.cancel()
-            await asyncio.gather(*rest, return_exceptions=True)
-            self._session.discard_items()
+            try:
+                await asyncio.gather(*rest, return_exceptions=True)
+            finally:  # also when the server cancels the connection: the bytes count for all sessions
+                self._session.discard_items()
 
     async def send(self, kind: str, /, **fields: Any) -> None:
         """Send an event; wait while the client does not read. Nothing is sent after the end."""
