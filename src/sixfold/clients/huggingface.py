@@ -7,6 +7,7 @@ states: sha256 for a large file, git's blob hash for a small one.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ _MAX_RESUMES = 1000
 _LONGEST_WAIT_SECONDS = 60.0
 _CHUNK_BYTES = 1 << 20
 _MAX_PAGES = 50
+# A page of 1,000 files has about 300 KiB.
+_MAX_RESPONSE_BYTES = 16 * 2**20
+_IDENTITY = {"Accept-Encoding": "identity"}
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _NEXT = re.compile(r'<([^>]+)>;\s*rel="next"')
@@ -78,14 +82,15 @@ class HuggingFaceHub:
             raise HubError(f"{repository!r} is not a repository name such as owner/name")
         base = f"{self._url}/api/models/{repository}"
         source = f"{repository} at {revision}"
-        commit = self._json(f"{base}/revision/{quote(revision, safe='')}", source)[0].get("sha")
+        details = self._json(f"{base}/revision/{quote(revision, safe='')}", source)[0]
+        commit = details.get("sha") if isinstance(details, dict) else None
         if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
             raise HubError(f"The Hub did not return the commit of {source}")
         files: list[HubFile] = []
         url: str | None = f"{base}/tree/{commit}?recursive=true"
         for _ in range(_MAX_PAGES):
             rows, url = self._json(url, source)
-            files += [_file(row) for row in rows if row.get("type") == "file"]
+            files += _files(rows, source)
             if url is None:
                 return RepositoryTree(repository, commit, tuple(files))
         raise HubError(f"{source} has too many files: the Hub lists them on more than {_MAX_PAGES} pages")
@@ -136,7 +141,7 @@ class HuggingFaceHub:
     def _continue(
         self, url: str, file: HubFile, part: Path, received: int, on_progress: ProgressCallback
     ) -> None:
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={received}-"} if received else {})
+        headers = _IDENTITY | ({"Range": f"bytes={received}-"} if received else {})
         try:
             with self._client.stream("GET", url, headers=headers) as response:
                 self._check(response, file.path)
@@ -163,15 +168,15 @@ class HuggingFaceHub:
         tries = 0
         while True:
             try:
-                response = self._client.get(url)
-                self._check(response, source)
-                next_link = _NEXT.search(response.headers.get("Link", ""))
-                return response.json(), next_link[1] if next_link else None
+                with self._client.stream("GET", url, headers=_IDENTITY) as response:
+                    self._check(response, source)
+                    next_link = _NEXT.search(response.headers.get("Link", ""))
+                    return json.loads(_body(response, source)), next_link[1] if next_link else None
             except httpx.TransportError as error:
                 retry = _Retry(f"{self._url} does not respond ({type(error).__name__})")
             except _Retry as retry_error:
                 retry = retry_error
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise HubError(f"The Hub's response for {source} is not valid JSON") from error
             tries += 1
             self._wait_or_raise(retry, tries, f"{source} could not be looked up: {retry}")
@@ -210,6 +215,25 @@ def _length(part: Path) -> int:
 def _wait(response: httpx.Response) -> float:
     retry_after = response.headers.get("Retry-After", "")
     return min(float(retry_after), _LONGEST_WAIT_SECONDS) if retry_after.isdigit() else 0.0
+
+
+def _body(response: httpx.Response, source: str) -> bytes:
+    """Return the body of a response that is not compressed; raises `HubError` if it is too large."""
+    body = bytearray()
+    for chunk in response.iter_raw():
+        body += chunk
+        if len(body) > _MAX_RESPONSE_BYTES:
+            raise HubError(
+                f"The Hub's response for {source} has more than {_MAX_RESPONSE_BYTES // 2**20} MiB"
+            )
+    return bytes(body)
+
+
+def _files(rows: Any, source: str) -> list[HubFile]:
+    try:
+        return [_file(row) for row in rows if row.get("type") == "file"]
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise HubError(f"The Hub's response for {source} is not a list of files") from error
 
 
 def _file(row: dict[str, Any]) -> HubFile:

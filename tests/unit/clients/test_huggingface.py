@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from sixfold.clients import huggingface
 from sixfold.clients.huggingface import HubError, HuggingFaceHub
 from tests.fakes.huggingface import COMMIT, LoopbackHub, serving
 
@@ -151,3 +153,36 @@ def test_unreachable_hub_is_named_in_the_error() -> None:
         pytest.raises(HubError, match="does not respond"),
     ):
         client.tree("someone/tiny", "main")
+
+
+def test_endless_answer_of_a_hub_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            sent.append(65_536)
+            yield b" " * 65_536
+
+    monkeypatch.setattr(huggingface, "_MAX_RESPONSE_BYTES", 2**20)
+    with HuggingFaceHub("http://127.0.0.1:9") as client:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=endless()))
+        monkeypatch.setattr(client, "_client", httpx.Client(transport=transport))
+        with pytest.raises(HubError, match="more than 1 MiB"):
+            client.tree("someone/tiny", "main")
+    assert sum(sent) < 2 * 2**20
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b"[1]", b"1", b'[{"type": "file", "path": "a", "size": []}]']
+)
+def test_malformed_answers_of_a_hub_are_errors(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        is_tree = "/tree/" in request.url.path and body[:2] != b"[["
+        return httpx.Response(200, content=iter([body if is_tree else b'{"sha": "%s"}' % COMMIT.encode()]))
+
+    with HuggingFaceHub("http://127.0.0.1:9") as client:
+        monkeypatch.setattr(client, "_client", httpx.Client(transport=httpx.MockTransport(answer)))
+        if body[:2] == b"[[":
+            monkeypatch.setattr(huggingface, "_body", lambda *_: body)
+        with pytest.raises(HubError, match="The Hub's response"):
+            client.tree("someone/tiny", "main")
