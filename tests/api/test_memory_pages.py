@@ -181,6 +181,17 @@ async def test_conflicting_lines_are_marked_and_not_saved(app: AppFixture) -> No
     assert (await post_form(app, "/memory/a/~edit", **form, action="anyway")).status_code == 303
 
 
+async def test_editor_shows_the_first_200_conflicts(app: AppFixture) -> None:
+    """A page of 600 KB with 50,000 conflicts held the event loop while its HTML was built."""
+    texts = ["".join(f"{n}{side}\n\nkept {n}\n\n" for n in range(300)) for side in ("", " theirs", " mine")]
+    await put(app, "a", texts[0], title="T")
+    await put(app, "a", texts[1], title="T")
+    answer = await post_form(app, "/memory/a/~edit", version="1", body=texts[2], title="T")
+    assert answer.text.count('<section class="conflict"') == 200
+    assert "The first 200 of 300 conflicts are shown" in answer.text
+    assert editor_text(answer.text).count("<<<<<<< yours") == 300
+
+
 async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:
     await put(app, "a", "one\n\ntwo\n", title="T")
     move = {"operation": "rename", "slug": "b"}

@@ -13,6 +13,9 @@ from sixfold.core.memory.diff import DiffPiece, Hunk
 from sixfold.core.memory.models import PAGE_TYPE, MemoryPage
 from sixfold.core.memory.page_edits import PageWrite
 
+# A page of 1 MiB can have 80,000 conflicts, whose HTML takes seconds.
+_MAX_SHOWN = 200
+
 
 class EditorContent(msgspec.Struct, frozen=True):
     """The texts in the editor; `version` is the page version they are based on, or 0 for a new page."""
@@ -45,6 +48,11 @@ class MergedEdit(msgspec.Struct, frozen=True):
     conflicts: tuple[EditConflict, ...]
     fields: tuple[tuple[str, str, str], ...]
     changes: tuple[Hunk, ...]
+
+    @property
+    def shown(self) -> tuple[EditConflict, ...]:
+        """The conflicts that the page shows beside each other; the text has all of them."""
+        return self.conflicts[:_MAX_SHOWN]
 
 
 def of_page(page: MemoryPage) -> EditorContent:
