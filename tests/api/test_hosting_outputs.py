@@ -90,7 +90,7 @@ async def test_files_of_a_run_have_a_limit_in_total(tmp_path: Path, monkeypatch:
         body = {"model": MODEL, "input": {"prompt": "an owl"}, "wait": 60}
         result = (await post(app, RUN, body)).json()
     assert result["status"] == "failed"
-    assert "returned too large files: one may have 512 MiB" in result["error"]
+    assert "returned files that are too large: one may have 512 MiB" in result["error"]
 
 
 async def test_single_output_has_no_field_outputs(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ async def test_log_of_the_form_applies_without_a_restart(either: Path) -> None:
         ),
         ("guardrail", {"hook": {"url": "https://[guard"}}, "hook is not a valid address"),
         ("log_days", -1, "log_days must be a whole number"),
-        ("timeout_seconds", 5, "must be set in sixfold.toml"),
-        ("upstreams", {}, "must be set in sixfold.toml"),
+        ("timeout_seconds", 5, "can be set only in sixfold.toml"),
+        ("upstreams", {}, "can be set only in sixfold.toml"),
     ],
 )
 async def test_invalid_content_settings_are_refused(

@@ -197,7 +197,7 @@ class ProcessWorker(asyncio.Protocol):
     # -- start and end -----------------------------------------------------------------------------
 
     async def begin(self, exit_future: asyncio.Future[str]) -> None:
-        """Wait until the engine is loaded; `exited` resolves to the reason of the process's exit.
+        """Wait until the engine is loaded; `exit_future` resolves to the reason for the process's exit.
 
         Raises `StartFailed`, and `ForkServerGone` if the zygote ended meanwhile.
         """

@@ -100,7 +100,10 @@ class GpuStateFile:
                 fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise TimeoutError(f"{self._path} is locked by a stopped process") from None
+                    raise TimeoutError(
+                        f"{self._path} has been locked for {_LOCK_SECONDS:g} s: "
+                        "resume or end the process that locks it"
+                    ) from None
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return

@@ -1,7 +1,7 @@
 """The tag of a call, by which its usage is reported.
 
-It is the header `X-Sixfold-Tag`, else the request's `metadata.tag`, else the user: `user` in the APIs
-of OpenAI, `metadata.user_id` in that of Anthropic.
+It is the header `X-Sixfold-Tag`, otherwise the request's `metadata.tag`, otherwise the user: `user` in
+OpenAI's APIs, `metadata.user_id` in Anthropic's.
 """
 
 from __future__ import annotations

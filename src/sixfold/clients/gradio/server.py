@@ -82,8 +82,9 @@ class GradioServer:
                     size += len(chunk)
                     if size > max_bytes:
                         raise SpaceError(
-                            f"The space returned too large files: one may have {MAX_FILE_BYTES >> 20} MiB, "
-                            f"and all files of a run may have {MAX_RUN_BYTES >> 20:,} MiB in total."
+                            "The space returned files that are too large: "
+                            f"one may have {MAX_FILE_BYTES >> 20} MiB, "
+                            f"and all files of a run {MAX_RUN_BYTES >> 20:,} MiB in total."
                         )
                     await asyncio.to_thread(file.write, chunk)
             return response.headers.get("content-type", "").partition(";")[0].strip().lower()

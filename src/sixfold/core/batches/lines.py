@@ -88,7 +88,10 @@ class _ResponseHead(msgspec.Struct):
 
 
 def is_stored(reply: LineReply, response_id: str) -> bool:
-    """Return whether a reply is a background response that its route has stored: only then it has this id."""
+    """Return whether a reply is a background response that its route has stored.
+
+    Only such a response has the id that the line reserved.
+    """
     try:
         head = msgspec.json.decode(reply.body, type=_ResponseHead)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

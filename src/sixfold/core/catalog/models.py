@@ -90,7 +90,7 @@ class EngineSpec(msgspec.Struct, frozen=True):
 
     @property
     def on_own_hardware(self) -> bool:
-        """Whether the engine runs on machines of this installation, so that providers are not paid.
+        """Whether the engine runs on machines of this installation, so its runs cost no provider charges.
 
         A space counts if the operator configured its server, but not if it is hosted on a hub. Workflow nodes
         and the model servers of a conversation have separate prices.

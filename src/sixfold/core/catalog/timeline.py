@@ -347,7 +347,7 @@ def without_urls(project: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(project: Mapping[str, Any]) -> Project:
-    """Return a checked and measured project as objects."""
+    """Convert a validated project, with the durations of its clips, to objects."""
     return msgspec.convert(project, Project, strict=False)
 
 

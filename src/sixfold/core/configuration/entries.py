@@ -65,7 +65,7 @@ def entry(section: str, name: str, value: Any) -> ConfigEntry:
         )
     if section == GATEWAY and name not in _GATEWAY_NAMES:
         raise errors.InvalidInput.of(
-            "name", f"{name} must be set in sixfold.toml: here, use {', '.join(_GATEWAY_NAMES)}"
+            "name", f"{name} can be set only in sixfold.toml; here, set one of {', '.join(_GATEWAY_NAMES)}"
         )
     text = encode_json(value)
     if len(text) > _MAX_VALUE:

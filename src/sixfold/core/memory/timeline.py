@@ -109,7 +109,7 @@ def _entry(row: Row) -> TimelineEntry:
 
 
 class TimelineEvent(msgspec.Struct, frozen=True):
-    """Entries, newest date first, and the cursor of the next entries."""
+    """A page of a timeline: its entries, newest date first, and the cursor of the next page."""
 
     entries: tuple[TimelineEntry, ...]
     next_cursor: str | None = None

@@ -101,7 +101,7 @@ def itemized(prediction: Prediction) -> CostBreakdown | None:
 
 
 def would_cost(prediction: Prediction) -> int | None:
-    """Return the list price in micro-dollars if less is charged, otherwise None; None after a failure."""
+    """Return the list price in micro-dollars if less is charged; None otherwise, and after a failure."""
     failed = prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED
     return None if failed else prediction.list_price
 

@@ -236,8 +236,8 @@ class PredictionService:
     ) -> Prediction:
         """Return the ended prediction, or its state after the timeout or when the server drains.
 
-        Directly after `submit` the state is not read, because its events are known. `patient` is for callers
-        that cannot poll by an id, see `RunWaiters`.
+        Directly after `submit`, the state is known from the events and is not read from the database.
+        `patient` is for callers that cannot poll by an id; see `RunWaiters`.
         """
         with self._bus.listen(prediction.id) as events:
             read_current = functools.partial(self.get_any, prediction.id)

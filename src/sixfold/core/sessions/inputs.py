@@ -19,7 +19,7 @@ class SessionInput(msgspec.Struct, frozen=True):
 
 
 def merge_inputs(earlier: SessionInput, later: SessionInput) -> SessionInput:
-    """Return one input for two: the later one, with what it does not change and every key of either."""
+    """Merge two inputs: take values that `later` does not set from `earlier`, and the keys of both."""
     changes = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
     if earlier.keys is not None and later.keys is not None:
         changes["keys"] = tuple(dict.fromkeys((*earlier.keys, *later.keys)))

@@ -53,8 +53,10 @@ class RecordingEngine:
 
 def _times(archive: zipfile.ZipFile) -> list[tuple[int, str]]:
     entries = archive.infolist()
-    if not entries or sum(entry.file_size for entry in entries) > MAX_BYTES:
-        raise errors.BadRequest("The recording is empty or too large")
+    if not entries:
+        raise errors.BadRequest("The recording has no frames")
+    if sum(entry.file_size for entry in entries) > MAX_BYTES:
+        raise errors.BadRequest(f"A recording may be at most {MAX_BYTES >> 20} MiB large")
     times = sorted((int(Path(entry.filename).stem), entry.filename) for entry in entries)
     if times[-1][0] - times[0][0] > MAX_SECONDS * 1000:
         raise errors.BadRequest(f"A recording may be at most {MAX_SECONDS} seconds long")

@@ -38,7 +38,7 @@ def read(path: Path) -> tuple[bytes, Values]:
 
 
 def variances(model: Path) -> Values:
-    """Return the variances of a model, with the recognizer's floor."""
+    """Return the variances of a model, each at least the minimum that the recognizer uses."""
     return np.maximum(read(model / "variances")[1], np.float32(_MIN_VARIANCE))
 
 

@@ -31,7 +31,7 @@ class ConformTarget(msgspec.Struct, frozen=True):
     """The requested properties of a video.
 
     `size` is (width, height), or None for the shape of the video at `resolution`. Audio is required if
-    `sound` is true, else dropped.
+    `sound` is true, and removed otherwise.
     """
 
     resolution: str

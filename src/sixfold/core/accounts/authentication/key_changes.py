@@ -20,7 +20,7 @@ def create_with(
 ) -> Transaction[NewKey]:
     """Create a key with the key `parent`; it ends with that key, and both count against its rates.
 
-    Raises `BadRequest` for other rates than those of a limited `parent`, and for what `keys.create` refuses.
+    Raises `BadRequest` if the rates differ from those of a limited `parent`, and like `keys.create`.
     """
     rates = {name: getattr(parent.scope, name) for name in _RATES}
     is_limited = any(rate is not None for rate in rates.values())

@@ -117,7 +117,7 @@ class RequestTools:
         return self._request is _EMPTY
 
     def max_uses(self, model: str) -> Units | None:
-        """Return the maximum tool uses by a provider's model, or None if the request has no tools."""
+        """Return the maximum number of tool uses by a provider's model, or None without tools."""
         if self.is_empty and (self._wire != "chat" or _SEARCH_MODEL.search(model) is None):
             return None
         match self._wire:

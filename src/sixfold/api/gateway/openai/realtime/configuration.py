@@ -175,7 +175,7 @@ class ServerTools(Struct, forbid_unknown_fields=True, omit_defaults=True, tag_fi
 
     @property
     def tool_names(self) -> frozenset[str] | None:
-        """The names of the tools that may be called, None for all."""
+        """The names of the tools that may be called, or None for all."""
         allowed = self.allowed_tools
         names = allowed.tool_names if isinstance(allowed, ToolNames) else allowed
         return None if names is None else frozenset(names)

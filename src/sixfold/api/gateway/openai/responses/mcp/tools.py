@@ -55,7 +55,7 @@ class McpServerTools(msgspec.Struct, frozen=True):
 
     @property
     def tool_names(self) -> frozenset[str] | None:
-        """The names of the tools that may be called, None for all."""
+        """The names of the tools that may be called, or None for all."""
         allowed = self.allowed_tools
         names = allowed.tool_names if isinstance(allowed, McpToolNames) else allowed
         return None if names is None else frozenset(names)
@@ -90,7 +90,7 @@ class McpPlan(msgspec.Struct, frozen=True):
 
     @property
     def tool_names(self) -> Mapping[str, frozenset[str] | None]:
-        """The names of the tools of each server that may be called, None for all."""
+        """The names of the tools of each server that may be called, or None for all."""
         return {label: tool.tool_names for label, tool in self.tools.items()}
 
 
