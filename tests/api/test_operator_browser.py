@@ -25,6 +25,7 @@ axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe 
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
 PAGES = (
     "/admin",
+    "/admin/usage",
     "/admin/engines",
     "/admin/providers",
     "/admin/models",

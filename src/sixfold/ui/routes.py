@@ -14,7 +14,7 @@ from sixfold.ui import gallery, static_files, workflows
 from sixfold.ui.account import data as account_data
 from sixfold.ui.account import pages as account
 from sixfold.ui.account import security
-from sixfold.ui.admin import alerts, backups, content, engines, lab, people, prices, providers, tools
+from sixfold.ui.admin import alerts, backups, content, engines, lab, people, prices, providers, tools, usage
 from sixfold.ui.admin import models as admin_models
 from sixfold.ui.admin import pages as admin
 from sixfold.ui.auth import PageAuth
@@ -45,7 +45,7 @@ from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
 
 # The operator's pages whose routes need only the services, templates and sign-in.
-_ADMIN = (people, engines, providers, prices, tools, content, alerts, backups)
+_ADMIN = (people, usage, engines, providers, prices, tools, content, alerts, backups)
 
 
 def build_apis(

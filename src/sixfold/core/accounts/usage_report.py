@@ -28,6 +28,8 @@ COUNTS = ("requests", "input_tokens", "output_tokens")
 # The columns of the amounts, by their names in the query.
 _COST = "spent"
 _AMOUNTS: Mapping[str, str] = {"micros": "amount_usd", _COST: "provider_cost_usd"}
+# The columns of the query that are added up.
+SUMS = (*COUNTS, *_AMOUNTS)
 MAX_DAYS = 366
 MAX_GROUPS = 100_000
 
@@ -93,9 +95,14 @@ def report(
     for row in rows:
         values, owners = group_values(row, holders)
         if holder_id is None or holder_id in owners:
-            groups[tuple(values[name] for name in dimensions)].update(
-                {name: int(row[name]) for name in (*COUNTS, *_AMOUNTS)}
-            )
+            groups[tuple(values[name] for name in dimensions)].update({name: int(row[name]) for name in SUMS})
+    return table(dimensions, groups, with_costs=with_costs)
+
+
+def table(
+    dimensions: Sequence[str], groups: Mapping[tuple[str, ...], Counter[str]], *, with_costs: bool
+) -> UsageReport:
+    """Return the report of the groups, whose keys are the values of the dimensions, with their `SUMS`."""
     amounts = {name: column for name, column in _AMOUNTS.items() if with_costs or name != _COST}
     return UsageReport(
         (*dimensions, *COUNTS, *amounts.values()),
@@ -110,6 +117,11 @@ def report(
     )
 
 
+def iso_day(day: int) -> str:
+    """Return the date of a day, which is counted from 1970-01-01 (UTC)."""
+    return datetime.fromtimestamp(day * DAY_US / SECOND_US, UTC).date().isoformat()
+
+
 def _holders(account_id: str) -> Transaction[_Holders]:
     rows = yield from many("key_holders", account_id=account_id)
     by_key = {row["id"]: (row["member_id"] or "", row["team_id"] or "") for row in rows}
@@ -122,7 +134,7 @@ def _holders(account_id: str) -> Transaction[_Holders]:
 
 def group_values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str]]:
     """Return the values of the dimensions, and the ids of the member and team."""
-    day = datetime.fromtimestamp(int(row["day"]) * DAY_US / SECOND_US, UTC).date().isoformat()
+    day = iso_day(int(row["day"]))
     kind = "run" if row["kind"] == "charge" else str(row["kind"])
     first = str(row["key_id"] or "").partition(" ")[0]
     key_id = first if first.startswith("key_") else ""

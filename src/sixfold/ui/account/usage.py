@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -13,24 +14,28 @@ from sixfold.core import money
 from sixfold.core.accounts import keys, rights, usage_report
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.ledger_queries import Spending
-from sixfold.core.clock import DAY_US, rfc3339
+from sixfold.core.accounts.usage_report import UsageReport, iso_day
+from sixfold.core.clock import DAY_US
 from sixfold.core.database import Transaction, now
 from sixfold.ui.account import usage_chart
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
-from sixfold.web.sessions import SessionCookie
 
 PATH = "/account/usage"
+DIMENSIONS = ("model", "key", "day", "kind")
 _MAX_TEXT = 20
 # Maximum number of lines on the page; the CSV has all of them.
 MAX_LINES = 500
-_COLUMNS = ("requests", "input_tokens", "output_tokens", "micros")
+_COLUMNS = ("requests", "input_tokens", "output_tokens", "micros", "spent")
 
 
 class UsageLine(msgspec.Struct, frozen=True):
-    """The usage of a model, key, day or kind; `key` is its name in the report."""
+    """The usage of a model, key, day, kind or account; `key` is its name in the report.
+
+    `spent` is what providers charged, in micro-dollars, which only operators see.
+    """
 
     key: str
     label: str
@@ -38,6 +43,7 @@ class UsageLine(msgspec.Struct, frozen=True):
     input_tokens: int
     output_tokens: int
     micros: int
+    spent: int = 0
 
 
 class AccountUsage(msgspec.Struct, frozen=True):
@@ -61,12 +67,16 @@ class UsagePage:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         days = span(request)
         by = requests.query_choice(request, "by", usage_report.USUAL, _MAX_TEXT) or "model"
-        report = await self._services.database.read(usage(session, days, by), in_thread=True)
+        account_id, holder = session.account.id, _holder(session.principal)
+        report = await self._services.database.read(usage(account_id, holder, days, by), in_thread=True)
         return self._pages.render(
             "account/usage.html",
             session,
+            path=PATH,
+            csv=f"{PATH}.csv",
+            with_costs=False,
             by=by,
-            dimensions=("model", "key", "day", "kind"),
+            dimensions=DIMENSIONS,
             days=days,
             spans=usage_chart.SPANS,
             lines=report.lines,
@@ -91,11 +101,13 @@ class UsagePage:
             ),
             in_thread=True,
         )
-        headers = {
-            "Content-Disposition": f'attachment; filename="sixfold-usage-{days}-days.csv"',
-            "Cache-Control": "no-store",
-        }
-        return Response(await asyncio.to_thread(report.csv), headers=headers, media_type="text/csv")
+        return await csv_response(report, f"sixfold-usage-{days}-days.csv")
+
+
+async def csv_response(report: UsageReport, name: str) -> Response:
+    """Return a report as the CSV file `name`."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(await asyncio.to_thread(report.csv), headers=headers, media_type="text/csv")
 
 
 def span(request: Request) -> int:
@@ -104,24 +116,33 @@ def span(request: Request) -> int:
     return next((days for days in usage_chart.SPANS if text == str(days)), usage_chart.SPANS[0])
 
 
-def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsage]:
-    """Return the usage in the last `days` days, of the whole account or only of the signed-in member."""
-    account_id, dimension = session.account.id, "model" if by == "day" else by
-    dimensions = ("day", dimension)
-    report = yield from usage_report.report(account_id, days, dimensions, _holder(session.principal))
+def usage(
+    account_id: str, holder_id: str | None, days: int, by: str, *, with_costs: bool = False
+) -> Transaction[AccountUsage]:
+    """Return the usage in the last `days` days, of the whole account or only of a member or team."""
+    dimension = "model" if by == "day" else by
+    report = yield from usage_report.report(
+        account_id, days, ("day", dimension), holder_id, with_costs=with_costs
+    )
     names = (yield from _key_names(account_id)) if by == "key" else {}
-    today = (yield from now()) // DAY_US
-    days_of: dict[str, Counter[str]] = {_iso(today - back): Counter() for back in reversed(range(days))}
+    return summarize(report, (yield from now()) // DAY_US, days, by, names)
+
+
+def summarize(report: UsageReport, today: int, days: int, by: str, names: Mapping[str, str]) -> AccountUsage:
+    """Add up a report by day and one more dimension; `names` are the labels of its values."""
+    dimension = report.columns[1]
+    days_of = {iso_day(today - back): Counter[str]() for back in reversed(range(days))}
     sums: dict[str, Counter[str]] = {}
     for row in report.rows:
-        amounts = Counter({name: int(row[name]) for name in _COLUMNS[:3]})
+        amounts = Counter({name: int(row[name]) for name in usage_report.COUNTS})
         amounts["micros"] = money.parse_usd(row["amount_usd"])
+        amounts["spent"] = money.parse_usd(row.get("provider_cost_usd", "0"))
         sums.setdefault(row["day"] if by == "day" else row[dimension], Counter()).update(amounts)
         if row["day"] in days_of:
-            label = names.get(row[dimension], row[dimension]) or "no key"
+            label = names.get(row[dimension], row[dimension]) or _unnamed(dimension)
             days_of[row["day"]][label] += amounts["micros"]
     lines = [
-        UsageLine(key, names.get(key, key) or "no key", *(total[name] for name in _COLUMNS))
+        UsageLine(key, names.get(key, key) or _unnamed(dimension), *(total[name] for name in _COLUMNS))
         for key, total in sums.items()
     ]
     lines.sort(key=lambda line: line.key if by == "day" else (line.micros, line.requests), reverse=True)
@@ -129,13 +150,13 @@ def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsag
     for labels in days_of.values():
         models.update(labels)
     labels_of_starts = {
-        (today - back) * DAY_US: days_of[_iso(today - back)] for back in reversed(range(days))
+        (today - back) * DAY_US: days_of[iso_day(today - back)] for back in reversed(range(days))
     }
     return AccountUsage(tuple(lines), Spending(labels_of_starts, dict(models.most_common())))
 
 
-def _iso(day: int) -> str:
-    return (rfc3339(day * DAY_US) or "")[:10]
+def _unnamed(dimension: str) -> str:
+    return "a deleted account" if dimension == "account" else "no key"
 
 
 def _holder(principal: Principal) -> str | None:

@@ -57,6 +57,7 @@ DESTINATIONS = (
     Destination("/admin", "Operator: overview", "admin queue workers failures", rights.OPERATE),
     Destination("/admin/requests", "Operator: requests", "admin log errors", rights.OPERATE),
     Destination("/admin/people", "Operator: people", "admin accounts invite credit suspend", rights.OPERATE),
+    Destination("/admin/usage", "Operator: usage", "admin spending costs earned csv report", rights.OPERATE),
     Destination("/admin/engines", "Operator: engines", "admin install enable providers", rights.OPERATE),
     Destination("/admin/providers", "Operator: providers", "admin keys openai anthropic fal", rights.OPERATE),
     Destination(

@@ -39,3 +39,37 @@ FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,
           AND cost = 0 AND state = 'succeeded' AND parent_id IS NULL) AS used
 GROUP BY day, kind, name, key_id, counted, tag
 LIMIT :limit;
+
+-- name: operator_usage | Return the requests of all accounts in a period by day and, if requested, account and model, with amounts and provider costs.
+SELECT used.day, used.kind, used.name, used.account_id, COALESCE(account.email, '') AS email, CAST(SUM(requests) AS BIGINT) AS requests,
+    CAST(SUM(amount) AS BIGINT) AS micros, CAST(SUM(input_tokens) AS BIGINT) AS input_tokens,
+    CAST(SUM(output_tokens) AS BIGINT) AS output_tokens, CAST(SUM(spent) AS BIGINT) AS spent
+FROM (SELECT entries.created_at / 86400000000 AS day, CASE WHEN :by_model = 1 THEN kind ELSE '' END AS kind,
+          CASE WHEN :by_model = 1 THEN description ELSE '' END AS name,
+          CASE WHEN :by_account = 1 THEN owner ELSE '' END AS account_id, requests, entries.amount,
+          COALESCE(input_tokens, 0) AS input_tokens, COALESCE(output_tokens, 0) AS output_tokens,
+          requests * COALESCE(relay_call.upstream_cost, prediction.upstream_cost, 0) AS spent
+      FROM (SELECT created_at, kind, description, debit AS owner, request_id, hold_id AS paid, 1 AS requests, amount FROM transfer
+            WHERE credit = 'revenue' AND created_at >= :since AND created_at < :until
+            UNION ALL
+            SELECT created_at, kind, description, credit, request_id, substr(id, 8), 0, -amount FROM transfer
+            WHERE debit = 'revenue' AND created_at >= :since AND created_at < :until) AS entries
+      LEFT JOIN relay_call ON relay_call.id = entries.request_id AND kind = 'chat'
+      LEFT JOIN prediction ON prediction.id = entries.paid
+      WHERE kind IN ('charge', 'chat', 'session', 'refund')
+      UNION ALL
+      SELECT created_at / 86400000000, CASE WHEN :by_model = 1 THEN 'chat' ELSE '' END,
+          CASE WHEN :by_model = 1 THEN model ELSE '' END, CASE WHEN :by_account = 1 THEN account_id ELSE '' END,
+          1, 0, input_tokens, output_tokens, COALESCE(upstream_cost, 0)
+      FROM relay_call
+      WHERE id >= :first_call AND created_at >= :since AND created_at < :until AND cost = 0 AND state IN ('succeeded', 'left')
+      UNION ALL
+      SELECT created_at / 86400000000, CASE WHEN :by_model = 1 THEN 'charge' ELSE '' END,
+          CASE WHEN :by_model = 1 THEN model ELSE '' END, CASE WHEN :by_account = 1 THEN account_id ELSE '' END,
+          1, 0, 0, 0, COALESCE(upstream_cost, 0)
+      FROM prediction
+      WHERE id >= :first_prediction AND created_at >= :since AND created_at < :until AND cost = 0 AND state = 'succeeded'
+          AND parent_id IS NULL) AS used
+LEFT JOIN account ON account.id = used.account_id
+GROUP BY used.day, used.kind, used.name, used.account_id, account.email
+LIMIT :limit;
