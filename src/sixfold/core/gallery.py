@@ -14,6 +14,9 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids, pagination
+from sixfold.core.accounts import audit_log
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.operation import actions
 from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.media.private_copies import PrivateCopies, PublishedFile
@@ -212,6 +215,14 @@ def delete_post(account_id: str, post_id: str) -> Transaction[None]:
     if not rows:
         raise errors.NotFound("The post was not found")
     yield Query("media_expire", {"name": rows[0]["media"], "account_id": account_id})
+
+
+def remove_post(actor: Principal, post_id: str) -> Transaction[None]:
+    """Delete a post of any account as an operator, and record it; raises `NotFound`."""
+    post = yield from get_post(post_id)
+    yield from delete_post(post.account_id, post_id)
+    yield from audit_log.note(post.account_id, "post.remove", post_id)
+    yield actions.note(actor, "post.remove", post.account_id, before={"post": post_id})
 
 
 def public_name(account_id: str) -> Transaction[str]:

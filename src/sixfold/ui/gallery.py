@@ -62,6 +62,7 @@ class GalleryPages:
             session,
             post=post,
             is_own=session is not None and session.account.id == post.account_id,
+            operates=session is not None and session.principal.has(rights.Rights.OPERATE),
             model=self._services.catalog[post.model] if is_known else None,
             media=MEDIA_PATH,
             url=f"{base}/gallery/posts/{post.id}",
@@ -73,7 +74,7 @@ class GalleryPages:
 
 
 class PublishForms:
-    """The forms with which an owner publishes the result of a run and deletes a post."""
+    """The forms to publish the result of a run, and to delete a post as its owner or as an operator."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
         self._services = services
@@ -115,6 +116,13 @@ class PublishForms:
         await self._auth.read_form(request, user)
         post_id = requests.path_value(request, "post_id")
         await self._services.database.write(gallery.delete_post(user.account_id, post_id))
+        return RedirectResponse("/gallery", 303)
+
+    async def remove(self, request: Request, user: PageUser) -> Response:
+        """Delete a post of any account, as an operator."""
+        await self._auth.read_form(request, user)
+        post_id = requests.path_value(request, "post_id")
+        await self._services.database.write(gallery.remove_post(user.principal, post_id))
         return RedirectResponse("/gallery", 303)
 
     async def _result(self, user: PageUser, prediction_id: str) -> tuple[Prediction, OutputFile]:
@@ -189,4 +197,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         RouteEntry("/gallery/publish", publish, _FORM_BYTES, access=rights.RUN),
         RouteEntry(post, {"GET": public.post}, access=rights.PUBLIC),
         RouteEntry(f"{post}/delete", {"POST": auth.signed_in(own.delete)}, _FORM_BYTES, access=rights.RUN),
+        RouteEntry(
+            f"{post}/remove", {"POST": auth.page(own.remove)}, _FORM_BYTES, access=rights.OPERATE_CHANGES
+        ),
     )

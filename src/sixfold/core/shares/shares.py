@@ -13,6 +13,7 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.organizations import grantees
 from sixfold.core.accounts.organizations.grantees import Grantee
 from sixfold.core.accounts.tenants import Tenant
@@ -266,6 +267,15 @@ def end(principal: Principal, share_id: str) -> Transaction[None]:
     if not (yield Query("share_end", {**tenant.row, "id": share_id})):
         raise _missing(share_id)
     yield from audit_log.note(tenant.account_id, "share.end", share_id)
+
+
+def withdraw(actor: Principal, token: str) -> Transaction[None]:
+    """End a share of any account by its token as an operator, and record it; raises `NotFound`."""
+    share = yield from opened(token, actor)
+    if not (yield Query("share_end", {**share.tenant.row, "id": share.id})):
+        raise _missing(share.id)
+    yield from audit_log.note(share.account_id, "share.withdraw", share.id)
+    yield actions.note(actor, "share.withdraw", share.account_id, before={"share": share.id})
 
 
 def _reads_pages(principal: Principal) -> bool:

@@ -88,6 +88,8 @@ _ACTIONS = {
     "passkey.remove": "Removed a passkey",
     "share.create": "Created a shared link",
     "share.end": "Ended a shared link",
+    "share.withdraw": "Shared link ended by the operator",
+    "post.remove": "Post removed by the operator",
     "folder.share": "Shared a folder of the memory",
     "folder.end": "Ended the share of a folder",
     "prediction.delete": "Deleted runs",

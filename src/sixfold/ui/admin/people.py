@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.account_data import operation as account_operation
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import KeyLimits, NewKey
 from sixfold.core.accounts.limits import budgets
@@ -115,6 +116,7 @@ class PeoplePages:
             new_key=key,
             content=content,
             kinds=KIND_TITLES,
+            deletion_days=self._services.settings.deletion_days,
             hook_origin="" if hook is None else actions.url_origin(hook.url),
             **values,
         )
@@ -149,6 +151,7 @@ class PeopleForms:
     def __init__(self, services: WebServices, pages: PeoplePages, auth: PageAuth) -> None:
         self.write = services.database.write
         self._sender = services.outbox.sender
+        self._services = services
         self.pages = pages
         self._auth = auth
 
@@ -211,6 +214,18 @@ class PeopleForms:
         await self.write(customers.suspend(user.principal, account_id, suspended=False))
         return _back(account_id)
 
+    async def close(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        """Close the account; it is erased at once, or after the configured number of days."""
+        days, confirmation = self._services.settings.deletion_days, form.get("confirm", "")
+        await self.write(account_operation.close(user.principal, account_id, days, confirmation))
+        await self._services.account_deletion.sweep()
+        return _back(account_id, "deletion") if days else RedirectResponse(PATH, 303)
+
+    async def keep(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
+        """Cancel the deletion of the account."""
+        await self.write(account_operation.keep(user.principal, account_id))
+        return _back(account_id, "deletion")
+
     async def budgets(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Set the budgets of the account; an empty field removes one."""
         day, month = (amount(form.get(name, "")) for name in ("budget_day", "budget_month"))
@@ -265,6 +280,8 @@ _WORK: Mapping[str, Work] = {
     "credit/dismiss": PeopleForms.dismiss_credit,
     "suspend": PeopleForms.suspend,
     "resume": PeopleForms.resume,
+    "close": PeopleForms.close,
+    "keep": PeopleForms.keep,
     "budgets": PeopleForms.budgets,
     "guardrail": PeopleForms.set_guardrail,
     "guardrail/remove": PeopleForms.remove_guardrail,

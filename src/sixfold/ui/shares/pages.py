@@ -70,6 +70,7 @@ class SharedPages:
             card_size=(drawings.CARD_WIDTH, drawings.CARD_HEIGHT),
             title=content.title,
             before="",
+            operates=session is not None and session.principal.has(rights.Rights.OPERATE),
             **content.values,
         )
         if not share.is_indexed:
@@ -111,6 +112,13 @@ class SharedPages:
         copy = await self._workflows.import_file(user.account_id, content.workflow.content, name)
         return RedirectResponse(f"/workflows/{quote(copy.slug)}", 303)
 
+    async def withdraw(self, request: Request, user: PageUser) -> Response:
+        """End a share of any account, as an operator."""
+        await self._auth.read_form(request, user)
+        token = requests.path_value(request, "token")
+        await self._services.database.write(shares.withdraw(user.principal, token))
+        return RedirectResponse("/admin/audit", 303)
+
     async def _share(self, request: Request, session: SessionCookie | None) -> tuple[Share, str]:
         token = requests.path_value(request, "token")
         viewer = None if session is None else session.principal
@@ -127,5 +135,11 @@ def routes(
         RouteEntry("/s/{token}", {"GET": shared.show}, access=rights.PUBLIC),
         RouteEntry(f"/s/{{token}}/{CARD}", {"GET": shared.card}, access=rights.PUBLIC),
         RouteEntry("/s/{token}/import", {"POST": import_workflow}, _FORM_BYTES, access=rights.RUN),
+        RouteEntry(
+            "/s/{token}/withdraw",
+            {"POST": auth.page(shared.withdraw)},
+            _FORM_BYTES,
+            access=rights.OPERATE_CHANGES,
+        ),
         RouteEntry("/s/{token}/files/{name}", {"GET": shared.file}, access=rights.PUBLIC),
     )

@@ -1,0 +1,40 @@
+"""Operators' deletion of accounts and its cancellation; each is recorded."""
+
+from __future__ import annotations
+
+from sixfold import errors
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import Transaction
+
+
+def close(actor: Principal, account_id: str, days: float, confirmation: str) -> Transaction[None]:
+    """Close an account, to be erased after `days`; `confirmation` is its e-mail address or name.
+
+    Raises `NotFound`, `BadRequest` for another confirmation, `Forbidden` for the operator's account, and
+    `Conflict` for an account that is closed or whose user owns an organization.
+    """
+    account = yield from customers.find(account_id)
+    if confirmation.strip().lower() != account.email:
+        raise errors.BadRequest(
+            f"Enter {account.email} to delete this account (got {confirmation[:80]!r}): nothing was changed"
+        )
+    if account.closing_at:
+        raise errors.Conflict(f"The account is closed already: it is erased on {_date(account.closing_at)}")
+    erased_at = yield from deletion.close(account, days)
+    yield actions.note(actor, "account.close", account.id, after={"erased_at": rfc3339(erased_at)})
+
+
+def keep(actor: Principal, account_id: str) -> Transaction[None]:
+    """Reopen a closed account; raises `NotFound`, and `Conflict` for an account that is not closed."""
+    account = yield from customers.find(account_id)
+    if not account.closing_at:
+        raise errors.Conflict("The account is not closed")
+    yield from deletion.reopen(account.id)
+    yield actions.note(actor, "account.keep", account.id, before={"erased_at": rfc3339(account.closing_at)})
+
+
+def _date(moment: int) -> str:
+    return (rfc3339(moment) or "")[:10]

@@ -1,0 +1,113 @@
+"""Operators delete accounts on their pages, remove posts of others and end their shared links."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from sixfold.core.accounts import accounts, audit_log
+from sixfold.core.accounts.operation import actions, customers
+from tests.api import browser
+from tests.api.app_fixture import AppFixture
+from tests.api.browser import TabOptions
+from tests.api.test_gallery import post
+from tests.api.test_memory_browser import RULES
+from tests.api.test_operator_browser import axe
+from tests.api.test_pages import signed_in
+from tests.api.test_shares import share
+from tests.mcp.loopback import serve
+
+
+async def actions_on(app: AppFixture, account_id: str) -> list[str]:
+    return [each.action for each in (await app.database.read(actions.page(9, None, account_id))).actions]
+
+
+async def events_of(app: AppFixture, account_id: str) -> list[str]:
+    page = await app.database.read(audit_log.page(account_id, 9, None))
+    return [str(entry["action"]) for entry in page.entries]
+
+
+async def test_account_is_closed_and_kept_with_a_record(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    path = f"/admin/people/{app.account.id}"
+    csrf = {"csrf": await signed_in(app, app.operator)}
+    refused = await app.client.post(f"{path}/close", data={**csrf, "confirm": "zoe@example.com"})
+    assert refused.status_code == 400
+    assert f"Enter {app.account.email} to delete this account" in refused.text
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
+    closed = await app.client.post(f"{path}/close", data={**csrf, "confirm": app.account.email.upper()})
+    assert closed.status_code == 303, closed.text
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
+    assert "will be erased on" in (await app.client.get(path)).text
+    again = await app.client.post(f"{path}/close", data={**csrf, "confirm": app.account.email})
+    assert "The account is closed already" in again.text
+    assert (await app.client.post(f"{path}/keep", data=csrf)).status_code == 303
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
+    assert "The account is not closed" in (await app.client.post(f"{path}/keep", data=csrf)).text
+    assert await actions_on(app, app.account.id) == ["account.keep", "account.close"]
+
+
+async def test_account_is_erased_at_once_without_a_waiting_period(app: AppFixture) -> None:
+    object.__setattr__(app.settings, "deletion_days", 0.0)
+    other = await app.database.write(accounts.create("zoe@example.com"))
+    form = {"csrf": await signed_in(app, app.operator), "confirm": other.email}
+    response = await app.client.post(f"/admin/people/{other.id}/close", data=form)
+    assert response.headers["location"] == "/admin/people"
+    assert not (await app.database.read(customers.page("zoe", 9, None))).accounts
+
+
+async def test_operator_account_cannot_be_deleted(app: AppFixture) -> None:
+    form = {"csrf": await signed_in(app, app.operator), "confirm": app.operator.email}
+    path = f"/admin/people/{app.operator.id}"
+    assert (await app.client.post(f"{path}/close", data=form)).status_code == 403
+    assert "Delete the account" not in (await app.client.get(path)).text
+
+
+async def test_operator_removes_a_post_of_another_account(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    created = (await post(app)).json()
+    page = f"/gallery/posts/{created['id']}"
+    csrf = await signed_in(app)
+    assert f"{page}/remove" not in (await app.client.get(page)).text
+    assert (await app.client.post(f"{page}/remove", data={"csrf": csrf})).status_code == 404
+    assert f"{page}/remove" not in (await app.client.get(page)).text
+    csrf = await signed_in(app, app.operator)
+    assert f"{page}/remove" in (await app.client.get(page)).text
+    assert (await app.client.post(f"{page}/remove", data={"csrf": csrf})).status_code == 303
+    assert (await app.client.get(page)).status_code == 404
+    assert await actions_on(app, app.account.id) == ["post.remove"]
+    assert "post.remove" in await events_of(app, app.account.id)
+
+
+async def test_operator_ends_a_shared_link_of_another_account(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    body = {"model": "ra1", "input": {"prompt": "a fox"}}
+    run = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    link = (await share(app, "run", run["id"]))["url"].partition("/s/")[2]
+    csrf = await signed_in(app)
+    assert (await app.client.post(f"/s/{link}/withdraw", data={"csrf": csrf})).status_code == 404
+    csrf = await signed_in(app, app.operator)
+    assert f"/admin/people/{app.account.id}" in (await app.client.get(f"/s/{link}")).text
+    assert (await app.client.post(f"/s/{link}/withdraw", data={"csrf": csrf})).status_code == 303
+    assert (await app.client.get(f"/s/{link}")).status_code == 404
+    assert await actions_on(app, app.account.id) == ["share.withdraw"]
+
+
+@pytest.mark.browser
+@browser.needed
+async def test_page_of_a_person_deletes_the_account_at_each_width(app: AppFixture) -> None:
+    operator = dataclasses.replace(app, account=app.operator)
+    async with serve(app.asgi) as url, browser.browser() as chromium:
+        async with browser.tab(chromium, operator, url, TabOptions(scripts=False)) as tab:
+            for width in (1440, 834, 390):
+                await tab.page.set_viewport_size({"width": width, "height": 900})
+                await tab.open(f"/admin/people/{app.account.id}")
+                await tab.page.get_by_label(f"Confirm with {app.account.email}").fill(app.account.email)
+                await tab.page.get_by_role("button", name="Delete the account").click()
+                assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+                await tab.page.get_by_role("button", name="Keep the account").click()
+        async with browser.tab(chromium, operator, url, TabOptions(width=390)) as tab:
+            await tab.open(f"/admin/people/{app.account.id}")
+            result = await axe.Axe().run(tab.page, options=RULES)
+            assert result.response["violations"] == []
