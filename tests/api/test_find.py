@@ -47,6 +47,29 @@ async def test_search_finds_objects_of_every_kind(app: AppFixture) -> None:
     assert list(recent) == ["Memory", "Runs", "Chats", "Go to"]
 
 
+async def test_search_leads_to_a_section_of_a_guide(app: AppFixture) -> None:
+    await signed_in(app)
+    guides = (await find(app, "post link"))["Guides"]
+    assert guides == [
+        {
+            "title": "Remove a post or end a shared link",
+            "note": "Operate a server from its pages",
+            "href": "/docs/howto/operate#remove-a-post-or-end-a-shared-link",
+        }
+    ]
+
+
+async def test_operator_finds_accounts_by_their_address(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    eve = await app.database.write(accounts.create("eve@example.com"))
+    await signed_in(app)
+    assert "People" not in await find(app, "eve@ex")
+    await signed_in(app, app.operator)
+    (entry,) = (await find(app, "eve@ex"))["People"]
+    assert entry == {"title": "eve@example.com", "note": "", "href": f"/admin/people/{eve.id}"}
+    assert "People" not in await find(app, "e")
+
+
 async def test_search_shows_nothing_of_another_account(app: AppFixture) -> None:
     await put(app, "notes/owl", "# The owl\n\nSecret.\n")
     await run_model(app, "secret owl")

@@ -131,6 +131,13 @@ def test_new_guide_appears_at_the_next_request(tmp_path: Path) -> None:
     assert second.neighbours("howto/sleep") == (None, None)
 
 
+def test_headings_for_the_search_are_those_of_the_rendered_pages() -> None:
+    found = EDITION.headings()
+    assert {name: found[name] for name in EDITION.guides} == {
+        name: EDITION.rendered(name).headings for name in EDITION.guides
+    }
+
+
 @pytest.mark.parametrize("name", ["../conf.py", "../../pyproject.toml", "none.webp", ".webp", ""])
 def test_only_images_of_guides_are_served(name: str) -> None:
     assert EDITION.bytes_of(name) is None

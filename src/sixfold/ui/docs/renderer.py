@@ -19,6 +19,10 @@ from markdown_it.token import Token
 
 _DIRECTIVE = re.compile(r"\{(\w+)\}\s*(.*)")
 _OPTION = re.compile(r":([\w-]+):\s*(.*)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r"(#{2,6}) +(.+?) *#*$")
+# Backticks, and links with their text as the first group.
+_MARKUP = re.compile(r"`|\[([^\]]*)\]\([^)]*\)")
 _NO_ANCHOR = re.compile(r"[^\w\- ]")
 _SENTENCE = re.compile(r"(.+?[.!?])(?=\s|$)", re.DOTALL)
 _ALIGNMENT = re.compile(r"center|right")
@@ -90,6 +94,22 @@ def title_and_summary(text: str) -> tuple[str, str]:
     return title.replace("`", ""), (sentence[0] if sentence else first).removesuffix(":")
 
 
+def headings(text: str) -> tuple[GuideHeading, ...]:
+    """Return the headings of a page as `render` does, from its lines, without parsing the page."""
+    found: list[GuideHeading] = []
+    anchor_counts: dict[str, int] = {}
+    fence = ""
+    for line in text.splitlines():
+        if mark := _FENCE.match(line):
+            fence = "" if fence and mark[1].startswith(fence) else fence or mark[1]
+        elif not fence and (heading := _HEADING.match(line)):
+            words = _MARKUP.sub(lambda match: match[1] or "", heading[2]).strip()
+            level, anchor = len(heading[1]), _anchor(words, anchor_counts)
+            if level <= _LOWEST_LISTED:
+                found.append(GuideHeading(level, anchor, words))
+    return tuple(found)
+
+
 def render(text: str, links: LinkResolver) -> RenderedGuide:
     """Render a page to HTML without its title."""
     tokens = _PARSER.parse(text)
@@ -121,13 +141,18 @@ def _set_anchors(tokens: Sequence[Token]) -> Iterator[GuideHeading]:
         if opening.type != "heading_open" or opening.tag == "h1":
             continue
         words = _words(inline)
-        anchor = _NO_ANCHOR.sub("", words.lower()).replace(" ", "-")
-        count = anchor_counts[anchor] = anchor_counts.get(anchor, -1) + 1
-        anchor = f"{anchor}-{count}" if count else anchor
+        anchor = _anchor(words, anchor_counts)
         opening.attrSet("id", anchor)
         opening.meta["words"] = words
         if int(opening.tag[1]) <= _LOWEST_LISTED:
             yield GuideHeading(int(opening.tag[1]), anchor, words)
+
+
+def _anchor(words: str, counts: dict[str, int]) -> str:
+    """Return the anchor of a heading, with a number from its second occurrence on the page."""
+    anchor = _NO_ANCHOR.sub("", words.lower()).replace(" ", "-")
+    count = counts[anchor] = counts.get(anchor, -1) + 1
+    return f"{anchor}-{count}" if count else anchor
 
 
 class _GuideRenderer(RendererHTML):

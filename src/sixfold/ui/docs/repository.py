@@ -14,7 +14,7 @@ from PIL import Image
 
 import sixfold
 from sixfold.ui.docs import renderer
-from sixfold.ui.docs.renderer import GuideImage, GuidePage, RenderedGuide
+from sixfold.ui.docs.renderer import GuideHeading, GuideImage, GuidePage, RenderedGuide
 
 _PACKAGE = Path(sixfold.__file__).parent
 _PACKAGED = _PACKAGE / "guides"
@@ -54,6 +54,7 @@ class DocsSnapshot:
         }
         self._groups = {name: groups.get(name) or SECTIONS[posixpath.dirname(name)] for name in names}
         self._rendered: dict[str, RenderedGuide] = {}
+        self._headings: dict[str, tuple[GuideHeading, ...]] = {}
         self._images: dict[str, GuideImage] = {}
 
     def groups(self) -> dict[str, list[GuidePage]]:
@@ -69,6 +70,12 @@ class DocsSnapshot:
 
     def of(self, section: str) -> list[GuidePage]:
         return [guide for guide in self.guides.values() if posixpath.dirname(guide.name) == section]
+
+    def headings(self) -> dict[str, tuple[GuideHeading, ...]]:
+        """Return the headings of all pages, for the search."""
+        if not self._headings:
+            self._headings = {name: renderer.headings(text) for name, text in self._texts.items()}
+        return self._headings
 
     def rendered(self, name: str) -> RenderedGuide:
         """Return a page as HTML; raises `KeyError` for an unknown name."""

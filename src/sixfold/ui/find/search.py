@@ -1,4 +1,4 @@
-"""One search over the models, memory, runs, chats, settings and guides that a user may see."""
+"""One search over the models, memory, runs, chats, settings, guides and, for operators, accounts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.operation import customers
 from sixfold.core.gateway.conversations.chats import ChatStore
 from sixfold.core.memory.ports import SearchRequest
 from sixfold.core.predictions.history.entries import HistoryEntry, HistoryFilter, RunHistory
@@ -27,6 +29,9 @@ _MAX_ENTRIES = 6
 # The titles of this many recently changed chats are searched.
 _MAX_CHATS = 200
 _MAX_TEXT = 90
+# Minimum length of a part of an e-mail address.
+_MIN_ADDRESS = 2
+_PEOPLE = "/admin/people"
 
 
 class FindEntry(msgspec.Struct, frozen=True):
@@ -65,15 +70,17 @@ class FindSearch:
     async def find(self, user: PageUser, query: str) -> list[FindGroup]:
         """Return the groups with results; each reads a limited number of rows."""
         words = abilities.query_words(query)
-        memory, runs, chats, models, guides = await asyncio.gather(
+        memory, runs, chats, models, guides, people = await asyncio.gather(
             self._memory(user, query),
             self._runs(user, query),
             self._chat_entries(user, words),
             self._models(user, words),
             self._guides(words),
+            self._people(user, query.strip()),
         )
         pages = ("Go to", self._destinations(user, words))
         own = (("Models", models), ("Memory", memory), ("Runs", runs), ("Chats", chats), ("Guides", guides))
+        own = (("People", people), *own)
         groups = (pages, *own) if words else (*own, pages)
         return [FindGroup(title, entries) for title, entries in groups if entries]
 
@@ -157,15 +164,38 @@ class FindSearch:
     async def _guides(self, words: Sequence[str]) -> tuple[FindEntry, ...]:
         if not words:
             return ()
-        snapshot = await asyncio.to_thread(docs_repository.installed().snapshot)
-        matches = [
-            guide for guide in snapshot.guides.values() if _matches(f"{guide.title} {guide.line}", words)
-        ]
-        matches.sort(key=lambda guide: not _matches(guide.title, words))
+        return await asyncio.to_thread(_guide_entries, words)
+
+    async def _people(self, user: PageUser, query: str) -> tuple[FindEntry, ...]:
+        """Return the accounts whose address contains the query, for operators."""
+        if len(query) < _MIN_ADDRESS or not user.principal.has(rights.Rights.OPERATE):
+            return ()
+        page = await self._services.database.read(customers.page(query, _MAX_ENTRIES, None))
         return tuple(
-            FindEntry(_cut(guide.title), _cut(guide.line.replace("`", "")), renderer.url(guide.name))
-            for guide in matches[:_MAX_ENTRIES]
+            FindEntry(
+                _cut(str(row["email"])), "suspended" if row["suspended_at"] else "", f"{_PEOPLE}/{row['id']}"
+            )
+            for row in page.accounts
         )
+
+
+def _guide_entries(words: Sequence[str]) -> tuple[FindEntry, ...]:
+    """Return the guides with the words in their title or first sentence, followed by sections of others."""
+    snapshot = docs_repository.installed().snapshot()
+    matches = [guide for guide in snapshot.guides.values() if _matches(f"{guide.title} {guide.line}", words)]
+    matches.sort(key=lambda guide: not _matches(guide.title, words))
+    entries = [
+        FindEntry(_cut(guide.title), _cut(guide.line.replace("`", "")), renderer.url(guide.name))
+        for guide in matches[:_MAX_ENTRIES]
+    ]
+    entries += [
+        FindEntry(_cut(heading.text), _cut(guide.title), f"{renderer.url(name)}#{heading.anchor}")
+        for name, guide in snapshot.guides.items()
+        if guide not in matches
+        for heading in snapshot.headings().get(name, ())
+        if _matches(heading.text, words)
+    ][: _MAX_ENTRIES - len(entries)]
+    return tuple(entries)
 
 
 def _table_order() -> Iterable[str]:

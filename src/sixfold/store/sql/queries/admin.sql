@@ -50,7 +50,7 @@ WHERE id >= :since AND parent_id IS NULL GROUP BY state ORDER BY state;
 SELECT kind, COUNT(*) AS files, CAST(SUM(size) AS BIGINT) AS bytes FROM media GROUP BY kind ORDER BY kind;
 
 -- name: admin_keepers | Return the accounts that store the most bytes, largest first.
-SELECT COALESCE(a.email, '') AS email, COUNT(*) AS files, CAST(SUM(m.size) AS BIGINT) AS bytes
+SELECT a.id, COALESCE(a.email, '') AS email, COUNT(*) AS files, CAST(SUM(m.size) AS BIGINT) AS bytes
 FROM media m JOIN account a ON a.id = m.account_id
 GROUP BY a.id, a.email ORDER BY bytes DESC LIMIT :limit;
 
