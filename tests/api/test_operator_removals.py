@@ -41,7 +41,7 @@ async def test_account_is_closed_and_kept_with_a_record(any_database_app: AppFix
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
     assert "will be erased on" in (await app.client.get(path)).text
     again = await app.client.post(f"{path}/close", data={**csrf, "confirm": app.account.email})
-    assert "The account is closed already" in again.text
+    assert "The account is already closed" in again.text
     assert (await app.client.post(f"{path}/keep", data=csrf)).status_code == 303
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
     assert "The account is not closed" in (await app.client.post(f"{path}/keep", data=csrf)).text

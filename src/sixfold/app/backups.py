@@ -166,7 +166,7 @@ class BackupFiles:
         process, name = self._running()
         if name == view.name:
             if not process:
-                raise errors.Conflict("The backup is being started: stop it in a second")
+                raise errors.Conflict("The backup is being started: wait a second, then stop it")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process, signal.SIGKILL)
             # The kernel releases the lock when the process has ended.

@@ -445,7 +445,7 @@ async def _sweep(application: Application) -> None:
 
 
 def sweep_steps(application: Application) -> dict[str, Work]:
-    """Return the deletions of expired data and the retries of every minute."""
+    """Return the steps that run every minute: deletions of expired data, and retries."""
     write = application.database.write
     return {
         "sweep of files": application.files.sweep,

@@ -58,7 +58,7 @@ def _model_files() -> Mapping[str, Mapping[str, Any]]:
     for path in sorted((_DATA / "models").glob("*.toml")):
         for table, rows in read_toml(f"models/{path.name}").items():
             if duplicates := tables[table].keys() & rows.keys():
-                raise ValueError(f"{path.name} defines {', '.join(sorted(duplicates))} again")
+                raise ValueError(f"{path.name} repeats {', '.join(sorted(duplicates))} of another file")
             tables[table].update(rows)
     return tables
 

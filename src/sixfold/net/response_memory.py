@@ -25,7 +25,7 @@ _limits: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryLimit] = WeakKeyDict
 
 
 class ResponseMemory:
-    """The share of one run."""
+    """The share of one run in the memory for large responses."""
 
     def __init__(self, lease: MemoryLease) -> None:
         self._lease = lease

@@ -85,6 +85,6 @@ async def _write_and_read(store: BlobStore) -> None:
     await store.put(key, _WORD)
     try:
         if await store.get(key) != _WORD:
-            raise errors.StoreFailed("It returned other bytes than were stored")
+            raise errors.StoreFailed("It returned data that differs from the stored data")
     finally:
         await store.delete(key)

@@ -100,4 +100,4 @@ def _tag(document: ExportedDocument) -> str:
 
 
 async def _refuse_urls(url: str, _into: Path) -> object:
-    raise errors.BadRequest(f"{url} is not fetched by an import")
+    raise errors.BadRequest(f"{url} cannot be imported: an import does not fetch URLs")

@@ -224,7 +224,9 @@ def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
         except ValueError as error:
             raise CommandError(f"--{name.replace('_', '-')}: {error}") from None
         if not 0 <= (budgets[name] or 0) <= organizations.MAX_BUDGET:
-            raise CommandError(f"--{name.replace('_', '-')}: {text} USD is not a valid budget")
+            raise CommandError(
+                f"--{name.replace('_', '-')}: {text} USD is not a valid budget, such as 50 or none"
+            )
     return budgets
 
 

@@ -130,8 +130,8 @@ def _plan(origin: FileProvenance, server_settings: Settings) -> ReplayPlan:
     withheld = [name for name in replaced if name.split(".")[0] not in media and name not in beside]
     if withheld:
         raise CommandError(
-            "The file cannot be replayed: its manifest has only a digest of "
-            f"{', '.join(withheld) or 'the inputs'}, too long to store"
+            "The file cannot be replayed: its manifest has only digests of inputs that are too long for it: "
+            f"{', '.join(withheld)}"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
     values = plain if is_graph else model.for_engine(plain)

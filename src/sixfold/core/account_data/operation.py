@@ -22,7 +22,9 @@ def close(actor: Principal, account_id: str, days: float, confirmation: str) -> 
             f"Enter {account.email} to delete this account (got {confirmation[:80]!r}): nothing was changed"
         )
     if account.closing_at:
-        raise errors.Conflict(f"The account is closed already: it is erased on {_date(account.closing_at)}")
+        raise errors.Conflict(
+            f"The account is already closed: it will be erased on {_date(account.closing_at)}"
+        )
     erased_at = yield from deletion.close(account, days)
     yield actions.note(actor, "account.close", account.id, after={"erased_at": rfc3339(erased_at)})
 

@@ -41,7 +41,7 @@ class Ticket(msgspec.Struct):
     """A use of a model by the process `owner`, for one or more calls.
 
     If `size` is None (unknown), the use has the GPU alone, as if `alone` is set. A `self_managed` holder
-    itself frees memory among its models. `loads` is True if the model was not in memory when the use was
+    unloads its own models to free memory. `loads` is True if the model was not in memory when the use was
     granted.
     """
 

@@ -56,7 +56,7 @@ def _times(archive: zipfile.ZipFile) -> list[tuple[int, str]]:
     if not entries:
         raise errors.BadRequest("The recording has no frames")
     if sum(entry.file_size for entry in entries) > MAX_BYTES:
-        raise errors.BadRequest(f"A recording may be at most {MAX_BYTES >> 20} MiB large")
+        raise errors.BadRequest(f"A recording may be at most {MAX_BYTES >> 20} MiB")
     times = sorted((int(Path(entry.filename).stem), entry.filename) for entry in entries)
     if times[-1][0] - times[0][0] > MAX_SECONDS * 1000:
         raise errors.BadRequest(f"A recording may be at most {MAX_SECONDS} seconds long")

@@ -9,7 +9,7 @@ import msgspec
 
 # Lines that are shown, about an hour of speech.
 _MAX_LINES = 600
-# More rows, which are words of several hours, are not drawn: they would hold the event loop.
+# More rows, which are words of several hours, are not drawn: they would block the event loop.
 _MAX_ROWS = 30_000
 _MAX_CHARS = 1000
 _MAX_SECONDS = 1_000_000

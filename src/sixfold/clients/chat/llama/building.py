@@ -17,7 +17,7 @@ FAMILY = "chat"
 
 
 def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> tuple[GgufServer, ...]:
-    """Return the configured servers, and one for added models unless a row includes them.
+    """Return the configured servers, and one for the installed models unless a configured one includes them.
 
     Raises `ValueError`.
     """

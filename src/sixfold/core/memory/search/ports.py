@@ -126,7 +126,7 @@ class IndexView(Protocol):
         ...
 
     def when(self, since: int, until: int) -> Vector:
-        """Return 1 for pages of a period, by the date in the slug, or else of the creation or last change."""
+        """Return 1 for pages of a period, by the date in the slug, else by their creation or last change."""
         ...
 
     def meaning(self, question: bytes) -> Vector:

@@ -10,7 +10,7 @@ from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.matting import edges, guided, segmentation
 from sixfold.engines.image.matting.edges import Array
 
-# Confidence above which a cut-out is as good as a model's.
+# Confidence above which a cutout is as good as a model's.
 FULL_FROM = 0.85
 # Confidence below which the image is unlikely to contain a subject.
 NONE_BELOW = 0.4

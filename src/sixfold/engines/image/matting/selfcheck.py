@@ -22,7 +22,7 @@ _APART = 0.25
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the cut-out and a summary line; raises `EngineError` if the subject is not found."""
+    """Return a PNG of the cutout and a summary line; raises `EngineError` if the subject is not found."""
     engine = OnnxMattingEngine(source=str(folder))
     report(0.3)
     rgb, truth = scene()

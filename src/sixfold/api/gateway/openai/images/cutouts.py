@@ -22,7 +22,7 @@ from sixfold.web.services import WebServices
 
 MODEL = "remove-background"
 _INPUT = "image_url"
-# The part of a request from which its cut-outs are counted; it has at most 10 images.
+# The part of a request from which its cutouts are counted; it has at most 10 images.
 _FIRST_PART = 10
 _SERVER_ERROR = 500
 _LOG = logging.getLogger(__name__)
