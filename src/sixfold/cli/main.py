@@ -320,7 +320,7 @@ def _key(commands: Group) -> None:
     create.add_argument(
         "--rights",
         metavar="A,B",
-        help="of run, memory.*, account.read, account.manage and operate (default: all except operate)",
+        help="run, memory.*, account.read, account.manage, operate (default: all except operate)",
     )
     create.add_argument("--read-only", action="store_true", help="allow only reading the memory")
     create.add_argument(
