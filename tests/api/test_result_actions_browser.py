@@ -77,6 +77,43 @@ async def test_copy_and_use_in_name_what_they_do(browser_app: tuple[AppFixture, 
             assert await page.input_value("#in-text") == caption["output"]["text"]
 
 
+async def test_results_and_links_are_copied_without_https(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    """Browsers have no `navigator.clipboard` at an http address other than this machine's."""
+    app, url, chromium = browser_app
+    image = await run(app, "create_image", prompt="a red fox", width=256, height=256)
+    caption = await run(app, "caption", image_url=await upload(app, "harbour.png"))
+    async with browser.tab(chromium, app, url, OPTIONS[0]) as tab:
+        page = tab.page
+        await page.add_init_script(
+            "Object.defineProperty(Navigator.prototype, 'clipboard', { value: undefined });"
+        )
+
+        async def pasted() -> str:
+            await tab.open("/catalog/tts")
+            await page.fill("#in-prompt", "")
+            await page.focus("#in-prompt")
+            await page.keyboard.press("Control+V")
+            return await page.input_value("#in-prompt")
+
+        await tab.open(f"/predictions/{image['id']}")
+        await page.click(".next-steps >> text='Copy'")
+        await page.wait_for_selector("text='Copied the link to the image. Anyone with the link can open it.'")
+        assert (await pasted()).rpartition("/")[2] == image["output"]["url"].rpartition("/")[2]
+        await tab.open(f"/predictions/{caption['id']}")
+        await page.click(".next-steps >> text='Copy'")
+        await page.wait_for_selector("text='Copied the text'")
+        assert await pasted() == caption["output"]["text"]
+        await tab.open(f"/predictions/{image['id']}")
+        await page.click(".next-steps >> text='Share'")
+        await page.click("dialog >> text='Create link'")
+        link = await page.input_value("#share-link")
+        await page.click("dialog [data-copy-link]")
+        await page.wait_for_selector("dialog [data-copied-link]:has-text('Copied')")
+        assert await pasted() == link
+
+
 async def test_copy_states_that_a_long_text_is_cut(
     browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

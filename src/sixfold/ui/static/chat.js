@@ -201,8 +201,8 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
-    await navigator.clipboard?.writeText(button.closest(".answer").querySelector(".content").innerText);
-    button.textContent = "Copied";
+    const isCopied = await connection.copy(button.closest(".answer").querySelector(".content").innerText).then(() => true, () => false);
+    button.textContent = isCopied ? "Copied" : "Not copied";
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
   byId("earlier")?.addEventListener("click", async (event) => {

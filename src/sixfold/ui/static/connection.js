@@ -234,5 +234,19 @@ window.connection = (() => {
     if (element && data.balance) element.innerHTML = data.balance;
   }
 
-  return { request, parse, show, stream, watch, check, balance, UNREACHABLE };
+  // Browsers offer their clipboard to https and to this machine only: on other addresses a selected text is copied.
+  async function copy(text) {
+    if (navigator.clipboard?.writeText) return navigator.clipboard.writeText(text);
+    const focused = document.activeElement;
+    const area = create("textarea", { value: text, readOnly: true, className: "hidden" });
+    (focused.closest("dialog") ?? document.body).append(area);
+    area.focus({ preventScroll: true });
+    area.select();
+    const isCopied = document.execCommand("copy");
+    area.remove();
+    focused.focus({ preventScroll: true });
+    if (!isCopied) throw new Error("The browser did not allow copying.");
+  }
+
+  return { request, parse, show, stream, watch, check, balance, copy, UNREACHABLE };
 })();

@@ -4,9 +4,7 @@
   const clipboard = navigator.clipboard;
 
   function prepare(container) {
-    for (const button of container.querySelectorAll("[data-copy]")) {
-      button.hidden = !clipboard?.writeText;
-    }
+    for (const button of container.querySelectorAll("[data-copy]")) button.hidden = false;
   }
 
   // Clipboards take images as PNG only.
@@ -30,12 +28,12 @@
   async function copyLinks(button) {
     const files = [...button.closest(".prediction").querySelectorAll(".outputs figcaption a[download]")].map((link) => link.href);
     const several = files.length > 1;
-    await clipboard.writeText(files.join("\n"));
+    await connection.copy(files.join("\n"));
     return `Copied the ${several ? `links to ${files.length} files` : `link to the ${button.dataset.what}`}. Anyone with ${several ? "a link" : "the link"} can open it.`;
   }
 
   async function copyImage(button) {
-    if (!clipboard.write || !window.ClipboardItem) return copyLinks(button);
+    if (!clipboard?.write || !window.ClipboardItem) return copyLinks(button);
     try {
       await clipboard.write([new ClipboardItem({ "image/png": asPng(button.dataset.url) })]);
     } catch (error) {
@@ -49,7 +47,7 @@
   async function copyText(button) {
     const outputs = button.closest(".prediction").querySelector(".outputs");
     const isText = outputs.querySelector(".transcript .line") || "text" in button.dataset;
-    await clipboard.writeText(textOf(outputs, button.dataset.text));
+    await connection.copy(textOf(outputs, button.dataset.text));
     if ("cut" in button.dataset) return "Copied the beginning. The download has all of it.";
     return isText ? "Copied the text" : "Copied the data as JSON";
   }

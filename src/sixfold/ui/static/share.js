@@ -18,7 +18,7 @@
   }
 
   function prepare(container) {
-    for (const button of container.querySelectorAll("[data-copy-link]")) button.hidden = !navigator.clipboard?.writeText;
+    for (const button of container.querySelectorAll("[data-copy-link]")) button.hidden = false;
     const link = container.querySelector("#share-link");
     link?.focus();
     link?.select();
@@ -53,7 +53,7 @@
   async function copy(button) {
     const note = button.closest("[data-share-form]").querySelector("[data-copied-link]");
     try {
-      await navigator.clipboard.writeText(document.getElementById("share-link").value);
+      await connection.copy(document.getElementById("share-link").value);
       note.textContent = "Copied";
     } catch {
       note.textContent = "The browser did not allow copying.";
