@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import ipaddress
 import os
@@ -23,6 +24,8 @@ from tests.harness import backends, bytecode
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
 CONTAINER_HOST = "host.docker.internal"
+# Tests do not find a model server or ComfyUI of this machine; their own servers have other ports.
+DEFAULT_PORTS = frozenset({1234, 8000, 8080, 8188, 11434, 30000})
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 8 << 30
 # The product's servers collect as seldom (cli/server/serve.py).
 COLLECT_EVERY = (20_000, 20, 20)
@@ -49,13 +52,15 @@ def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
         address: Any = args[1]
         host = address[0] if isinstance(address, tuple) else None
     elif event == "socket.getaddrinfo":
-        host = args[0]
+        address, host = None, args[0]
     else:
         return
     host = host.decode() if isinstance(host, bytes) else host
     # Every server resolves this name; fail as on a machine outside a container.
     if host == CONTAINER_HOST:
         raise socket.gaierror(socket.EAI_NONAME, "no such host")
+    if event == "socket.connect" and isinstance(host, str) and address[1] in DEFAULT_PORTS:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "the tests do not use servers of this machine")
     if isinstance(host, str) and not is_local(host) and host not in {"0.0.0.0", "::"}:
         raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
 

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from sixfold.clients import local_servers
 from tests.architecture import source, test_documented, test_machine_paths, test_shape
 from tools import lock
 
@@ -110,6 +111,12 @@ def test_no_test_can_reach_the_network() -> None:
         socket.getaddrinfo("example.com", 80)
     with socket.socket() as sock, pytest.raises(RuntimeError, match="may not reach"):
         sock.connect(("192.0.2.1", 80))
+
+
+def test_no_test_finds_the_model_servers_of_this_machine() -> None:
+    for server in (*local_servers.CHAT, local_servers.COMFYUI):
+        with socket.socket() as sock, pytest.raises(ConnectionRefusedError, match="servers of this machine"):
+            sock.connect(("127.0.0.1", server.port))
 
 
 def test_tests_can_reach_this_machine() -> None:
