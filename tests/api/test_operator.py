@@ -15,6 +15,7 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.configuration import entries
 from sixfold.core.database import now
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import link, signed_in
@@ -237,3 +238,11 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
         "account.credit",
     ]
     assert (await app.client.get("/api/operator/accounts/acct_0", headers=full_key)).status_code == 404
+
+
+async def test_log_can_be_filtered_by_every_kind_of_target(app: AppFixture) -> None:
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/admin/audit")).text
+    targets = re.findall(r'href="/admin/audit\?target=([^"]+)"', page)
+    kinds = [f"{kind}." for kind in (*entries.SECTIONS, entries.KEYS, "engines", "backups")]
+    assert [kind for kind in (*kinds, "acct_", "pred_") if not kind.startswith(tuple(targets))] == []
