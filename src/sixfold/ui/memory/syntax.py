@@ -16,6 +16,8 @@ _CALLOUT = re.compile(r"\[!([a-z][a-z-]{0,20})\][+-]?[ \t]*", re.IGNORECASE)
 _HIGHLIGHT = re.compile(r"==(?=[^\s=])([^=\n]{1,500}?)(?<=\S)==(?!=)")
 _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 _TASK = re.compile(r"\[([ xX])\][ \t]+")
+# The name of a block at its end, to which links of Obsidian can lead.
+_BLOCK_NAME = re.compile(r"(?:^|[ \t])\^[a-zA-Z0-9-]{1,64}$")
 _MAX_LABEL = 200
 
 
@@ -31,8 +33,12 @@ def anchor(heading: str) -> str:
 
 
 def convert_blocks(tokens: Sequence[Token]) -> None:
-    """Mark callouts, and add a token `task` to list items that begin with a box."""
+    """Mark callouts, add a token `task` to list items that begin with a box, and hide the names of blocks."""
     _convert_callouts(tokens)
+    for token in tokens:
+        if token.children and token.children[-1].type == "text":
+            last = token.children[-1]
+            last.content = _BLOCK_NAME.sub("", last.content)
     for before, paragraph, inline in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if before.type == "list_item_open" and paragraph.type == "paragraph_open":
             _convert_task(inline)
