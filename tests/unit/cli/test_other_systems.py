@@ -24,8 +24,6 @@ HIDE = """
 import asyncio, importlib, os, select, shutil, signal, socket, subprocess, sys, tempfile, uuid
 for name in ("fcntl", "uvloop", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog"):
     sys.modules[name] = None
-space = shutil.disk_usage(".")
-shutil.disk_usage = lambda folder: space  # the variant of Windows needs no statvfs
 lacking = {
     os: "fork forkpty register_at_fork sched_getaffinity getuid geteuid setsid killpg pread pwrite "
         "pidfd_open memfd_create posix_fadvise copy_file_range sendfile statvfs getloadavg waitid",
