@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from pathlib import Path
@@ -146,3 +147,24 @@ async def test_content_page_sets_both_without_scripts(app: AppFixture, width: in
             result = await axe.Axe().run(tab.page, options=RULES)
             assert result.response["violations"] == []
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+async def test_change_waits_for_a_refresh_that_applies_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as (app, _):
+        reloader = app.server.operator.reloader
+        applying, allowed = asyncio.Event(), asyncio.Event()
+
+        async def apply(_rows: object) -> None:
+            applying.set()
+            await allowed.wait()
+
+        reloader.on_entries = apply
+        saving = asyncio.create_task(put(app, "gateway", "log_days", 9))
+        await applying.wait()
+        other = asyncio.create_task(reloader.refresh())
+        done, _ = await asyncio.wait({other}, timeout=0.2)
+        assert not done
+        allowed.set()
+        await other
+        assert app.server.gateway_runtime.gateway.policy.log_days == 9
+        assert await saving == 200

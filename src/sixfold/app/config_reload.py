@@ -91,6 +91,7 @@ class ConfigReloader:
         self.values = values
         self._requested = asyncio.Event()
         self._applying = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._rows: tuple[ConfigEntry, ...] = ()
         self.settings = self.file_settings = source.loaded
         # The problems of entries that are not applied, by section and name.
@@ -132,16 +133,20 @@ class ConfigReloader:
                     await self._requested.wait()
 
     async def refresh(self) -> None:
-        """Apply the entries if any of them has changed."""
-        # The next iteration reads them again.
-        with contextlib.suppress(errors.StoreFailed):
-            rows = await self._database.read(entries.all_entries(), snapshot=False)
-            if rows == self._rows:
-                return
-            self._rows = rows
-            if self.on_entries is not None:
-                await self.on_entries(rows)
-            await self.reload(quiet=True, by_entries=True)
+        """Apply the entries if any of them has changed; return once they are in effect."""
+        # Another refresh may be applying the same change. A failed read is repeated by the next iteration.
+        async with self._refreshing:
+            with contextlib.suppress(errors.StoreFailed):
+                await self._refresh()
+
+    async def _refresh(self) -> None:
+        rows = await self._database.read(entries.all_entries(), snapshot=False)
+        if rows == self._rows:
+            return
+        self._rows = rows
+        if self.on_entries is not None:
+            await self.on_entries(rows)
+        await self.reload(quiet=True, by_entries=True)
 
     async def reload(self, *, quiet: bool = False, by_entries: bool = False) -> bool:
         """Read, check and apply the configuration; return False if the file is invalid.
