@@ -10,7 +10,9 @@ import wave
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from sixfold.ui.predictions import output_view
 from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
@@ -111,6 +113,48 @@ async def test_vectors_are_drawn_as_strips_with_similarities(
             assert await tab.page.locator(".similarity td").count() == 10
 
 
+async def test_a_text_with_further_values_is_shown_as_text(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    photo = io.BytesIO()
+    Image.effect_noise((96, 64), 90).convert("RGB").save(photo, "PNG")
+    file = {"file": ("harbour.png", photo.getvalue(), "image/png")}
+    image = (await app.client.post("/api/uploads", files=file, headers=app.bearer)).json()["url"]
+    body = {"model": "caption", "input": {"image_url": image}}
+    records = [
+        (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json() for _ in range(2)
+    ]
+    (first, second), text = [record["id"] for record in records], records[0]["output"]["text"]
+    path = await shared_path(app, first)
+    for width in WIDTHS:
+        for shown, signed_in in (
+            (f"/predictions/{first}", True),
+            (f"/catalog/caption?run={first}", True),
+            (f"/predictions/selection?id={first}&id={second}", True),
+            (path, False),
+        ):
+            options = TabOptions(width=width, signed_in=signed_in)
+            async with browser.tab(chromium, app, url, options) as tab:
+                await tab.open(shown)
+                assert await tab.page.inner_text(".text-result >> nth=0") == text, shown
+                assert not await tab.page.is_visible(".outputs pre"), shown
+                await tab.page.click("summary:has-text('Values') >> nth=0")
+                assert '"palette"' in await tab.page.inner_text(".outputs pre >> nth=0")
+                await page_checks.is_accessible(tab)
+    async with browser.tab(chromium, app, url, TabOptions(width=390, touch=True)) as tab:
+        await tab.open("/predictions")
+        padding = "(each) => parseFloat(getComputedStyle(each).paddingTop)"
+        box = await tab.page.locator(".pick-run >> nth=0").evaluate(
+            "(each) => each.offsetTop + each.offsetHeight"
+        )
+        # On a touch screen the box is always shown, and does not cover the text.
+        if await tab.page.evaluate("matchMedia('(hover: none)').matches"):
+            assert await tab.page.locator(".excerpt >> nth=0").evaluate(padding) >= box
+        await tab.open(f"/shares/new?kind=run&id={first}")
+        assert await tab.page.inner_text(".what") == "Caption"
+        await tab.open("/account/shares")
+        assert "caption" not in await tab.page.inner_text("main li >> nth=0")
+
+
 # Whether each segment is marked as the current one.
 CURRENT = """() => [...document.querySelectorAll(".transcript button")].map((each) => each.ariaCurrent)"""
 
@@ -129,9 +173,12 @@ async def transcribed(app: AppFixture) -> str:
     return await run(app, "stt", audio_url=await upload(app, recording.getvalue()))
 
 
-async def test_segments_of_a_transcript_seek_the_recording(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_segments_of_a_transcript_seek_the_recording(
+    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, url, chromium = browser_app
     result = await transcribed(app)
+    monkeypatch.setattr(output_view, "_SURE", 1.1)
     whole, without = [
         await shared_path(app, result, include_inputs=has_inputs) for has_inputs in (True, False)
     ]
@@ -147,6 +194,12 @@ async def test_segments_of_a_transcript_seek_the_recording(browser_app: tuple[Ap
             count = await buttons.count()
             assert count >= 2
             assert await page.evaluate(CURRENT) == [None] * count
+            if signed_in:
+                warning = await page.inner_text(".warning")
+                assert re.fullmatch(
+                    r"Some words are uncertain \(confidence \d.\d\d\): compare them with the recording",
+                    warning,
+                )
             await page.evaluate("document.querySelector('.transcript audio').muted = true")
             await buttons.nth(1).click()
             await page.wait_for_selector(".transcript li:nth-child(2) [aria-current=true]")
@@ -163,3 +216,7 @@ async def test_segments_of_a_transcript_seek_the_recording(browser_app: tuple[Ap
             await tab.open(without)
             assert await tab.page.locator(".transcript li").count() == count
             assert await tab.page.locator(".transcript :is(button, audio)").count() == 0
+    # A run that is charged by the minute holds the price of the longest recording.
+    async with browser.tab(chromium, app, url) as tab:
+        await tab.open(f"/catalog/stt?run={result}")
+        await tab.page.wait_for_selector("#price:has-text('at most 0.18 USD')")

@@ -66,6 +66,20 @@ def test_a_picture_of_a_model_is_small(tmp_path: Path, width: int) -> None:
     assert len(data) <= MAX_BYTES * max(1, (width / 480) ** 2)
 
 
+def test_a_fine_mesh_is_drawn_without_gaps(tmp_path: Path) -> None:
+    side = 700
+    rows, columns = np.mgrid[0:side, 0:side]
+    positions = np.stack([columns, rows, np.zeros_like(rows)], -1).reshape(-1, 3).astype(np.float32) / side
+    first = (rows[:-1, :-1] * side + columns[:-1, :-1]).ravel()
+    corners = [(first, first + 1, first + side + 1), (first, first + side + 1, first + side)]
+    faces = np.concatenate([np.stack(each, -1) for each in corners])
+    path = tmp_path / "fine.glb"
+    normals = np.tile(np.array([0, 0, 1], np.float32), (len(positions), 1))
+    path.write_bytes(glb.encode([MeshPart(positions, normals, faces)], "fine"))
+    assert len(faces) > 900_000
+    assert (pixels(path)[40:120, 50:110, 3] == 255).all()
+
+
 def test_damaged_models_are_refused(tmp_path: Path) -> None:
     whole = glb.encode([square((1, 1, 1, 1), 0.0)], "whole")
     outside = json.loads(whole[20 : 20 + int.from_bytes(whole[12:16], "little")])

@@ -24,7 +24,9 @@ from sixfold.engines.image import decoder_process
 Array = NDArray[Any]
 
 _MEMORY_BYTES = 2**30
-_MAX_BYTES, _MAX_TRIANGLES, _MAX_DEPTH = 256 * 2**20, 300_000, 32
+_MAX_BYTES, _MAX_TRIANGLES, _MAX_DEPTH = 256 * 2**20, 600_000, 32
+# A primitive with more triangles is drawn by every second or third of them.
+_DRAWN_TRIANGLES, _COVER = 250_000, 1.5
 # Visits of nodes: a few nodes that repeat each other could be visited for minutes.
 _MAX_VISITS = 20_000
 _UNREADABLE = "The 3D model cannot be read."
@@ -113,6 +115,8 @@ class _Scene:
         count = len(positions)
         indices = self._accessor(primitive["indices"])[:, 0] if "indices" in primitive else np.arange(count)
         faces = indices[: len(indices) // 3 * 3].reshape(-1, 3).astype(np.int64)
+        step = max(1, math.ceil(len(faces) / _DRAWN_TRIANGLES))
+        faces = faces[::step]
         self._triangles += len(faces)
         if self._triangles > _MAX_TRIANGLES:
             raise UnusableInput(f"The 3D model has more than {_MAX_TRIANGLES:,} triangles.")
@@ -127,7 +131,7 @@ class _Scene:
         if "baseColorTexture" in surface and "TEXCOORD_0" in attributes:
             texture = self._texture(surface["baseColorTexture"]["index"])
             colors *= _sampled(texture, self._accessor(attributes["TEXCOORD_0"])[:, :2][faces].mean(1))
-        return positions[faces], colors
+        return _enlarged(positions[faces], step), colors
 
     def _accessor(self, index: int) -> Array:
         """Return the values of an accessor, one row each; normalized integers are 0 to 1."""
@@ -152,6 +156,14 @@ class _Scene:
             pixels = opened.convert("RGB")
             pixels.thumbnail((_TEXTURE_SIDE, _TEXTURE_SIDE))
         return (np.asarray(pixels, float) / 255) ** 2.2
+
+
+def _enlarged(triangles: Array, step: int) -> Array:
+    """Return one of every `step` triangles of a mesh, so large that they cover those left out."""
+    if step == 1:
+        return triangles
+    centers = triangles.mean(1, keepdims=True)
+    return centers + (triangles - centers) * (_COVER * math.sqrt(step))
 
 
 def _matrix(node: dict[str, Any]) -> Array:

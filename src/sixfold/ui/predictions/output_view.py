@@ -100,7 +100,7 @@ class OutputView:
             "title": file_name or title(self._services.catalog, prediction),
             "stem": file_stem(prediction, file_name.rpartition(".")[0]),
             "before": self._before(prediction),
-            "warning": _warning(prediction, data),
+            "warning": _warning(prediction, data, view),
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
         }
 
@@ -177,11 +177,14 @@ def data_file(prediction: Prediction) -> tuple[str, bytes, str] | None:
     return f"{file_stem(prediction)}.json", msgspec.json.encode(value), "application/json"
 
 
-def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
-    """Return the engine's note on a result with low confidence, or ""."""
+def _warning(prediction: Prediction, data: dict[str, Any], view: DataView | None) -> str:
+    """Return a note on a result with low confidence, or ""; that of a transcript is not in the engine's log."""
     confidence = data.get("confidence")
-    is_unsure = isinstance(confidence, int | float) and confidence < _SURE
-    return prediction.logs.strip()[:_MAX_WARNING] if is_unsure else ""
+    if not isinstance(confidence, int | float) or confidence >= _SURE:
+        return ""
+    if view is not None and view.kind == data_views.TRANSCRIPT:
+        return f"Some words are uncertain (confidence {confidence:.2f}): compare them with the recording"
+    return prediction.logs.strip()[:_MAX_WARNING]
 
 
 def _input_kind(views: Sequence[OutputFileView], data: Mapping[str, Any]) -> str:

@@ -115,6 +115,7 @@ class SharedContents:
             "model": model,
             "may_make": model is not None and model.name in self._services.catalog,
             "data": text,
+            "text": self._plain(output_view.data_text({"value": next_models.text_of(data)})),
             # The text of the data is shortened, so that the drawing may have more of it.
             "view": view if text and view and self._plain(view.text) == view.text else None,
             "others": {} if output is None else self._others(output.named),
