@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 from typing import Any
@@ -246,3 +247,23 @@ async def test_log_can_be_filtered_by_every_kind_of_target(app: AppFixture) -> N
     targets = re.findall(r'href="/admin/audit\?target=([^"]+)"', page)
     kinds = [f"{kind}." for kind in (*entries.SECTIONS, entries.KEYS, "engines", "backups")]
     assert [kind for kind in (*kinds, "acct_", "pred_") if not kind.startswith(tuple(targets))] == []
+
+
+async def test_request_leads_to_its_account_and_to_giving_the_price_back(
+    any_database_app: AppFixture,
+) -> None:
+    app = any_database_app
+    run = (await app.client.post(RUN, json=BODY, headers=app.bearer)).json()["id"]
+    before = (await app.balance())[0]
+    csrf = await signed_in(app, app.operator)
+    account = f"/admin/people/{app.account.id}"
+    assert f'<a href="{account}">{app.account.email}</a>' in (await app.client.get("/admin/requests")).text
+    page = html.unescape((await app.client.get(f"/admin/requests/{run}")).text)
+    found = re.search(rf'href="({account}\?[^"#]+)#credit"', page)
+    assert found is not None
+    form = html.unescape((await app.client.get(found[1])).text)
+    fields = dict(re.findall(r'<input name="(amount_usd|reason)"[^>]* value="([^"]+)"', form))
+    assert fields == {"amount_usd": "0.04", "reason": f"Price of {run} given back"}
+    given = await app.client.post(f"{account}/credit", data={"csrf": csrf, **fields})
+    assert given.status_code == 303
+    assert float((await app.balance())[0]) == pytest.approx(float(before) + 0.04)

@@ -35,7 +35,7 @@ def to_html(text: str, context: RenderContext = HERE) -> str:
         ("[Ben](ben.md)", '<a href="/memory/people/ben">Ben</a>'),
         ("[[nobody]]", '<a class="missing-page" title="no page yet">nobody</a>'),
         ("[[acme#How it began|it]]", '<a class="wiki" href="/memory/companies/acme#s-how-it-began">it</a>'),
-        ("He helps [[acme]]. ^first-note", 'Acme</a>.</p>\n'),
+        ("He helps [[acme]]. ^first-note", "Acme</a>.</p>\n"),
         ("- one ^a\n- 2 ^ 3", "<li>one</li>\n<li>2 ^ 3</li>"),
         ("a formula 2^3", "<p>a formula 2^3</p>"),
         ("[[acme#^block]]", '<a class="wiki" href="/memory/companies/acme">Acme</a>'),

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import rights
+from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.operation import actions, credit_requests, link_requests
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
@@ -96,7 +96,13 @@ class AdminPages:
     async def show_request(self, request: Request, user: PageUser) -> Response:
         """Show the receipt and log of a request, without its inputs and outputs."""
         prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))
-        return self._pages.render("admin/request.html", user.session, prediction=prediction)
+        account = await self._services.database.read(accounts.by_id(prediction.account_id))
+        return self._pages.render(
+            "admin/request.html",
+            user.session,
+            prediction=prediction,
+            account=account if account.email and account.kind != "system" else None,
+        )
 
     async def cancel(self, request: Request, user: PageUser) -> Response:
         prediction = await self._services.predictions.get_any(requests.path_value(request, "prediction_id"))

@@ -85,8 +85,11 @@ class PeoplePages:
         return self._pages.render("admin/audit.html", user.session, page=page, target=target, emails=emails)
 
     async def show_one(self, request: Request, user: PageUser) -> Response:
-        """Show an account with its keys and the actions of operators on it."""
-        return await self.render_one(user, requests.path_value(request, "account_id"))
+        """Show an account with its keys and the actions of operators; `amount` and `reason` fill a form."""
+        amount_usd = requests.query_text(request, "amount", _MAX_TEXT)
+        form = {"amount_usd": amount_usd, "reason": requests.query_text(request, "reason", _MAX_TEXT)}
+        account_id = requests.path_value(request, "account_id")
+        return await self.render_one(user, account_id, form=form if amount_usd else None)
 
     async def render_one(
         self,

@@ -10,7 +10,7 @@ WHERE p.state IN ('starting', 'running', 'canceling') ORDER BY p.started_at, p.i
 
 -- name: admin_predictions | Return predictions of all accounts that match a state and a search pattern, newest first.
 SELECT p.id, p.request_id, p.created_at, p.completed_at - p.created_at AS took, p.face, p.model, p.engine AS served, p.state, p.cost, p.charge,
-       COALESCE(p.error, '') AS error, COALESCE(a.email, '') AS email
+       COALESCE(p.error, '') AS error, COALESCE(a.email, '') AS email, p.account_id
 FROM prediction p JOIN account a ON a.id = p.account_id
 WHERE p.id < :before AND p.parent_id IS NULL AND (:state = '' OR p.state = :state)
   AND LOWER(p.id || ' ' || p.request_id || ' ' || p.face || ' ' || p.model || ' ' || p.engine || ' '
@@ -20,7 +20,7 @@ ORDER BY p.id DESC LIMIT :limit;
 -- name: admin_calls | Return gateway calls of all accounts that match a state and a search pattern, newest first.
 SELECT c.id, c.id AS request_id, c.created_at, CASE WHEN c.ended_at IS NULL THEN NULL ELSE c.total_us END AS took,
        c.face, c.model, c.target AS served, c.state, c.held, c.cost, c.attempts, c.counted_by, c.error,
-       COALESCE(a.email, '') AS email,
+       COALESCE(a.email, '') AS email, c.account_id,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = c.id) AS charge
 FROM relay_known c JOIN account a ON a.id = c.account_id
 WHERE c.id < :before AND (:state = '' OR c.state = :state)
