@@ -249,7 +249,7 @@ async def test_log_can_be_filtered_by_every_kind_of_target(app: AppFixture) -> N
     assert [kind for kind in (*kinds, "acct_", "pred_") if not kind.startswith(tuple(targets))] == []
 
 
-async def test_request_leads_to_its_account_and_to_giving_the_price_back(
+async def test_request_leads_to_its_account_and_to_a_credit(
     any_database_app: AppFixture,
 ) -> None:
     app = any_database_app
