@@ -178,7 +178,7 @@ def data_file(prediction: Prediction) -> tuple[str, bytes, str] | None:
 
 
 def _warning(prediction: Prediction, data: dict[str, Any], view: DataView | None) -> str:
-    """Return a note on a result with low confidence, or ""; that of a transcript is not in the engine's log."""
+    """Return a note on a result with low confidence, or "": the engine's, or one on a transcript."""
     confidence = data.get("confidence")
     if not isinstance(confidence, int | float) or confidence >= _SURE:
         return ""
