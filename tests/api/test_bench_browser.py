@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture
@@ -78,6 +80,33 @@ async def test_nodes_show_their_time_cost_and_image(browser_app: tuple[AppFixtur
 
 
 @pytest.mark.nightly
+async def test_a_workflow_takes_its_files_from_a_drop_zone(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    Image.effect_noise((64, 48), 90).convert("RGB").save(tmp_path / "photo.png")
+    body = {"model": "create_image", "input": {"prompt": "a fox", "width": 256, "height": 256}}
+    image = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    for width in page_checks.WIDTHS:
+        async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+            page = tab.page
+            await tab.open("/workflows/image-upscale")
+            assert await page.locator(".tray [data-url]").count() >= 1
+            await page.set_input_files("#file-image", tmp_path / "photo.png")
+            await page.wait_for_selector(".file-preview img")
+            assert "/media/" in await page.input_value("#in-image")
+            await tab.open("/workflows/speech-to-text")
+            assert await page.get_attribute("#file-audio_path", "accept") == "audio/*"
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open(f"/predictions/{image['id']}")
+        await page.click(".pop summary:has-text('Use in')")
+        await page.click(".pop a[href*='image-upscale?']")
+        await page.wait_for_selector(".file-preview img")
+        await page.click(RUN)
+        await page.wait_for_selector(".outputs img")
+
+
 async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:

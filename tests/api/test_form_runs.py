@@ -67,6 +67,20 @@ async def test_files_of_a_form_are_stored_as_inputs(app: AppFixture, tmp_path: P
     assert (await submit("file.image_url", png, "x")).status_code == 403
 
 
+async def test_a_file_of_a_form_is_the_file_that_a_workflow_names(app: AppFixture, tmp_path: Path) -> None:
+    csrf = await signed_in(app)
+    png = photo(tmp_path).read_bytes()
+    for model, name in (("space:image-upscale", "image"), ("space:photoreal-img2img", "image")):
+        page = (await app.client.get(f"/workflows/{model.removeprefix('space:')}", headers=HTML)).text
+        assert f'name="file.{name}"' in page
+        fields = {"csrf": csrf, "prompt": "a lake"}
+        files = {f"file.{name}": ("photo.png", png, "image/png")}
+        response = await app.client.post(f"/pages/forms/{model}", data=fields, files=files)
+        assert response.status_code == 303, response.text
+        prediction = await app.predictions.get_any(response.headers["location"].rpartition("/")[2])
+        assert (await app.client.get(prediction.inputs[name])).content == png
+
+
 async def test_the_page_of_a_run_cancels_it_with_a_form(app: AppFixture) -> None:
     csrf = await signed_in(app)
     response = await app.client.post("/pages/forms/ra2", data={"csrf": csrf, "prompt": "SLOW fox"})

@@ -25,6 +25,7 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history import run_parts
 from sixfold.core.predictions.history.entries import HistoryFile
 from sixfold.core.predictions.states import PredictionState
+from sixfold.core.workflows import workflows
 from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs, initial_values, input_files
@@ -169,6 +170,7 @@ class WorkflowPages:
             else await self._services.predictions.find(workflow.model, user.account_id)
         )
         initial = await initial_values.of_request(self._services, request, user, model)
+        form = workflows.with_files(model, self._services.workflows.classes)
         missing = await self._workflow_list.missing(workflow)
         return self._pages.render(
             "workflow.html",
@@ -184,7 +186,7 @@ class WorkflowPages:
             operator=user is not None and user.principal.is_operator,
             checked=_CHECKED.get(str(workflow.verification.get("status")), ""),
             model=model,
-            fields=form_fields(model, initial, await input_files.recent(self._services, user, model)),
+            fields=form_fields(form, initial, await input_files.recent(self._services, user, form)),
             inputs=(workflow.inputs or ())[:MAX_FIELDS],
             more_inputs=max(0, len(workflow.inputs or ()) - MAX_FIELDS),
             run=initial.run,

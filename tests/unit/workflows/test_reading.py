@@ -39,6 +39,16 @@ PAINT: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("class_type", "field", "kind"),
+    [("LoadImage", "image", "image"), ("LoadAudio", "audio", "audio"), ("LoadVideo", "file", "video")],
+)
+def test_a_node_that_loads_a_file_has_an_input_of_its_kind(class_type: str, field: str, kind: str) -> None:
+    graph = {"1": node(class_type, **{field: "example"})}
+    (found,) = slices.complete(input_inference.infer_steps(graph, REGISTRY))
+    assert (found.name, found.type, found.required) == (kind, kind, True)
+
+
 def test_inputs_are_inferred_by_their_use() -> None:
     result = {each.name: each for each in slices.complete(input_inference.infer_steps(PAINT, REGISTRY))}
     assert list(result)[:2] == ["prompt", "negative_prompt"]

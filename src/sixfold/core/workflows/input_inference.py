@@ -10,7 +10,7 @@ import msgspec
 
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import as_list, mapping, plain_name
-from sixfold.core.workflows.nodes import Graph, NodeInput, NodeSpec, Registry, is_link
+from sixfold.core.workflows.nodes import UPLOADS, Graph, NodeInput, NodeSpec, Registry, is_link
 from sixfold.core.workflows.slices import Steps
 
 # Fields of samplers and latents that users set, and their public names.
@@ -37,7 +37,6 @@ _SIZED = ("width", "height", "length")
 _MAKERS = re.compile(r"^Empty|ToVideo$|^SixfoldTextToImage$|ToVideoLatent$")
 _WORDS = ("text", "prompt", "value", "text_g", "t5xxl", "lyrics", "tags", "style_prompt")
 _TYPES = {"INT": "integer", "FLOAT": "number"}
-_FILES = {"image": "image", "video": "video", "audio": "string", "file": "string"}
 
 
 class ApiInput(msgspec.Struct, frozen=True):
@@ -81,7 +80,7 @@ def infer_steps(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]
         for name, value in mapping(node.get("inputs")).items():
             if not is_link(value) and (api_input := _of(node_id, node, spec, name)) is not None:
                 inputs.append(_negative(api_input) if node_id in negatives else api_input)
-    order = {"image": 0, "video": 0, "string": 1, "integer": 2, "number": 2}
+    order = {**dict.fromkeys(UPLOADS.values(), 0), "string": 1, "integer": 2, "number": 2}
     inputs.sort(key=lambda each: order[each.type])
     yield
     result: list[ApiInput] = []
@@ -96,7 +95,7 @@ def _of(node_id: str, node: Mapping[str, Any], spec: NodeSpec | None, name: str)
     value = mapping(node.get("inputs"))[name]
     node_input = spec.by_name.get(name) if spec is not None else None
     if node_input is not None and node_input.upload:
-        return ApiInput(node_input.upload, _FILES[node_input.upload], node_id, name, value, required=True)
+        return ApiInput(node_input.upload, node_input.upload, node_id, name, value, required=True)
     if isinstance(value, str) and name in _WORDS and (node_input is None or node_input.type == "STRING"):
         plain = _slug(node) if name == "value" else "prompt" if name != "lyrics" else name
         return ApiInput(plain, "string", node_id, name, value, required=plain == "prompt")

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from sixfold.core.catalog.models import Model
 from sixfold.core.humanize import count
 from sixfold.core.workflows.documents import mapping, plain_name
 from sixfold.core.workflows.input_inference import ApiInput, apply
-from sixfold.core.workflows.nodes import Graph, Registry
+from sixfold.core.workflows.nodes import UPLOADS, Graph, Registry
 from sixfold.core.workflows.storage import SENT_FILE
 from sixfold.core.workflows.validate import validate
 
@@ -131,7 +132,23 @@ def file_kind(graph: Graph, each: ApiInput, registry: Registry) -> str:
     """Return the kind of file that an input names, or an empty string for other inputs."""
     spec = registry.get(str(graph[each.node_id]["class_type"]))
     target = spec.by_name.get(each.field) if spec is not None else None
-    return target.upload if target is not None else each.type if each.type in ("image", "video") else ""
+    return target.upload if target is not None else each.type if each.type in UPLOADS.values() else ""
+
+
+def with_files(model: Model, registry: Registry) -> Model:
+    """Return a workflow's model for a form: inputs whose text names a file have the type of this file."""
+    graph = model.fixed.get("graph")
+    if graph is None:
+        return model
+    named = api_inputs(model.fixed.get("api_inputs") or ())
+    kinds = {each.name: file_kind(graph, each, registry) for each in named}
+    inputs = [
+        msgspec.structs.replace(each, type=kinds[each.name])
+        if each.type == "string" and kinds.get(each.name) in UPLOADS.values()
+        else each
+        for each in model.inputs
+    ]
+    return msgspec.structs.replace(model, inputs=tuple(inputs))
 
 
 def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:

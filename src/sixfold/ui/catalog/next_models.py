@@ -12,6 +12,7 @@ from sixfold import errors
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
+from sixfold.core.workflows import workflows
 from sixfold.ui.catalog.abilities import ability_of
 from sixfold.ui.catalog.cards import has_card
 from sixfold.web.services import WebServices
@@ -59,7 +60,8 @@ class NextModels:
     def _find(self, kind: str) -> tuple[NextModel, ...]:
         ranked: list[tuple[tuple[bool, bool, bool, str], NextModel]] = []
         for model in self._services.catalog.models():
-            field = input_for(model, kind) if has_card(model) else None
+            form = workflows.with_files(model, self._services.workflows.classes)
+            field = input_for(form, kind) if has_card(model) else None
             if field is None:
                 continue
             terms, by_time = self._services.predictions.terms, model.name in self._services.templates

@@ -21,6 +21,7 @@ from sixfold.core.predictions import pricing
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.formats import media_types
+from sixfold.core.workflows import workflows
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import abilities, code_samples, example_outputs, initial_values, input_files
 from sixfold.ui.catalog.cards import (
@@ -198,7 +199,8 @@ class CatalogPages:
         )
         initial = await initial_values.of_request(self._services, request, user, model)
         values = initial.inputs
-        fields = form_fields(model, initial, await input_files.recent(self._services, user, model))
+        form = workflows.with_files(model, self._services.workflows.classes)
+        fields = form_fields(form, initial, await input_files.recent(self._services, user, form))
         inputs = {
             each.descriptor.name: values.get(each.descriptor.name, _example(each.descriptor))
             for each in fields

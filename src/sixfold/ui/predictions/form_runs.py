@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.workflows import workflows
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.predictions.form_uploads import FormUploads
 from sixfold.ui.predictions.run_api import RunForm, RunRoutes
@@ -31,9 +32,10 @@ Files = Mapping[str, UploadFile]
 class FormRuns:
     """The endpoints of forms without JavaScript."""
 
-    def __init__(self, runs: RunRoutes, uploads: FormUploads, auth: PageAuth) -> None:
+    def __init__(self, services: WebServices, runs: RunRoutes, auth: PageAuth) -> None:
+        self._services = services
         self._runs = runs
-        self._uploads = uploads
+        self._uploads = FormUploads(services)
         self._auth = auth
 
     async def run(self, request: Request, user: PageUser) -> Response:
@@ -81,7 +83,8 @@ class FormRuns:
 
     async def _store_files(self, user: PageUser, form: RunForm, files: Files) -> dict[str, str]:
         """Store the files of a form and return their URLs by input."""
-        kinds = {each.name: each.type for each in form.model.media_inputs}
+        model = workflows.with_files(form.model, self._services.workflows.classes)
+        kinds = {each.name: each.type for each in model.media_inputs}
         unknown = next((name for name in files if name not in kinds), None)
         if unknown is not None:
             raise errors.BadRequest(f"{form.model.name} does not have a file input {unknown[:100]!r}")
@@ -107,7 +110,7 @@ def _value(descriptor: Descriptor, text: str) -> Any:
 
 def routes(services: WebServices, runs: RunRoutes, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes; their errors are pages."""
-    forms = FormRuns(runs, FormUploads(services), auth)
+    forms = FormRuns(services, runs, auth)
     field_bytes, file_bytes = services.settings.json_body_bytes, services.settings.inline_body_bytes
     run, run_of_field = auth.signed_in(forms.run), auth.signed_in(forms.run_of_field)
     return (

@@ -86,7 +86,7 @@ class RunRoutes:
             # A charge is rounded up to the micro-dollar.
             micros = math.ceil(amount * average.run / self._services.settings.run_limit_seconds)
             cost = f"about {money.short_usd(micros)} USD" if has_sample else "charged by time"
-        elif price_quote.price.meter != "fixed":
+        elif amount and price_quote.price.meter != "fixed":
             cost = f"at most {cost}"
         if list_price is not None:
             cost = f"{money.short_usd(charged)} USD (list price: {cost})"
