@@ -213,6 +213,23 @@ async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixtu
         assert (await app.client.get(f"{path}?w={wrong}")).status_code == 400
 
 
+async def test_page_of_a_run_shows_a_copy_and_leads_to_the_file(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
+    body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
+    async with browser.tab(chromium, app, url) as tab:
+        await tab.open(f"/predictions/{body['id']}")
+        image = tab.page.locator(".outputs a:has(img)")
+        file = str(await image.get_attribute("href"))
+        assert await image.locator("img").get_attribute("src") == f"{file}?w=960"
+        assert body["output"]["url"].endswith(file)
+        await tab.page.wait_for_function("() => document.querySelector('.outputs img').naturalWidth > 0")
+        total = "performance.getEntries().reduce((sum, entry) => sum + (entry.encodedBodySize || 0), 0)"
+        assert await tab.page.evaluate(total) <= 350_000
+
+
 async def test_a_vector_is_drawn_as_a_strip_of_colors(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
