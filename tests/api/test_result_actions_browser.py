@@ -261,3 +261,8 @@ async def test_a_drawn_image_fits_above_the_composer(drawing: tuple[Gateway, str
             assert box["top"] >= 0, (options.width, box)
             assert box["bottom"] <= box["composer"], (options.width, box)
             assert box["height"] >= min(300, options.width - 100), (options.width, box)
+            await page.click(".answer .about >> text='Use in'")
+            await page.wait_for_function("() => document.querySelector('.use-in img')?.naturalWidth > 0")
+            await check(tab, options, "use in")
+            await page.click(".use-in a[href^='/catalog/upscaler?']")
+            await page.wait_for_selector(".file-preview img")

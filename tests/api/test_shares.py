@@ -465,6 +465,8 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     assert [len(files_of(page)) for page in pages] == [0, 1]
     for link in (plain, full):
         await shown_card(visitor, link)
+    # The title is the first question, so that the text is the answer to it.
+    assert preview_of(pages[0])["og:description"] != preview_of(pages[0])["og:title"]
     assert (await visitor.get(files_of(pages[1])[0])).content == image.getvalue()
     await person.act(f"/chat/{chat}/delete")
     assert [(await visitor.get(link)).status_code for link in (plain, full)] == [404, 404]

@@ -44,8 +44,9 @@ def duration(ms: float) -> str:
 
 def roughly(seconds: float) -> str:
     """Format an estimated duration with at most two digits: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
-    if seconds < 1:
-        return f"{max(10, round(seconds * 100) * 10)} ms"
+    tens_of_ms = round(seconds * 100)
+    if tens_of_ms < 100:
+        return f"{max(1, tens_of_ms) * 10} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

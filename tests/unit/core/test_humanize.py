@@ -41,7 +41,7 @@ def test_limit_is_formatted_exactly(max_bytes: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "10 ms"), (0.0437, "40 ms"), (1.24, "1.2 s"), (5, "5.0 s"), (12.4, "12 s"), (200, "3 min")],
+    [(0, "10 ms"), (0.0437, "40 ms"), (0.997, "1.0 s"), (1.24, "1.2 s"), (12.4, "12 s"), (200, "3 min")],
 )
 def test_estimate_is_formatted_with_few_digits(seconds: float, text: str) -> None:
     assert humanize.roughly(seconds) == text

@@ -180,8 +180,8 @@ class SharedContents:
         items, is_cut = await self._chats.items(share.tenant, chat.id, MAX_MESSAGES, share.last_place + 1)
         parsed_messages = [messages.parse(item.id, item.place, item.item, item.detail) for item in items]
         visible = [message for message in parsed_messages if message is not None]
-        first = next((message.text for message in visible if message.role == "user"), "")
-        content = SharedContent(chat.title, formatting.excerpt(first) or "A chat")
+        answer = next((message.text for message in visible if message.role == "assistant"), "")
+        content = SharedContent(chat.title, formatting.excerpt(answer) or "A chat")
         content.files.add_texts(self._base_url, (message.text for message in visible))
         rows: list[dict[str, Any]] = []
         for message in visible:
