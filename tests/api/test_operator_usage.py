@@ -100,6 +100,18 @@ async def test_operator_reads_and_downloads_the_usage_of_each_account(gateway: G
     assert (await app.client.get("/admin/people/acct_nobody/usage")).status_code == 404
 
 
+async def test_erased_accounts_are_one_line_without_a_link(gateway: Gateway) -> None:
+    app = gateway.app
+    other = await use(gateway)
+    object.__setattr__(app.settings, "deletion_days", 0.0)
+    form = {"csrf": await signed_in(app, app.operator), "confirm": other.email}
+    assert (await app.client.post(f"/admin/people/{other.id}/close", data=form)).status_code == 303
+    page = (await app.client.get("/admin/usage")).text
+    assert re.search(r"<td>deleted accounts</td><td[^>]*>(<[^>]+>)?0.08\b", page)
+    assert other.id not in page
+    assert other.id in (await app.client.get("/admin/usage.csv")).text
+
+
 @pytest.mark.browser
 @browser.needed
 async def test_usage_fits_three_widths_and_is_accessible(tmp_path: Path) -> None:

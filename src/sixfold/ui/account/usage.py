@@ -156,7 +156,7 @@ def summarize(report: UsageReport, today: int, days: int, by: str, names: Mappin
 
 
 def _unnamed(dimension: str) -> str:
-    return "a deleted account" if dimension == "account" else "no key"
+    return "deleted accounts" if dimension == "account" else "no key"
 
 
 def _holder(principal: Principal) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -107,10 +108,15 @@ class OperatorUsagePages:
 
 def _usage(days: int, by: str) -> Transaction[AccountUsage]:
     dimension = "model" if by == "day" else by
-    columns = ("day", "account", "email") if dimension == "account" else ("day", dimension)
-    report = yield from server_usage.report(days, columns)
-    names = {row["account"]: row["email"] for row in report.rows} if dimension == "account" else {}
-    return account_usage.summarize(report, (yield from now()) // DAY_US, days, by, names)
+    today = (yield from now()) // DAY_US
+    if dimension != "account":
+        report = yield from server_usage.report(days, ("day", dimension))
+        return account_usage.summarize(report, today, days, by, {})
+    report = yield from server_usage.report(days, ("day", "account", "email"))
+    # Erased accounts, which have no page, are one line.
+    rows = tuple({**row, "account": row["account"] if row["email"] else ""} for row in report.rows)
+    names = {row["account"]: row["email"] for row in rows}
+    return account_usage.summarize(replace(report, rows=rows), today, days, by, names)
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
