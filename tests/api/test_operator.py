@@ -267,3 +267,12 @@ async def test_request_leads_to_its_account_and_to_a_credit(
     given = await app.client.post(f"{account}/credit", data={"csrf": csrf, **fields})
     assert given.status_code == 303
     assert float((await app.balance())[0]) == pytest.approx(float(before) + 0.04)
+
+
+@pytest.mark.parametrize(("path", "part"), [("budgets", "budget"), ("keys", "key")])
+async def test_refused_budget_keeps_what_was_entered(app: AppFixture, path: str, part: str) -> None:
+    csrf = await signed_in(app, app.operator)
+    form = {"csrf": csrf, "part": part, "budget_day": "5,50", "budget_month": "40", "name": "ci"}
+    page = await app.client.post(f"/admin/people/{app.account.id}/{path}", data=form)
+    assert page.status_code == 400
+    assert page.text.count('value="5,50"') == page.text.count('value="40"') == 1
