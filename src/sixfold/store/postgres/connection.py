@@ -16,7 +16,7 @@ from sixfold.store import sql
 GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 Migrated: type[asyncpg.PostgresError] = asyncpg.InvalidCachedStatementError  # another server migrated
 _EPOCH_US = "(extract(epoch FROM {}()) * 1000000)::bigint"
-SESSION_ID = "SELECT pg_backend_pid()"
+SESSION_ID = "SELECT pg_backend_pid() AS id"
 CLOCK = _EPOCH_US.format("statement_timestamp")
 BEGUN = _EPOCH_US.format("transaction_timestamp")
 

@@ -130,7 +130,7 @@ class PostgresDatabase:
         await self._open_writer()
         session = await self._listener.join(boot, on_event)
         other = await self._readers.fetch(connections.SESSION_ID, ())
-        connections.require_sessions(self._url, session, int(other[0][0]))
+        connections.require_sessions(self._url, session, int(other[0]["id"]))
 
     async def close(self) -> None:
         """Commit queued transactions, then close the connections."""
