@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,8 @@ from tests.api.gateway import running_gateway
 from tests.api.test_shares import share
 from tests.mcp.loopback import serve
 
+# Parts of paths that are the ids of rows, which the table shows in capitals.
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 TITLE = "Accessibility of the pages"
 _WIDTHS = (1440, 834, 390)
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -94,7 +97,7 @@ async def _rows(
                     found[path].append(await _check(tab, path.format_map(names)))
     return [
         Row(
-            path,
+            _PLACEHOLDER.sub(lambda name: name[1].upper(), path),
             sum(violations for violations, *_ in checks),
             "violations",
             note=f"{min(passed for _, passed, *_ in checks)} rules passed; "
