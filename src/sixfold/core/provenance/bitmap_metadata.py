@@ -88,7 +88,7 @@ def tiff(data: bytes) -> Iterator[FileEdit]:
     is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
     layout = _Layout(order, is_big)
     budget, numbers, directories = part_budget(_MAX_FIELDS), part_budget(_MAX_NUMBERS), set[int]()
-    kept: list[Span] = [(0, 16 if is_big else 8)]
+    needed: list[Span] = [(0, 16 if is_big else 8)]
     at = layout.number(data, 8 if is_big else 4)
     while at and at not in directories:
         directories.add(at)
@@ -107,15 +107,15 @@ def tiff(data: bytes) -> Iterator[FileEdit]:
         new = layout.pack_count(len(own)) + b"".join(own) + following
         end = after + layout.offset_bytes
         yield FileEdit(at, end, new + bytes(end - at - len(new)))
-        kept.append((at, end))
+        needed.append((at, end))
         for entry in own:
-            kept += layout.value_spans(entry)
+            needed += layout.value_spans(entry)
         for offsets, lengths in _DATA:
             starts, sizes = (layout.values(data, own, tag, numbers) for tag in (offsets, lengths))
             pairs = zip(starts, sizes, strict=False)
-            kept += [(offset, offset + length) for offset, length in pairs]
+            needed += [(offset, offset + length) for offset, length in pairs]
         at = layout.number(data, after)
-    yield from _zeros(_between(kept, len(data)))
+    yield from _zeros(_between(needed, len(data)))
 
 
 class _Layout:
@@ -158,10 +158,10 @@ class _Layout:
         return ()
 
 
-def _between(kept: list[Span], end: int) -> Iterator[Span]:
-    """Yield the spans up to `end` that are in none of `kept`."""
+def _between(needed: list[Span], end: int) -> Iterator[Span]:
+    """Yield the spans up to `end` that are in none of `needed`."""
     at = 0
-    for start, stop in sorted(kept):
+    for start, stop in sorted(needed):
         if start > at:
             yield at, min(start, end)
         at = max(at, stop)

@@ -19,14 +19,14 @@ _APE, _APE_BYTES, _APE_HAS_HEADER = b"APETAGEX", 32, 1 << 31
 
 def of_flac(data: bytes) -> Iterator[FileEdit]:
     blocks = list(flac.blocks(data))
-    kept = [block for block in blocks if _is_kept(block)]
-    if not blocks or not _is_kept(blocks[0]) or not blocks[-1].kind & _FLAC_LAST:
+    remaining = [block for block in blocks if _is_needed(block)]
+    if not blocks or not _is_needed(blocks[0]) or not blocks[-1].kind & _FLAC_LAST:
         raise Unembeddable("not a complete FLAC")
-    yield from (FileEdit(block.start, block.end, b"") for block in blocks if not _is_kept(block))
-    yield FileEdit(kept[-1].start, kept[-1].start + 1, bytes([kept[-1].kind | _FLAC_LAST]))
+    yield from (FileEdit(block.start, block.end, b"") for block in blocks if not _is_needed(block))
+    yield FileEdit(remaining[-1].start, remaining[-1].start + 1, bytes([remaining[-1].kind | _FLAC_LAST]))
 
 
-def _is_kept(block: ContainerPart[int]) -> bool:
+def _is_needed(block: ContainerPart[int]) -> bool:
     return block.kind & ~_FLAC_LAST in _FLAC_KEPT
 
 

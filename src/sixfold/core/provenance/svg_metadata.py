@@ -89,11 +89,11 @@ class _Reader:
 
     def _cut_attributes(self, names: list[str]) -> None:
         """Remove attributes of editors, and those for programs and for screen readers."""
-        kept = iter(names)
+        expanded_names = iter(names)
         for match in self._attributes(self._position(b"<")):
             if match[1] == b"xmlns" or match[1].startswith(b"xmlns:"):
                 continue
-            namespace, _, local = next(kept, "").rpartition(_SEPARATOR)
+            namespace, _, local = next(expanded_names, "").rpartition(_SEPARATOR)
             if namespace not in ("", _XLINK, _XML) or local.startswith(("data-", "aria-")):
                 self.edits.append(FileEdit(*match.span(), b""))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +38,16 @@ def make(path: Path | str, width: int) -> bytes:
     image = Image.fromarray(pixels)
     image.thumbnail((width, 2 * width), Image.Resampling.LANCZOS)
     limit = _MAX_BYTES * max(1.0, (width / _WIDTH) ** 2)
+    return encode(image, limit, _QUALITIES)
+
+
+def encode(image: Image.Image, max_bytes: float, qualities: Sequence[int]) -> bytes:
+    """Return an image as WebP of the first quality with at most `max_bytes`, or of the last quality."""
     data = b""
-    for quality in _QUALITIES:
+    for quality in qualities:
         content = io.BytesIO()
         image.save(content, "WEBP", quality=quality, method=4)
         data = content.getvalue()
-        if len(data) <= limit:
+        if len(data) <= max_bytes:
             break
     return data

@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw
 from sixfold import process_resources
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image import decoder_process
+from sixfold.engines.thumbnails import image as thumbnails
 
 Array = NDArray[Any]
 
@@ -227,11 +228,4 @@ def _view() -> Array:
 
 def _encoded(image: Image.Image, width: int) -> bytes:
     limit = _MAX_IMAGE_BYTES * max(1.0, (width / 480) ** 2)
-    data = b""
-    for quality in _QUALITIES:
-        content = io.BytesIO()
-        image.save(content, "WEBP", quality=quality, method=4)
-        data = content.getvalue()
-        if len(data) <= limit:
-            break
-    return data
+    return thumbnails.encode(image, limit, _QUALITIES)

@@ -8,6 +8,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageOps
 
 from sixfold.core.media.drawings import CARD_HEIGHT, CARD_WIDTH, Drawing, ShareCard
+from sixfold.engines.thumbnails import image as thumbnails
 from sixfold.engines.video.timeline import fonts
 
 # The width of pictures of data, and the maximum size in bytes with the qualities tried in this order.
@@ -28,14 +29,7 @@ _CARD_QUALITY = 85
 def render(drawing: Drawing) -> bytes:
     """Return the picture of data as WebP with a transparent background, 320 pixels wide."""
     image = _drawn(drawing, _WIDTH, round(_WIDTH * drawing.height / drawing.width))
-    data = b""
-    for quality in _QUALITIES:
-        content = io.BytesIO()
-        image.save(content, "WEBP", quality=quality, method=4)
-        data = content.getvalue()
-        if len(data) <= _MAX_BYTES:
-            break
-    return data
+    return thumbnails.encode(image, _MAX_BYTES, _QUALITIES)
 
 
 def render_card(card: ShareCard, picture: bytes) -> bytes:

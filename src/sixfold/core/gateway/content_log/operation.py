@@ -48,8 +48,8 @@ def set_guardrail(
     values, member_id = dict(fields), None
     hook = values.get("hook")
     if hook is not None and not hook["url"]:
-        kept = None if before is None else before.hook
-        values["hook"] = None if kept is None else {**hook, "url": kept.url}
+        earlier = None if before is None else before.hook
+        values["hook"] = None if earlier is None else {**hook, "url": earlier.url}
         member_id = None if own is None else own["member_id"]
     guardrail = models.parse(values)
     if guardrail.is_empty and not exempts:
