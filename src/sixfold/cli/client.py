@@ -305,18 +305,9 @@ class ServerClient:
         try:
             if response.status != http.client.OK:
                 return
-            data: list[str] = []
-            rest = _MAX_RESPONSE_BYTES
-            while raw := response.readline(rest):
-                rest -= len(raw)
-                line = raw.decode("utf-8", "replace").rstrip("\r\n")
-                if line.startswith("data:"):
-                    data.append(line[5:].lstrip(" "))
-                elif not line and data:
-                    yield from _documents("\n".join(data))
-                    data.clear()
-                    rest = _MAX_RESPONSE_BYTES
-        except (OSError, http.client.HTTPException):
+            for data in event_data(response, _MAX_RESPONSE_BYTES):
+                yield from _documents(data)
+        except (OSError, http.client.HTTPException, EventTooLarge):
             return
         finally:
             response.close()
@@ -331,6 +322,30 @@ def _parse(text: str | bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+class EventTooLarge(Exception):
+    """A server-sent event has more bytes than its reader accepts."""
+
+
+def event_data(response: http.client.HTTPResponse, max_bytes: int) -> Iterator[str]:
+    """Yield the data of each server-sent event; raises `EventTooLarge`.
+
+    Comments and other lines between two events count as part of the second.
+    """
+    data: list[str] = []
+    rest = max_bytes
+    while raw := response.readline(rest):
+        rest -= len(raw)
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            yield "\n".join(data)
+            data.clear()
+            rest = max_bytes
+    if rest == 0:
+        raise EventTooLarge
 
 
 def _documents(text: str) -> Iterator[Document]:

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from sixfold.cli.client import ServerClient
+from sixfold.cli.client import EventTooLarge, ServerClient, event_data
 from sixfold.cli.terminal import CommandError
 
 _MAX_CONCURRENT = 16
@@ -223,20 +223,11 @@ class StdioProxy:
 
     def _events(self, response: http.client.HTTPResponse) -> Iterator[Any]:
         """Yield the messages of an event stream; raises `CommandError` if one is too large or not JSON."""
-        data: list[str] = []
-        rest = _MAX_MESSAGE_BYTES
-        while raw := response.readline(rest):
-            rest -= len(raw)
-            line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            if line.startswith("data:"):
-                data.append(line[5:].removeprefix(" "))
-            elif not line:
-                if data:
-                    yield self._message("\n".join(data))
-                    data.clear()
-                rest = _MAX_MESSAGE_BYTES
-        if rest == 0:
-            raise self._too_large()
+        try:
+            for data in event_data(response, _MAX_MESSAGE_BYTES):
+                yield self._message(data)
+        except EventTooLarge:
+            raise self._too_large() from None
 
     def _message(self, text: str) -> Any:
         try:
