@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import tarfile
 import tempfile
@@ -30,6 +34,10 @@ default_ulimits = ["nofile=20000:20000", "nproc=10000:10000"]
 [network]
 network_backend = "netavark"
 """
+
+
+# Numbers of Linux's headers, which Python 3.11 does not export.
+_CLONE_NEWNET, _SIOCSIFFLAGS, _IFF_UP = 0x40000000, 0x8914, 1
 
 
 class Podman:
@@ -91,13 +99,35 @@ class Podman:
 
 
 @contextmanager
+def network_namespace() -> Iterator[None]:
+    """Move this thread, and the programs that it starts, to a network with its own loopback interface.
+
+    Interfaces of containers come and go there. In the network of the tests, a browser would cancel its
+    requests at each of these changes (`net::ERR_NETWORK_CHANGED`).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    original = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        if libc.unshare(_CLONE_NEWNET):
+            pytest.skip(f"needs a network namespace: {os.strerror(ctypes.get_errno())}")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            fcntl.ioctl(probe, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+        try:
+            yield
+        finally:
+            assert libc.setns(original, _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+    finally:
+        os.close(original)
+
+
+@contextmanager
 def running_service(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
     """Yield Podman with an image and its service; skip the test if this machine cannot run it."""
     missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
     if missing or os.getuid() != 0:
         pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
     # Podman's own paths must be short.
-    with tempfile.TemporaryDirectory(prefix="pod") as folder:
+    with network_namespace(), tempfile.TemporaryDirectory(prefix="pod") as folder:
         result = Podman(Path(folder))
         prepare(result)
         with result.serving():
