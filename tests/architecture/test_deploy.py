@@ -19,6 +19,7 @@ from sixfold import settings
 from sixfold.core.gateway.gateway import TokenCounts
 from sixfold.web.metrics import Metrics
 from tests.architecture import source
+from tools import chart
 from tools import container_smoke_test as images_tool
 
 DEPLOY = source.ROOT / "deploy"
@@ -186,44 +187,104 @@ def test_nginx_accepts_the_proxy_configuration(tmp_path: Path) -> None:
     assert "non_idempotent;" not in text, "a call that is sent twice may be paid twice"
 
 
-# Of other operators, whose schemas kubernetes-validate does not have.
-_CUSTOM_KINDS = {"RayCluster", "ScaledObject", "ServiceMonitor"}
+# Fields of the custom resources in the chart that the schemas of the operators have (docs/howto/deploy.md).
+VALIDATED_FIELDS = {
+    "RayCluster": """rayVersion enableInTreeAutoscaling headGroupSpec workerGroupSpecs rayStartParams
+        groupName replicas minReplicas maxReplicas template""",
+    "ScaledObject": """scaleTargetRef minReplicaCount maxReplicaCount triggers type serverAddress query
+        threshold""",
+    "ServiceMonitor": "selector matchLabels endpoints port path authorization credentials",
+}
+# Fields that every manifest of Kubernetes or a pod has, which kubernetes-validate knows.
+_KUBERNETES_FIELDS = {"apiVersion", "kind", "metadata", "name", "labels", "annotations", "spec"}
+_POD_FIELDS = {"containers", "env", "command", "args", "resources"}
 
 
-def _helm(*values: str) -> str:
-    command = ["helm", "template", "sixfold", str(DEPLOY / "helm"), *(f"--set={value}" for value in values)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def _validate(text: str) -> list[dict[str, Any]]:
+def _validate(documents: list[dict[str, Any]]) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    documents = [document for document in yaml.safe_load_all(text) if document]
     for document in documents:
-        if document["kind"] not in _CUSTOM_KINDS:
+        if document["kind"] not in chart.CUSTOM_KINDS:
             validate.validate(document, validate.latest_version(), strict=True)
-    return documents
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on this machine")
+def _render(option: str) -> list[dict[str, Any]]:
+    pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
+    return chart.render(chart.OPTIONS[option])
+
+
+def _manifests() -> list[dict[str, Any]]:
+    text = source.text("deploy/kubernetes/sixfold.yaml")
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def _name(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
 def test_manifests_equal_the_rendered_chart() -> None:
-    assert _helm() == source.text("deploy/kubernetes/sixfold.yaml")
+    assert sorted(_render("defaults"), key=_name) == sorted(_manifests(), key=_name)
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on this machine")
 @pytest.mark.parametrize(
-    ("values", "kinds"),
+    ("option", "kinds"),
     [
-        (("server.autoscaling.cpuPercent=70",), {"HorizontalPodAutoscaler"}),
-        (("worker.autoscaling.prometheus=http://prometheus:9090",), {"ScaledObject"}),
-        (("ray.enabled=true",), {"RayCluster"}),
-        (("firstAccount=ada@example.com", "monitor.enabled=true"), {"Job", "ServiceMonitor"}),
+        ("more servers", {"HorizontalPodAutoscaler"}),
+        ("KEDA", {"ScaledObject"}),
+        ("KubeRay", {"RayCluster"}),
+        ("Prometheus operator", {"Job", "ServiceMonitor"}),
     ],
 )
-def test_the_chart_renders_with_each_option(values: tuple[str, ...], kinds: set[str]) -> None:
-    documents = _validate(_helm(*values))
-    assert kinds <= {document["kind"] for document in documents}
-    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+def test_the_chart_renders_with_each_option(option: str, kinds: set[str]) -> None:
+    documents = _render(option)
+    _validate(documents)
+    names = [_name(document) for document in documents]
+    assert kinds <= {kind for kind, _ in names}
     assert len(set(names)) == len(names)
+
+
+def test_custom_resources_have_only_validated_fields() -> None:
+    """A new field is validated with `python -m tools.chart --crds`, and added to the table."""
+    text = "".join(path.read_text() for path in sorted((chart.CHART / "templates").glob("*.yaml")))
+    fields: dict[str, set[str]] = {}
+    for manifest in re.split(r"^apiVersion: ", text, flags=re.MULTILINE):
+        (kind,) = re.findall(r"^kind: (\w+)", manifest, re.MULTILINE) or [""]
+        if kind in chart.CUSTOM_KINDS:
+            fields[kind] = set(re.findall(r"^ *(?:- )?([a-z]\w+):(?: |$)", manifest, re.MULTILINE))
+    assert fields.keys() == chart.CUSTOM_KINDS == VALIDATED_FIELDS.keys()
+    for kind, names in fields.items():
+        assert names - _KUBERNETES_FIELDS - _POD_FIELDS == set(VALIDATED_FIELDS[kind].split()), kind
+
+
+def test_ray_pods_have_probes_and_the_head_a_token() -> None:
+    """KubeRay's own probes need ray[default] or wget, and its autoscaler the token of a service account."""
+    head, workers = source.text("deploy/helm/templates/ray.yaml").split("workerGroupSpecs:")
+    for group in (head, workers):
+        (port,) = re.findall(r'include "sixfold.rayProbes" (\d+)', group)
+        assert group == head or f'node-manager-port: "{port}"' in group
+    assert ['"token"' in group for group in (head, workers)] == [True, False]
+
+
+def test_chart_check_rejects_fields_that_a_custom_resource_lacks(tmp_path: Path) -> None:
+    port = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {}}
+    spec = {"type": "object", "properties": {"port": port, "free": free}}
+    schema = {"type": "object", "properties": {"apiVersion": {}, "kind": {}, "metadata": {}, "spec": spec}}
+    definition = {
+        "spec": {
+            "group": "example.com",
+            "names": {"kind": "Lamp"},
+            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}],
+        }
+    }
+    (tmp_path / "lamp.yaml").write_text(yaml.safe_dump(definition))
+    schemas = chart.custom_schemas([tmp_path / "lamp.yaml"])
+    lamp = {"apiVersion": "example.com/v1", "kind": "Lamp", "metadata": {"name": "a"}}
+    for port_value in (80, "http"):
+        assert not list(chart.errors({**lamp, "spec": {"port": port_value, "free": {"any": 1}}}, schemas))
+    (unknown,) = chart.errors({**lamp, "spec": {"ports": 80}}, schemas)
+    assert "'ports' was unexpected" in unknown
+    (missing,) = chart.errors({**lamp, "apiVersion": "example.com/v2", "spec": {}}, schemas)
+    assert "no schema of example.com/v2" in missing
 
 
 def test_workers_are_scaled_by_an_existing_metric() -> None:
@@ -233,7 +294,8 @@ def test_workers_are_scaled_by_an_existing_metric() -> None:
 
 
 def test_manifests_are_valid_for_kubernetes() -> None:
-    documents = _validate(source.text("deploy/kubernetes/sixfold.yaml"))
+    documents = _manifests()
+    _validate(documents)
     kinds = [document["kind"] for document in documents]
     assert kinds.count("Deployment") == 2
     for document in documents:

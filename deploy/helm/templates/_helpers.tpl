@@ -33,10 +33,11 @@ volumeMounts:
   - {name: server-key, mountPath: /srv/sixfold/server.key, subPath: server.key, readOnly: true}
 {{- end }}
 
-{{- /* What every pod of the program has, from a list of the root and the size of its cache. */ -}}
+{{- /* What every pod of the program has, from a list of the root, the size of its cache and, if the pod calls the
+       Kubernetes API, "token". */ -}}
 {{- define "sixfold.pod" -}}
 {{- $root := index . 0 -}}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ has "token" . }}
 terminationGracePeriodSeconds: {{ $root.Values.graceSeconds }}
 securityContext:
   runAsNonRoot: true
@@ -51,4 +52,17 @@ volumes:
     emptyDir: {sizeLimit: {{ index . 1 }}}
   - name: server-key
     secret: {secretName: {{ $root.Values.serverKey }}, defaultMode: 0440}
+{{- end }}
+
+{{- /* The probes of a Ray container, from its port. Without them, KubeRay adds its own, which need ray[default] or
+       wget in the image. */ -}}
+{{- define "sixfold.rayProbes" -}}
+readinessProbe:
+  tcpSocket: {port: {{ . }}}
+  periodSeconds: 5
+livenessProbe:
+  tcpSocket: {port: {{ . }}}
+  initialDelaySeconds: 60
+  periodSeconds: 10
+  failureThreshold: 12
 {{- end }}
