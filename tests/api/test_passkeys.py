@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from sixfold.app import bootstrap
+from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.authentication import login_sessions, passkeys
 from sixfold.core.database import now
@@ -198,6 +200,61 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
             assert (await other_account.page.request.post(there, form=form)).status == 404
         assert await sent(honest) == 200
         assert await sent(honest) == 400
+
+
+# A client that does not require the user's verification, against the options.
+USE_UNVERIFIED = USE.replace(
+    "decodeOptions(options)", 'decodeOptions({ ...options, userVerification: "discouraged" })'
+)
+
+
+@pytest.mark.browser
+@browser.needed
+async def test_unverified_copied_or_erased_passkey_is_refused(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab, device(tab.page) as (session, authenticator):
+        page = tab.page
+        page.remove_listener("console", tab.note)
+        await tab.open("/account/security")
+        token = await csrf(page)
+        made = await page.evaluate(MAKE, token)
+        async with browser.tab(chromium, app, url) as second:
+            second.page.remove_listener("console", second.note)
+            await second.open(f"/signin?token={await link(app, 'ben@example.com')}")
+            await second.open("/account/security")
+            foreign = await csrf(second.page)
+            await second.page.evaluate(SEND, ["/account/passkeys/ask", {}, foreign])
+            send = ["/account/passkeys", {"credential": made}, foreign]
+            assert (await second.page.evaluate(SEND, send))[0] == 400, "the response to another's challenge"
+        assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": made}, token]))[0] == 201
+
+        async def sign_in(script: str = USE) -> tuple[int, str]:
+            await tab.open("/signin")
+            send = ["/signin/passkey", {"credential": await page.evaluate(script)}]
+            status, body = await page.evaluate(SEND, send)
+            return status, str(body.get("error"))
+
+        target = {"authenticatorId": authenticator}
+        await session.send("WebAuthn.setUserVerified", {**target, "isUserVerified": False})
+        assert (await sign_in(USE_UNVERIFIED))[0] == 401
+        await session.send("WebAuthn.setUserVerified", {**target, "isUserVerified": True})
+        assert (await sign_in())[0] == 200
+        (stored,) = (await session.send("WebAuthn.getCredentials", target))["credentials"]
+        assert (await sign_in())[0] == 200
+        # A copy of the authenticator that was made earlier counts from a lower number.
+        await session.send("WebAuthn.clearCredentials", target)
+        await session.send("WebAuthn.addCredential", {**target, "credential": stored})
+        status, _ = await sign_in()
+        assert status == 401
+        ahead = {**stored, "signCount": stored["signCount"] + 9}
+        await session.send("WebAuthn.clearCredentials", target)
+        await session.send("WebAuthn.addCredential", {**target, "credential": ahead})
+        account = await app.database.read(accounts.by_id(app.account.id))
+        await app.database.write(deletion.close(account, 0))
+        assert await bootstrap.account_deletion(app.server).sweep() == 1
+        assert (await sign_in())[0] == 401
 
 
 async def test_passkey_challenges_are_same_origin_and_rate_limited(app: AppFixture) -> None:

@@ -183,6 +183,13 @@ def people() -> Transaction[tuple[Account, ...]]:
     return tuple(Account.of(row) for row in rows)
 
 
+def require_password_hash(account_id: str, password_hash: str | None) -> Transaction[None]:
+    """Raise `Unauthenticated` if the hash against which a password was checked has been replaced since."""
+    account = yield from by_id(account_id)
+    if account.password_hash != password_hash:
+        raise errors.Unauthenticated("The password was changed at the same time: sign in with the new one")
+
+
 def set_password_hash(account_id: str, password_hash: str) -> Transaction[None]:
     """Replace an account's password hash, which the caller computes, as hashing would block the writer."""
     yield Query("account_set_password", {"id": account_id, "password_hash": password_hash})

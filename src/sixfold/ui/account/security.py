@@ -132,9 +132,8 @@ class SecurityPages:
                 return await self._render(session, problem="The current password is wrong")
         hashed = await passwords.HASHING.run(passwords.make, new)
         with_keys = form.get("end_keys") == "1"
-        await database.write(
-            credentials.change_password(account.id, hashed, session.token, with_keys=with_keys)
-        )
+        transaction = credentials.change_password(account.id, hashed, session.token, with_keys=with_keys)
+        await database.write(login_sessions.while_active(session.token, transaction))
         done = "password_and_keys" if with_keys else "password"
         response = RedirectResponse(f"{PATH}?done={done}", 303)
         self._services.trusted_browsers.trust(response, replace(account, password_hash=hashed))

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.authentication import oauth, redirects
+from sixfold.core.accounts.authentication import login_sessions, oauth, redirects
 from sixfold.core.accounts.authentication.oauth import AuthorizationRequest
 from sixfold.ui import forms
 from sixfold.ui.templating import POLICY, PageTemplates
@@ -78,8 +78,11 @@ class ConsentPages:
         if form.get("decision") != "allow":
             return self._redirect(authorization.redirect_uri, authorization.state, error="access_denied")
         code = await self._services.database.write(
-            oauth.grant(
-                session.account.id, authorization, session.principal.member_id, session.login_id or None
+            login_sessions.while_active(
+                session.token,
+                oauth.grant(
+                    session.account.id, authorization, session.principal.member_id, session.login_id or None
+                ),
             )
         )
         return self._redirect(authorization.redirect_uri, authorization.state, code=code)

@@ -8,8 +8,8 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.authentication import auth_challenges, oidc_identities
-from sixfold.core.accounts.authentication.login_sessions import SINGLE_SIGN_ON
+from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oidc_identities
+from sixfold.core.accounts.authentication.login_sessions import SINGLE_SIGN_ON, ProvenLogin
 from sixfold.core.accounts.authentication.oidc_identities import Identity
 from sixfold.core.accounts.organizations import group_roles
 from sixfold.core.clock import SECOND_US
@@ -78,24 +78,26 @@ class OidcLoginPages:
         identity = await self._services.oidc.end(self._callback_url, parameters, challenge)
         if account_id := challenge.get("account"):
             return await self._link(request, account_id, identity)
-        account_id, organization_id = await self._services.database.write(self._signed_in(identity))
         at = None if identity.authenticated_at is None else identity.authenticated_at * SECOND_US
         return await self._login.open_session(
-            request, account_id, SINGLE_SIGN_ON, challenge.get("next", ""), at, organization_id
+            request, self._signed_in(identity), SINGLE_SIGN_ON, challenge.get("next", ""), at
         )
 
-    def _signed_in(self, identity: Identity) -> Transaction[tuple[str, str]]:
-        """Return the IDs of an identity's account and of the organization that a group names, or ""."""
+    def _signed_in(self, identity: Identity) -> Transaction[ProvenLogin]:
+        """Return the account of an identity, and the organization that a group names."""
         rules = self._services.oidc.group_rules
         signup = self._signup or group_roles.may_create(identity.groups, rules)
         account_id = yield from oidc_identities.account_of(identity, signup=signup)
-        return account_id, (yield from group_roles.synchronize(account_id, identity.groups, rules))
+        organization_id = yield from group_roles.synchronize(account_id, identity.groups, rules)
+        return ProvenLogin(account_id, organization_id)
 
     async def _link(self, request: Request, account_id: str, identity: Identity) -> Response:
         session = await self._services.sessions.of(request)
         if session is None or session.account.id != account_id:
             raise errors.Forbidden("The account that started linking is no longer signed in: start again")
-        await self._services.database.write(oidc_identities.link(account_id, identity))
+        await self._services.database.write(
+            login_sessions.while_active(session.token, oidc_identities.link(account_id, identity))
+        )
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 
     async def _begin(self, context: dict[str, str], *, again: bool = False) -> tuple[str, str]:

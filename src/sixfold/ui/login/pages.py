@@ -12,8 +12,10 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import ProvenLogin
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.accounts.operation import link_requests
+from sixfold.core.database import Transaction
 from sixfold.ui import forms
 from sixfold.ui.login import passkeys, passwords
 from sixfold.ui.login.sessions import LoginService
@@ -91,7 +93,11 @@ class LoginPages:
         matches = await self._login.check_password(request, attempt, form.get("password", ""), stored)
         if account is None or not matches:
             return self._show(next_path, email, _WRONG_CREDENTIALS)
-        return await self._login.open_session(request, account.id, "password", next_path)
+        proof = _unchanged_password(account)
+        try:
+            return await self._login.open_session(request, proof, "password", next_path)
+        except errors.Unauthenticated as error:
+            return self._show(next_path, email, str(error))
 
     async def _with_link(self, request: Request, token: str) -> Response:
         """Sign in with a one-time link; if that fails, show the form and how to get another link."""
@@ -151,6 +157,11 @@ class LoginPages:
             return await self._services.database.read(accounts.by_email(email))
         except errors.NotFound:
             return None
+
+
+def _unchanged_password(account: Account) -> Transaction[ProvenLogin]:
+    yield from accounts.require_password_hash(account.id, account.password_hash)
+    return ProvenLogin(account.id)
 
 
 def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:

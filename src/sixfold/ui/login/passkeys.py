@@ -12,14 +12,14 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, rights
-from sixfold.core.accounts.authentication import auth_challenges, passkeys
-from sixfold.core.accounts.authentication.login_sessions import PASSKEY
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import auth_challenges, login_sessions, passkeys
+from sixfold.core.accounts.authentication.login_sessions import PASSKEY, ProvenLogin
 from sixfold.core.accounts.authentication.passkeys import RelyingParty
+from sixfold.core.database import Transaction
 from sixfold.settings import Settings
 from sixfold.ui import forms
-from sixfold.ui.login import sessions as login_sessions
-from sixfold.ui.login.sessions import LoginService
+from sixfold.ui.login.sessions import LoginService, redirect_target
 from sixfold.web import bodies, requests, responses, sessions
 from sixfold.web.connections.peers import is_loopback
 from sixfold.web.routing import RouteEntry
@@ -98,7 +98,8 @@ class PasskeyPages:
             passkey.sign_count,
             name if isinstance(name, str) else "",
         )
-        return responses.json({"id": await self._services.database.write(addition)}, 201, _NO_STORE)
+        transaction = login_sessions.while_active(session.token, addition)
+        return responses.json({"id": await self._services.database.write(transaction)}, 201, _NO_STORE)
 
     async def remove(self, request: Request) -> Response:
         session, _ = await forms.read_with_session(request, self._services.sessions)
@@ -133,19 +134,21 @@ class PasskeyPages:
         )
         credential = _credential(body)
         try:
-            account_id = await self._verify(webauthn, webauthn.decode(stored[_CHALLENGE]), credential)
+            proof = await self._verify(webauthn, webauthn.decode(stored[_CHALLENGE]), credential)
         except webauthn.WebAuthnError as error:
             raise errors.Unauthenticated("The passkey is not valid for this server") from error
-        attempt.succeed()
         target = body.get("next")
         next_path = sessions.own_path(target if isinstance(target, str) else "")
-        redirect = await self._login.open_session(request, account_id, PASSKEY, next_path)
-        response = responses.json(login_sessions.redirect_target(redirect), 200, _NO_STORE)
+        redirect = await self._login.open_session(request, proof, PASSKEY, next_path)
+        attempt.succeed()
+        response = responses.json(redirect_target(redirect), 200, _NO_STORE)
         response.raw_headers += [pair for pair in redirect.raw_headers if pair[0] == b"set-cookie"]
         return response
 
-    async def _verify(self, webauthn: Any, challenge: bytes, credential: dict[str, Any]) -> str:
-        """Return the account of the passkey; raises `webauthn.WebAuthnError`."""
+    async def _verify(
+        self, webauthn: Any, challenge: bytes, credential: dict[str, Any]
+    ) -> Transaction[ProvenLogin]:
+        """Return the transaction that records the use of the passkey; raises `webauthn.WebAuthnError`."""
         database = self._services.database
         stored = await database.read(passkeys.get(webauthn.credential_id(credential)))
         if stored is None or webauthn.user_handle(credential) not in ("", stored.account_id):
@@ -153,8 +156,7 @@ class PasskeyPages:
         sign_count = webauthn.verify_authentication(
             self._require_relying_party(), challenge, credential, stored.public_key, stored.uses
         )
-        await database.write(passkeys.record_use(stored, sign_count))
-        return (await database.read(accounts.by_id(stored.account_id))).id
+        return passkeys.record_use(stored, sign_count)
 
     # -- helpers -------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import LoginDetails
+from sixfold.core.accounts.authentication.login_sessions import LoginDetails, ProvenLogin
 from sixfold.core.database import Transaction, now
 from sixfold.ui.login import passwords, user_agent
 from sixfold.ui.login.attempts import Attempt, SignInAttempts
@@ -48,28 +48,21 @@ class LoginService:
     async def open_session(
         self,
         request: Request,
-        account_id: str,
+        proof: Transaction[ProvenLogin],
         method: str,
         next_path: str,
         authenticated_at: int | None = None,
-        organization_id: str = "",
     ) -> Response:
-        """Open a session for a user who has proved, now or at `authenticated_at`, to own this account.
+        """Open a session for a user who has proved, now or at `authenticated_at`, to own an account.
 
-        With an `organization_id`, it acts for that organization if the user is a member.
+        `proof` checks in the transaction that opens the session that the user's credential has not ended.
         """
         session = LoginDetails(method, user_agent.name(request), authenticated_at)
         moment = await self._services.database.read(now())
-        return await self._open(
-            request,
-            login_sessions.new_session(account_id, moment, session),
-            next_path or HOME,
-            organization_id,
-        )
+        transaction = login_sessions.new_session_with(proof, moment, session)
+        return await self._open(request, transaction, next_path or HOME)
 
-    async def _open(
-        self, request: Request, transaction: Transaction[str], next_path: str, organization_id: str = ""
-    ) -> Response:
+    async def _open(self, request: Request, transaction: Transaction[str], next_path: str) -> Response:
         previous = await self._services.sessions.of(request)
         token = await self._services.database.write(transaction)
         stored = await self._services.database.read(login_sessions.session(token))
@@ -77,11 +70,11 @@ class LoginService:
         # organization as before.
         if previous is not None:
             await self._services.database.write(login_sessions.end(previous.token))
-            if stored is not None and previous.person_id == stored.person_id and not organization_id:
-                organization_id = previous.account.id
-        if organization_id and stored is not None and organization_id != stored.person_id:
-            with contextlib.suppress(errors.NotFound):
-                token = await self._services.database.write(login_sessions.act_for(token, organization_id))
+            is_personal = stored is not None and stored.account.id == previous.person_id
+            if is_personal and previous.account.id != previous.person_id:
+                with contextlib.suppress(errors.NotFound):
+                    transaction = login_sessions.act_for(token, previous.account.id)
+                    token = await self._services.database.write(transaction)
         response = RedirectResponse(next_path, 303)
         self._services.sessions.set(response, token)
         if stored is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 from msgspec.structs import replace
 
@@ -12,7 +14,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
-from sixfold.core.database import Query, Row, Rows, Transaction, one
+from sixfold.core.database import Query, Row, Rows, T, Transaction, one
 
 LINK_LIFE_US = HOUR_US
 SESSION_LIFE_US = 30 * DAY_US
@@ -28,6 +30,13 @@ class LoginDetails(msgspec.Struct, frozen=True):
     way: str
     agent: str = ""
     authenticated_at: int | None = None
+
+
+class ProvenLogin(msgspec.Struct, frozen=True):
+    """The account of a user who has proved to own it, and the organization to act for, or an empty string."""
+
+    account_id: str
+    organization_id: str = ""
 
 
 class SignedIn(msgspec.Struct, frozen=True):
@@ -69,6 +78,30 @@ def new_session(account_id: str, now: int, login: LoginDetails) -> Transaction[s
     yield from accounts.accept_invitation(account_id)
     yield from audit_log.note(account_id, "signin", f"{login.way}, {login.agent}".strip(", "))
     return token
+
+
+def new_session_with(proof: Transaction[ProvenLogin], now: int, login: LoginDetails) -> Transaction[str]:
+    """Create a session for a proof that is checked in this transaction, and return its token.
+
+    A credential that ended since the request presented it therefore opens no session. Like
+    `act_for`, the organization of the proof is ignored if the user is not a member.
+    """
+    proven = yield from proof
+    token = yield from new_session(proven.account_id, now, login)
+    if proven.organization_id and proven.organization_id != proven.account_id:
+        with contextlib.suppress(errors.NotFound):
+            token = yield from act_for(token, proven.organization_id)
+    return token
+
+
+def while_active(token: str, transaction: Transaction[T]) -> Transaction[T]:
+    """Run a transaction of a session; raises `Unauthenticated` if the session ended since the request began.
+
+    Otherwise, a request in progress could create access after the session's user has ended all of it.
+    """
+    if (yield from session(token)) is None:
+        raise errors.Unauthenticated("Your session has ended: sign in again")
+    return (yield from transaction)
 
 
 def session(token: str) -> Transaction[SignedIn | None]:

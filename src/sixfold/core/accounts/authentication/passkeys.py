@@ -8,6 +8,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import audit_log
 from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.authentication.login_sessions import ProvenLogin
 from sixfold.core.database import Query, Row, Transaction, one
 
 # Maximum number of passkeys per account.
@@ -67,15 +68,17 @@ def get(credential: bytes) -> Transaction[StoredCredential | None]:
     )
 
 
-def record_use(passkey: StoredCredential, uses: int) -> Transaction[None]:
-    """Store the signature counter.
+def record_use(passkey: StoredCredential, uses: int) -> Transaction[ProvenLogin]:
+    """Store the signature counter and return the account of the passkey.
 
-    Raises `Unauthenticated` if the counter did not increase, which indicates a cloned passkey.
+    Raises `Unauthenticated` if the passkey was removed, or if the counter did not increase, which indicates a
+    cloned passkey.
     """
     if not (yield Query("passkey_used", {"id": passkey.id, "uses": uses})):
         raise errors.Unauthenticated(
-            "The signature counter of this passkey did not increase: it may have been cloned"
+            "The passkey was removed, or its signature counter did not increase: it may have been cloned"
         )
+    return ProvenLogin(passkey.account_id)
 
 
 def remove(account_id: str, passkey_id: str, token: str = "") -> Transaction[None]:

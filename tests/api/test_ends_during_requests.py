@@ -1,0 +1,152 @@
+"""Access that ends while a request uses it: the request neither keeps it nor creates other access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from pwdlib import PasswordHash
+from pwdlib.hashers.argon2 import Argon2Hasher
+
+from sixfold.core.accounts import accounts, credentials
+from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth, passkeys
+from sixfold.core.accounts.authentication.auth_challenges import Content
+from sixfold.core.database import Transaction
+from sixfold.ui.login import passwords, webauthn
+from sixfold.ui.login.sessions import LoginService
+from sixfold.ui.login.webauthn import NewPasskey
+from sixfold.web.sessions import SessionCookies
+from tests.api.app_fixture import AppFixture
+from tests.api.test_oauth import AUTHORIZE, OAuthClient
+from tests.api.test_pages import signed_in
+
+OLD, NEW, EVIL = "correct horse", "battery staple", "evil password"
+CREDENTIAL: Mapping[str, Any] = {"id": "Y3JlZGVudGlhbA", "response": {}}
+
+
+@pytest.fixture(autouse=True)
+def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "HASHES", PasswordHash((quick,)))
+
+
+def during(
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    name: str,
+    change: Callable[[], Any],
+    *,
+    before: bool = False,
+) -> None:
+    """Run a change once, after (or before) the next call of a method."""
+    original, pending = getattr(owner, name), [change]
+
+    async def wrapped(*arguments: Any, **options: Any) -> Any:
+        if before and pending:
+            await pending.pop()()
+        result = await original(*arguments, **options)
+        if not before and pending:
+            await pending.pop()()
+        return result
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+async def set_password(app: AppFixture, password: str) -> None:
+    """Change the password as the account's user does in another browser, which ends all other sessions."""
+    await app.database.write(credentials.change_password(app.account.id, passwords.make(password)))
+
+
+async def is_password(app: AppFixture, password: str) -> bool:
+    account = await app.database.read(accounts.by_id(app.account.id))
+    return passwords.verify(password, account.password_hash)
+
+
+async def sessions_of(app: AppFixture) -> int:
+    return len(await app.database.read(login_sessions.of_account(app.account.id, "")))
+
+
+async def test_old_password_checked_before_its_change_opens_no_session(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    await set_password(app, OLD)
+    during(monkeypatch, LoginService, "check_password", lambda: set_password(app, NEW))
+    form = {"email": app.account.email, "password": OLD}
+    refused = await app.visitor().post("/signin", data=form)
+    assert (refused.status_code, "sixfold_session" in refused.headers.get("set-cookie", "")) == (401, False)
+    assert "password was changed" in refused.text
+    assert await sessions_of(app) == 0
+    form["password"] = NEW
+    assert (await app.visitor().post("/signin", data=form)).status_code == 303
+
+
+async def test_session_ended_during_its_request_sets_no_password(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    await set_password(app, OLD)
+    csrf = await signed_in(app)
+    during(monkeypatch, LoginService, "check_password", lambda: set_password(app, NEW))
+    form = {"csrf": csrf, "current": OLD, "password": EVIL}
+    assert (await app.client.post("/account/password", data=form)).status_code == 401
+    assert await is_password(app, NEW)
+
+
+async def test_passkey_removed_during_sign_in_opens_no_session(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    added = await app.database.write(passkeys.add(app.account.id, b"credential", b"public", 0, ""))
+    monkeypatch.setattr(webauthn, "verify_authentication", lambda *_: 0)
+    visitor = app.visitor()
+
+    async def remove() -> None:
+        await app.database.write(passkeys.remove(app.account.id, added))
+
+    async def sign_in() -> int:
+        await visitor.post("/signin/passkey/ask")
+        return (await visitor.post("/signin/passkey", json={"credential": CREDENTIAL})).status_code
+
+    assert await sign_in() == 200
+    during(monkeypatch, LoginService, "open_session", remove, before=True)
+    assert await sign_in() == 401
+    assert await sessions_of(app) == 0
+
+
+async def test_session_ended_during_its_request_adds_no_passkey(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    headers = {"X-CSRF-Token": await signed_in(app)}
+    consume = auth_challenges.consume
+
+    def consume_last(kind: str, token: str) -> Transaction[Content]:
+        content = yield from consume(kind, token)
+        yield from login_sessions.end_others(app.account.id)
+        return content
+
+    monkeypatch.setattr(auth_challenges, "consume", consume_last)
+    monkeypatch.setattr(webauthn, "verify_registration", lambda *_: NewPasskey(b"new", b"public", 0))
+    assert (await app.client.post("/account/passkeys/ask", headers=headers)).status_code == 200
+    sent = await app.client.post("/account/passkeys", json={"credential": CREDENTIAL}, headers=headers)
+    assert sent.status_code == 401
+    assert not await app.database.read(passkeys.of_account(app.account.id))
+
+
+async def test_session_ended_during_its_request_authorizes_no_program(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    csrf = await signed_in(app)
+    program = await OAuthClient.registered(app)
+
+    async def end() -> None:
+        await app.database.write(login_sessions.end_others(app.account.id))
+
+    during(monkeypatch, SessionCookies, "of", end)
+    form = {**program.asks(), "csrf": csrf, "decision": "allow"}
+    response = await app.client.post(AUTHORIZE, data=form)
+    assert response.status_code == 401
+    assert not await app.database.read(oauth.of_account(app.account.id))
