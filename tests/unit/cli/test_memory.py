@@ -16,6 +16,7 @@ from tests.fakes import documents as fakes
 from tests.unit.cli.conftest import CommandResult, Server, Starter, inside, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
+_PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 
 
 @pytest.fixture
@@ -238,3 +239,27 @@ def test_documents_of_a_folder_are_imported_and_cited(server: Server, tmp_path: 
     assert (plain["created"], plain["skipped"]) == (1, 0)
     (folder / "c.pdf").write_bytes(b"%PDF-1.7 no")
     assert "damaged" in memory(server, "import", str(folder / "c.pdf")).err
+
+
+def test_vault_is_imported_with_images_and_a_report(server: Server, tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    for name, data in {
+        "Notes/Ann Smith.md": b"---\r\naliases: [Annie]\r\n---\r\n![[lamp.png]]\r\n",
+        "Home.md": b"[[Annie]]",
+        "files/lamp.png": _PNG,
+        "Plan.canvas": b"{}",
+        ".trash/old.png": _PNG,
+    }.items():
+        (vault / name).parent.mkdir(parents=True, exist_ok=True)
+        (vault / name).write_bytes(data)
+    report = memory(server, "import", str(vault), "--json").json
+    assert (report["created"], report["errors"], len(report["left_out"])) == (3, [], 1)
+    assert report["left_out"][0].startswith("Plan.canvas")
+    assert memory(server, "read", "notes/ann-smith", "--json").json["title"] == "Ann Smith"
+    assert [row["to"] for row in memory(server, "link", "home", "--json").json["links"]] == [
+        "notes/ann-smith"
+    ]
+    assert memory(server, "sync", str(vault)).out == "  Both sides are equal\n"
+    assert [path.name for path in (vault / "files").iterdir()] == ["lamp.png"]
+    single = memory(server, "import", str(vault / "files" / "lamp.png"), "--folder", "files", "--json")
+    assert (single.status, single.json["skipped"]) == (0, 1)

@@ -6,8 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sixfold.core.memory.commands import FREELY
+from sixfold.core.memory.commands import FREELY, PageWriter, WriteTerms
+from sixfold.core.memory.import_export import files
+from sixfold.core.memory.import_export.archives import ArchiveMember
+from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.pages import PageFilter
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, ticking
 
@@ -50,3 +54,51 @@ async def test_link_resolves_to_the_page_with_that_alias(memory: MemoryFixture) 
     assert await out(memory, "late") == {"people/ann", "work/acme"}
     await put(memory, "annie", "a page of that very name")
     assert await out(memory, "late") == {"annie", "work/acme"}
+
+
+async def import_files(memory: MemoryFixture, **texts: str) -> None:
+    """Import files in one batch, as an archive does; `__` in a name separates folders and `_` words."""
+    members = [
+        ArchiveMember(f"{name.replace('__', '/').replace('_', ' ')}.md", text) for name, text in texts.items()
+    ]
+    writer = PageWriter(memory.ann, MemoryLimits())
+    report = await memory.service.database.write(files.put(writer, members, files.FileNaming()))
+    assert report.errors == []
+
+
+async def test_files_of_one_import_link_to_each_other_by_alias(memory: MemoryFixture) -> None:
+    await import_files(
+        memory,
+        Log="[[Annie]], [[The Big Airship|airship]], [[Smith, Ann]] and [[飛行船]]",
+        People__Ann='---\naliases: [Annie, "Smith, Ann"]\n---\nI am [[Annie]].',
+        Zeppelin="---\r\naliases:\r\n  - Zep\r\n  - The Big Airship\r\n  - 飛行船\r\n---\r\ntext\r\n",
+    )
+    assert await out(memory, "log") == {"people/ann", "zeppelin"}
+    assert await out(memory, "people/ann") == {"people/ann"}
+
+
+async def test_file_without_a_main_heading_has_its_name_as_title(memory: MemoryFixture) -> None:
+    await import_files(
+        memory,
+        People__Ann_Smith="## Career\ntext",
+        People__ben="text",
+        Named="---\ntitle: In the front matter\n---\n# Heading",
+        Headed="# Heading",
+    )
+    rows = (await memory.service.list(memory.ann, PageFilter(), 10)).rows
+    assert {row["slug"]: row["title"] for row in rows} == {
+        "people/ann-smith": "Ann Smith",
+        "people/ben": "ben",
+        "named": "In the front matter",
+        "headed": "Heading",
+    }
+
+
+async def test_title_from_the_name_of_a_file_follows_its_rename(memory: MemoryFixture) -> None:
+    await import_files(memory, Ann_Smith="text", Gas_Bag="# Gas Bag\ntext")
+    await memory.service.rename(memory.ann, "ann-smith", "ann-jones", WriteTerms(), "Ann Jones.md")
+    await memory.service.rename(memory.ann, "gas-bag", "hull", WriteTerms(), "Hull.md")
+    for slug, title, text in (("ann-jones", "Ann Jones", "text"), ("hull", "Gas Bag", "# Gas Bag\ntext")):
+        page = (await memory.service.read(memory.ann, slug)).page
+        assert page.title == title
+        assert await memory.service.database.read(files.text(page)) == text

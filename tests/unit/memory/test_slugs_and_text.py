@@ -146,6 +146,7 @@ def test_adversarial_texts_are_parsed_like_others(text: str) -> None:
         ("tags:: [[a]], b\nalias:: [[c]]", {("links_to", "a"), ("links_to", "c")}),
         ("see owner:: [[a]]\nowner: [[b]]\nowner:: of [[c]]", {("links_to", slug) for slug in "abc"}),
         ("\\[[a]] \\\\[[b]]", {("links_to", "b")}),
+        ("| [[Ann Smith\\|Ann]] | ![[lamp.png\\|50]] ![[Plan.canvas]] |", {("links_to", "ann-smith")}),
         ('---\nowner: "[[ann|A]]"\ntags: ["[[x]]"]\n---\n[[y]]',
          {("owner", "ann"), ("links_to", "x"), ("links_to", "y")}),
         ('---\nPeople:\n  - "[[ann]]"\n  - "[[uses::b]]"\n# [[c]]\n---\n',

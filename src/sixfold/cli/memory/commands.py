@@ -6,11 +6,8 @@ import argparse
 import contextlib
 import json
 import os
-import stat
 import sys
-import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
@@ -18,11 +15,13 @@ from urllib.parse import quote, unquote, urlencode
 
 from sixfold.cli import server_lock
 from sixfold.cli.client import CliResponse, Document, ServerClient
+from sixfold.cli.memory import folder_archive
 from sixfold.cli.sync import files as sync_files
 from sixfold.cli.sync.engine import FolderSync
 from sixfold.cli.sync.state import RemoteFile, RemoteListing, SyncConflict, SyncRefusal
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner, TerminalStyle, put_json
 from sixfold.core.documents import KINDS
+from sixfold.core.memory.import_export import archives, attachments
 
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
@@ -250,7 +249,7 @@ def import_files(arguments: argparse.Namespace) -> int:
     """Run `memory import`; return 1 if a file was rejected."""
     client = ServerClient.of(arguments)
     source = Path(arguments.source)
-    packed = _archive(source, documents=not arguments.markdown_only)
+    packed = folder_archive.opened(source, markdown_only=arguments.markdown_only)
     with packed as (file, size), Spinner("import", size) as progress:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         body = cast("IO[bytes]", CountedProgress(file, progress))
@@ -265,7 +264,7 @@ def import_files(arguments: argparse.Namespace) -> int:
             state = "1 page" if row["parts"] == 1 else f"{row['parts']} pages"
             paint.line(f"  {row['slug']}  {row['title']}  {state if row['changed'] else 'unchanged'}")
         for path in report["left_out"]:
-            paint.line(paint.dim(f"  left out: {path}"))
+            paint.line(paint.dim(f"  left out: {path} ({attachments.why_left_out(path)})"))
         for row in report["errors"]:
             paint.line(f"  {row['path']} {row['error']}")
     return 1 if report["errors"] else 0
@@ -275,38 +274,14 @@ def _import_path(source: Path, arguments: argparse.Namespace) -> str:
     if arguments.markdown_only:
         return "/api/import"
     # A file with another suffix is uploaded as an archive.
-    is_document = source.suffix.lower() in KINDS and not source.is_dir()
+    is_document = not source.is_dir() and (
+        source.suffix.lower() in KINDS or archives.is_attachment(source.name)
+    )
     name = source.name if is_document else f"{source.name}.zip"
     fields = [("name", name)] + ([("folder", arguments.folder)] if arguments.folder else [])
     fields += [("tags", tag) for tag in arguments.tag]
     fields += [("collections", collection) for collection in arguments.collection]
     return f"/api/documents?{urlencode(fields)}"
-
-
-@contextlib.contextmanager
-def _archive(source: Path, *, documents: bool) -> Iterator[tuple[IO[bytes], int]]:
-    """Open a file, or a zip of the markdown files and documents in a folder."""
-    endings = {".md", ".markdown", ".edn", *(KINDS if documents else ())}
-    if not source.is_dir():
-        with source.open("rb") as file:
-            yield file, source.stat().st_size
-        return
-    with tempfile.TemporaryFile() as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            for path in sorted(source.rglob("*")):
-                if path.suffix.lower() in endings and path.is_file():
-                    name = os.fsencode(path.relative_to(source)).decode("utf-8", "replace")
-                    archive.writestr(_link(name), "") if path.is_symlink() else archive.write(path, name)
-        size = file.tell()
-        file.seek(0)
-        yield file, size
-
-
-def _link(name: str) -> zipfile.ZipInfo:
-    """Return a zip entry for a symbolic link without its target; the server reports that it skips links."""
-    info = zipfile.ZipInfo(name)
-    info.external_attr = (stat.S_IFLNK | 0o777) << 16
-    return info
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -386,7 +361,12 @@ class ServerMemory:
         self._client = client
 
     def list_pages(self) -> dict[str, RemoteListing]:
-        return {page["slug"]: RemoteListing(page["version"], page["id"]) for page in _pages(self._client, {})}
+        # The page of an image would become a Markdown file beside the image.
+        return {
+            page["slug"]: RemoteListing(page["version"], page["id"])
+            for page in _pages(self._client, {})
+            if page["type"] != attachments.PAGE_TYPE
+        }
 
     def fetch(self, slug: str) -> RemoteFile | None:
         response = self._request("GET", slug, None, {"Accept": "text/markdown"})

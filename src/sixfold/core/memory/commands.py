@@ -186,8 +186,8 @@ def rename(
     if other is not None:
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is already the slug of another {state}")
-    title = to if existing.page.title == existing.page.slug else existing.page.title
     path = path or (f"{to}.md" if existing.page.path else "")
+    title = page_edits.title_at(existing.page, to, path)
     draft = replace(page_edits.of(existing.page), slug=to, title=title, path=path)
     draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(to, draft.collections)
@@ -220,8 +220,8 @@ def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerm
             raise errors.BadRequest(f"{slug} is not deleted: send the version to restore")
     row = yield from pages.version(writer.caller, existing.page, version or existing.page.version)
     old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
-    title = existing.page.slug if old.title == old.slug else old.title
     path = existing.page.path or old.path
+    title = page_edits.title_at(old, existing.page.slug, path)
     draft = replace(page_edits.of(old), slug=existing.page.slug, title=title, path=path)
     draft = yield from membership.settled(account_id, draft)
     writer.check_collections(existing.page.slug, draft.collections)

@@ -51,6 +51,7 @@ class FrontMatter(msgspec.Struct, frozen=True):
     collections: tuple[str, ...] | None = None
     links: tuple[Mapping[str, str], ...] | None = None
     timeline: tuple[Mapping[str, str], ...] | None = None
+    aliases: tuple[str, ...] | None = None
     old_slugs: tuple[str, ...] | None = None
 
     def named(self) -> Iterator[tuple[str, str | tuple[str, ...] | None]]:
@@ -140,6 +141,7 @@ def _fields(values: Mapping[str, object]) -> FrontMatter:
         collections=_texts(values.get("collections", values.get("collection"))),
         links=_rows(values.get("links"), {"to"}),
         timeline=_rows(values.get("timeline"), {"date", "summary"}),
+        aliases=_texts(values.get("aliases", values.get("alias"))),
         old_slugs=_texts(values.get("old_slugs")),
     )
 

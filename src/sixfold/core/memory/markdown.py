@@ -20,6 +20,7 @@ from sixfold.core.memory import frontmatter, limits, slugs
 from sixfold.core.memory.models import LINK_TYPE, TimelineEntry
 
 MAX_HEADING = 500
+MAX_LEVEL = 6
 _FENCE = re.compile(
     r"^(?P<lead>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+(?![^\n]*`)|~{3,}+)(?P<info>[^\n]*)",
     re.MULTILINE,
@@ -66,7 +67,7 @@ _DATED = re.compile(
     re.MULTILINE,
 )
 _DASH = re.compile(r" [—–] ")
-_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
+_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,6}$", re.IGNORECASE)
 
 
 class WrittenLink(msgspec.Struct, frozen=True):
@@ -95,10 +96,13 @@ def split(text: str) -> MarkdownText:
     return MarkdownText("", text, frontmatter.properties(text))
 
 
-def first_heading(body: str) -> str:
-    """Return the first heading without the marks of links, code and emphasis, or an empty string."""
+def first_heading(body: str, max_level: int = MAX_LEVEL) -> str:
+    """Return the first heading without the marks of links, code and emphasis.
+
+    Returns an empty string if there is none, or if its level is greater than `max_level`.
+    """
     first = next(headings(body), None)
-    return label(first.text) if first is not None else ""
+    return label(first.text) if first is not None and first.level <= max_level else ""
 
 
 def label(text: str) -> str:
@@ -169,7 +173,8 @@ def parse_reference(inside: str) -> NamedReference | None:
     """Parse the content of double brackets; return None if it does not contain a name."""
     type_match = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
     whole, _, text = (type_match[2] if type_match is not None else inside).partition("|")
-    name = whole.partition("#")[0].partition("^")[0].strip()
+    # In a table, the bar of a link is escaped.
+    name = whole.removesuffix("\\").partition("#")[0].partition("^")[0].strip()
     target = slugs.loosely(name[:-3] if name.lower().endswith(".md") else name) if name else None
     if target is None:
         return None

@@ -103,8 +103,10 @@ def exported_fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
     # A page that was written by a call needs all of its fields in the file.
     if not page.head and not page.path:
         return {name: value for name, value in values.items() if value}
-    file = PageWrite(page.slug, page.head + page.body, whole=True, path=page.path)
-    read = compose(None, file, _UNLIMITED)
+    read = _as_file(page, page.slug, page.path)
+    # Titles that earlier versions of the server read from the same file.
+    if page.title in {page.slug, limits.loose_line(markdown.first_heading(page.body), limits.TITLE_CHARS)}:
+        del values["title"]
     return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 
@@ -149,9 +151,31 @@ def _own_file(request: PageWrite) -> str:
 def _title(request: PageWrite, fields: frontmatter.FrontMatter, body: str, earlier: PageDraft) -> str:
     if request.title is not None and request.title.strip():
         return limits.line("title", request.title, limits.TITLE_CHARS)
-    source = fields.title or (markdown.first_heading(body) if request.body is not None else "")
-    title = limits.loose_line(source or "", limits.TITLE_CHARS)
-    return title or earlier.title
+    source = fields.title or ""
+    if not source and request.body is not None:
+        # Note-taking programs show the name of a file, and its first heading may be that of a section.
+        is_named = slugs.title_of_file(request.path, request.slug) != ""
+        source = markdown.first_heading(body, 1 if is_named else markdown.MAX_LEVEL)
+    title = limits.loose_line(source, limits.TITLE_CHARS)
+    return title or (default_title(request.slug, request.path) if request.whole else earlier.title)
+
+
+def title_at(page: MemoryPage, slug: str, path: str) -> str:
+    """Return the title of a page at another slug and path; a title from its text stays."""
+    if page.title == page.slug:
+        return slug
+    read = _as_file(page, page.slug, page.path).title
+    return _as_file(page, slug, path).title if page.title == read else page.title
+
+
+def _as_file(page: MemoryPage, slug: str, path: str) -> PageDraft:
+    """Return the page that an import of the page's text as a file would create."""
+    return compose(None, PageWrite(slug, page.head + page.body, whole=True, path=path), _UNLIMITED)
+
+
+def default_title(slug: str, path: str) -> str:
+    """Return the title of a page whose text does not state one: the name of its file, or its slug."""
+    return limits.loose_line(slugs.title_of_file(path, slug), limits.TITLE_CHARS) or slug
 
 
 def _type(request: PageWrite, fields: frontmatter.FrontMatter, earlier: PageDraft) -> str:

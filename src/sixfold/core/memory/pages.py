@@ -241,9 +241,10 @@ def save(
         yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode_json(old)})
         yield Query("links_redirected", {"account_id": caller.account_id, "rows": encode_json(old)})
     reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
+    yield from links.refresh(caller.account_id, reading, moment)
+    # Pages of one batch may name each other by aliases, so that their own links are written first.
     called = [(page.id, alias) for page, _ in reading for alias in extraction.aliases(page)]
     yield from links.arrive_by_other_names(caller.account_id, called)
-    yield from links.refresh(caller.account_id, reading, moment)
     yield from timeline.refresh(caller, reading, moment)
     for plan, page in batch:
         if plan.draft.links is not None:

@@ -89,6 +89,12 @@ def without_ids(path: str) -> str:
     return _EXPORT_ID.sub("", path)
 
 
+def title_of_file(path: str, slug: str) -> str:
+    """Return the name of a page's file without its ending, or "" if the slug is not made from this name."""
+    stem = without_ids(path).rpartition("/")[2].rpartition(".")[0]
+    return normalized("NFC", stem) if stem and loosely(stem) == name(slug) else ""
+
+
 def _segment(part: str) -> str:
     if not part.strip("."):
         return ""

@@ -17,6 +17,7 @@ from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.memory import slugs
 from sixfold.core.memory.commands import WriteTerms
 from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.import_export.documents import ARCHIVES, DocumentOptions
 from sixfold.core.memory.import_export.paths import ENDINGS
@@ -77,7 +78,8 @@ class MemoryFilePages:
             return self._render(user, problem=error.message, status=error.status)
 
     async def _import_page(self, user: PageUser, file: UploadFile) -> Response:
-        slug = slugs.loosely(Path(file.filename or "").stem)
+        name = Path(file.filename or "").name
+        slug = slugs.loosely(Path(name).stem)
         if slug is None:
             raise errors.BadRequest("The file name must have at least one letter or digit")
         raw = await file.read(self._services.settings.memory_page_bytes + 1)
@@ -85,7 +87,8 @@ class MemoryFilePages:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise errors.BadRequest("The file is not UTF-8 text") from error
-        saved_page = await self._memory.write(user.caller, PageWrite(slug, text, whole=True), WriteTerms())
+        page_write = PageWrite(slug, text, whole=True, path=import_export_files.origin(name, slug))
+        saved_page = await self._memory.write(user.caller, page_write, WriteTerms())
         return RedirectResponse(page_path(saved_page.page.slug), 303)
 
     async def _import_file(self, user: PageUser, file: UploadFile) -> ImportReport:

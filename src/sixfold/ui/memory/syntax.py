@@ -14,7 +14,7 @@ from sixfold.core.memory import markdown, slugs
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _CALLOUT = re.compile(r"\[!([a-z][a-z-]{0,20})\][+-]?[ \t]*", re.IGNORECASE)
 _HIGHLIGHT = re.compile(r"==(?=[^\s=])([^=\n]{1,500}?)(?<=\S)==(?!=)")
-_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
+_ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,6}$", re.IGNORECASE)
 _TASK = re.compile(r"\[([ xX])\][ \t]+")
 # The name of a block at its end, to which links of Obsidian can lead.
 _BLOCK_NAME = re.compile(r"(?:^|[ \t])\^[a-zA-Z0-9-]{1,64}$")

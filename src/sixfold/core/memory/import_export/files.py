@@ -184,10 +184,12 @@ class ExportedPage(msgspec.Struct, frozen=True):
         If `alias` is set, a page with a title has its slug as an alias, which links on other pages use.
         """
         text = _leading(_text(self.page, self.links, self.entries), self.old_slugs)
-        split = markdown.split(text) if alias and self.page.title != self.page.slug else None
+        page = self.page
+        is_titled = page.title not in {page.slug, page_edits.default_title(page.slug, page.path)}
+        split = markdown.split(text) if alias and is_titled else None
         if split is None or "alias" in split.head:
             return text
-        return frontmatter.update(split.head, {"alias": (self.page.slug,)}) + split.body
+        return frontmatter.update(split.head, {"alias": (page.slug,)}) + split.body
 
 
 def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]]:

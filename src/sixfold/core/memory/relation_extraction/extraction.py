@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from sixfold.core.memory import slugs
+from sixfold.core.memory import frontmatter, limits, slugs
 from sixfold.core.memory.indexing import english
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.relation_extraction import dates, entities, relations, sentences, tables
@@ -48,8 +48,7 @@ _PERSONS = frozenset(english.PERSONS)
 _SEPARATOR = re.compile(r"\s*(?:[,;|]|\s[–—&]\s|\band\b)\s*")
 _ASIDE = re.compile(r"\s*(?:\([^()]*\)|\s[-–—]\s.*|:\s.*)$")
 _EMPTY = words("none tbd tba n/a na unknown nobody nothing - – ? various all everyone me self open")
-_ALIASES = re.compile(r"^alias(?:es)?::?[ \t]*(?:(\S.*)$|\n((?:[ \t]*-[ \t]+.*\n?)+))", re.MULTILINE)
-_ALIAS = re.compile(r"[^,\n\[\]-][^,\n\[\]]*")
+_MAX_ALIASES = 50
 # Maximum length of a name without capitals.
 _MAX_VALUE_WORDS = 3
 _FALSE_ENDS = words(
@@ -134,11 +133,11 @@ def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) ->
 def aliases(page: MemoryPage) -> tuple[str, ...]:
     """Return the aliases of a page from `aliases` in its front matter or `alias::` at its top."""
     texts: list[str] = []
-    for text in (page.head, page.body[:500]):
-        if "alias" in text:
-            for line in _ALIASES.finditer(text):
-                texts += _ALIAS.findall(line[1] or line[2] or "")
-    return tuple(name for name in (alias.strip(" \t\"'[]") for alias in texts) if name)[:50]
+    for text, parse in ((page.head, frontmatter.read), (page.body[:500], frontmatter.properties)):
+        fields = parse(text) if "alias" in text.lower() else None
+        texts += (fields.aliases if fields is not None else None) or ()
+    names = (limits.loose_line(alias.strip(" \t\"'[]"), limits.TITLE_CHARS) for alias in texts)
+    return tuple(filter(None, names))[:_MAX_ALIASES]
 
 
 def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
