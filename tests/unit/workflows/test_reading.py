@@ -12,6 +12,7 @@ from sixfold.core.workflows import diff, input_inference, model_files, node_defi
 from sixfold.core.workflows.editor_format.to_api import convert
 from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.engines.workflow_nodes import registry
+from tests import loop_time
 from tests.unit.workflows import corpus
 from tests.unit.workflows.tiny_graphs import node
 
@@ -194,6 +195,18 @@ def test_sketch_has_every_node_in_its_frame_and_fitting_names() -> None:
     assert [each.text for each in root.iter(f"{space}text")] == ["Text <b>", "Shown"]
     many = {str(at): node("Add") for at in range(1000)}
     assert "1,000 nodes" in thumbnail.sketch(many, REGISTRY)
+
+
+def test_drawing_reads_a_bounded_part_of_a_graph() -> None:
+    links = {f"in{at}": ["1", 0] for at in range(30_000)}
+    graph = {"1": node("Add"), "2": node("Add", **links)}
+    assert "too many to draw" in layout.draw(graph)
+    assert loop_time.cpu_seconds(lambda: layout.draw(graph), 0.01) < 0.01
+    long = {"1": node("Show", **{"text" * 10_000: "a b" * 100_000}) | {"_meta": {"title": "x" * 100_000}}}
+    assert len(layout.draw(long)) < 10_000
+    values = {f"in{at}": "a b" for at in range(30_000)}
+    graph = {"1": node("Add", **values)}
+    assert loop_time.cpu_seconds(lambda: layout.draw(graph), 0.01) < 0.01
 
 
 def test_cyclic_and_empty_graphs_can_be_drawn() -> None:

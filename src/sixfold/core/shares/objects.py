@@ -11,7 +11,9 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Transaction, one
+from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Database, Transaction, one
 from sixfold.core.gateway.conversations.conversations import ConversationNotFound
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.memory import pages, queries
@@ -90,13 +92,18 @@ _LOCATORS: Final[Mapping[ShareKind, Callable[[Principal, str], Transaction[Share
 }
 
 
-def run(tenant: Tenant, prediction_id: str) -> Transaction[Prediction]:
-    """Return a shared run; raises `NotFound` if it was deleted, refunded or withdrawn."""
-    row = yield from one("prediction_by_id", id=prediction_id)
+async def run(database: Database, tenant: Tenant, prediction_id: str) -> Prediction:
+    """Return a shared run, whose inputs and outputs may have 64 MB; they are decoded in a thread.
+
+    Raises `NotFound` if it was deleted, refunded or withdrawn, and `TooManyRequests`.
+    """
+    size = await database.read(one("prediction_size", id=prediction_id), snapshot=False)
+    await loaded_objects.reserve(0 if size is None else size["size"], loaded_objects.INLINED_COPIES)
+    row = await database.read(one("prediction_by_id", id=prediction_id), snapshot=False)
     is_there = row is not None and tenant.sees(row["account_id"], row["credential_id"] or "")
     if row is None or not is_there or row["state"] != PredictionState.SUCCEEDED or row["withheld"]:
         raise errors.NotFound("The shared run no longer exists")
-    return Prediction.from_row(row)
+    return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
 
 
 def page(tenant: Tenant, page_id: str) -> Transaction[MemoryPage]:

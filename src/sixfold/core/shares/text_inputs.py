@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.catalog.models import Model
@@ -29,5 +28,16 @@ def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any
 
 
 def _has_file(value: object) -> bool:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return any(address in text for address in _FILE_ADDRESSES)
+    """Return whether a value contains the address of a file; the texts of a list may have 32 MB."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            if any(address in each for address in _FILE_ADDRESSES):
+                return True
+        elif isinstance(each, Mapping):
+            items = cast("Mapping[str, object]", each)
+            stack += (*items, *items.values())
+        elif isinstance(each, list):
+            stack += cast("list[object]", each)
+    return False

@@ -137,7 +137,7 @@ async def _shared(services: WebServices, user: PageUser | None, model: Model, to
     share = await services.database.read(shares.opened(token, viewer), snapshot=False)
     if share.kind != "run":
         raise errors.NotFound("The link does not share a run")
-    prediction = await services.database.read(objects.run(share.tenant, share.object_id))
+    prediction = await objects.run(services.database, share.tenant, share.object_id)
     if prediction.model != model.name:
         raise errors.NotFound(f"The shared run used the model {prediction.model}, not {model.name}")
     path, files = shares.path_of(token), () if prediction.output is None else prediction.output.files

@@ -12,6 +12,7 @@ import msgspec
 from sixfold.core import humanize
 from sixfold.core.accounts import accounts
 from sixfold.core.catalog.models import Catalog
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import encode_json
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.outputs import OUTPUT_NAME
@@ -75,7 +76,10 @@ class OutputView:
         others = {} if output is None else output.named
         views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, file_kind(file)) for file in files]
         succeeded = prediction.state is PredictionState.SUCCEEDED
-        view = data_views.draw(prediction.model, prediction.task.inputs, data)
+        # The chart of a series of 20,000 dates takes a tenth of a second.
+        view = await PARSER.run_large(
+            prediction.size, data_views.draw, prediction.model, prediction.task.inputs, data
+        )
         file_name = await self._file_name(prediction)
         text, shown = "" if views else next_models.text_of(data), data_text(data)
         return {

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from sixfold import errors
 from sixfold.core.catalog.models import Model
+from sixfold.core.concurrency.single_thread import SingleThread
 from sixfold.core.files.files import FileNotFound
 from sixfold.core.gateway.conversations.chats import ChatStore
 from sixfold.core.media.drawings import Drawing
@@ -43,6 +44,8 @@ _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _COLUMNS, _MOST_REDRAWN = (6, 3, 1), 60
 # Files of a shared workflow.
 GRAPH, DOWNLOAD = "graph.svg", "workflow"
+# Prepares the pages of large runs.
+_WRITER = SingleThread("shares")
 
 
 class SharedContent(msgspec.Struct):
@@ -83,14 +86,21 @@ class SharedContents:
 
     async def _run(self, share: Share, path: str) -> SharedContent:
         database = self._services.database
-        prediction = await database.read(objects.run(share.tenant, share.object_id))
+        prediction = await objects.run(database, share.tenant, share.object_id)
         stored = await database.read(lineage.stored_inputs(prediction)) if share.has_inputs else {}
         model = await self._model(prediction, share.account_id)
+        # The vectors of 2,048 texts, or a series of 20,000 dates, take half a second to show.
+        return await _WRITER.run_large(prediction.size, self._run_content, path, prediction, stored, model)
+
+    def _run_content(
+        self, path: str, prediction: Prediction, stored: Mapping[str, MediaSource], model: Model | None
+    ) -> SharedContent:
         title = output_view.title(self._services.catalog, prediction)
         output = prediction.output
-        text = "" if output is None else self._plain(next_models.text_of(output.first.data))
+        data = {} if output is None else output.first.data
+        answer = self._plain(next_models.text_of(data))
         made = f"Made with {model.title if model else prediction.model} on Sixfold"
-        content = SharedContent(title, formatting.excerpt(text) or made)
+        content = SharedContent(title, formatting.excerpt(answer) or made)
         outputs = () if output is None else output.files
         content.files.add_names(file.name for file in outputs)
         views = [
@@ -102,13 +112,11 @@ class SharedContents:
         ]
         pictures = [view for view in views if view.kind in _PICTURED]
         content.image = pictures[0].url.rpartition("/")[2] if pictures else ""
-        data = {} if output is None else output.first.data
         text = self._plain(output_view.data_text(data))
-        view = data_views.draw(prediction.model, text_inputs(prediction.task.inputs, model), data)
+        inputs = text_inputs(prediction.task.inputs, model)
+        view = data_views.draw(prediction.model, inputs, data)
         if text and not outputs and content.description == made:
-            content.drawing = data_drawings.draw(
-                prediction.model, text_inputs(prediction.task.inputs, model), data
-            )
+            content.drawing = data_drawings.draw(prediction.model, inputs, data)
         input_files = self._input_files(content, stored, path)
         content.values = {
             "files": views,

@@ -7,9 +7,9 @@ with defaults for light and dark mode, which a page may override.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import msgspec
@@ -32,6 +32,8 @@ _MAX_LINES = 3
 # The number of columns that can be read on a wide screen; a longer graph continues in rows below.
 MAX_COLUMNS = 6
 _CHARS = 27
+# The characters that are read of a title, a name or a value: a value can have a million.
+_READ_CHARS = 400
 # A title can be divided before a word, and before a capital in a name such as `VAEDecode`.
 _WORD_START = re.compile(r"(?<=[\s_-])|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -141,8 +143,8 @@ def lay_out(graph: Graph, registry: Registry, max_nodes: int) -> GraphLayout:
     """Return the order of a graph's nodes in a drawing, without coordinates; raises `TooManyParts`."""
     if len(graph) > max_nodes:
         raise TooManyParts
-    boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
     edges = _edges(graph, registry)
+    boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
     columns = _ranked(boxes, edges)
     ends = [(boxes[edge.origin], boxes[edge.target]) for edge in edges]
     if sum(max(1, target.rank - origin.rank) for origin, target in ends) > _MAX_PASSED:
@@ -202,15 +204,19 @@ def draw(
 def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox:
     class_type = str(node.get("class_type"))
     spec = registry.get(class_type)
-    title = str(mapping(node.get("_meta")).get("title") or class_type)
-    values = [
-        f"{name} {value}"
-        for name, value in mapping(node.get("inputs")).items()
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip()
-    ]
+    title = str(mapping(node.get("_meta")).get("title") or class_type)[:_READ_CHARS]
     hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
-    lines = tuple(cut(" ".join(value.split())) for value in values[:_MAX_LINES])
+    lines = tuple(islice(_lines(mapping(node.get("inputs"))), _MAX_LINES))
     return LayoutBox(node_id, title, lines, hue, is_missing=bool(registry) and spec is None)
+
+
+def _lines(inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each input with a text or a number, of whose start only some characters are read."""
+    for name, value in inputs.items():
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            text = " ".join(str(value)[:_READ_CHARS].split())
+            if text:
+                yield cut(f"{' '.join(name[:_READ_CHARS].split())} {text}")
 
 
 def color(hue: str) -> str:
@@ -224,6 +230,7 @@ def cut(text: str, limit: int = _CHARS) -> str:
 
 
 def _edges(graph: Graph, registry: Registry) -> list[Edge]:
+    """Return the links of a graph; raises `TooManyParts` before it has read more than can be drawn."""
     edges: list[Edge] = []
     for node_id, node in graph.items():
         for value in mapping(node.get("inputs")).values():
@@ -234,6 +241,8 @@ def _edges(graph: Graph, registry: Registry) -> list[Edge]:
                 outputs = spec.outputs if spec else ()
                 kind = outputs[slot].type if isinstance(slot, int) and 0 <= slot < len(outputs) else ""
                 edges.append(Edge(origin, node_id, _HUES.get(kind, "plain")))
+                if len(edges) > _MAX_PASSED:
+                    raise TooManyParts
     return edges
 
 

@@ -27,6 +27,10 @@ RETURNING *;
 -- name: prediction_by_id | Return a prediction by its id.
 SELECT * FROM prediction WHERE id = :id;
 
+-- name: prediction_size | Return the size in characters of a prediction.
+SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+WHERE id = :id;
+
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
 
