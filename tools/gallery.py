@@ -52,26 +52,26 @@ class _NullContext:
 
 
 def _sheet(name: str, prompts: list[tuple[str, str]], size: tuple[int, int], columns: int) -> None:
-    """Write a grid of small images, one for each prompt."""
+    """Write a grid of small images, one for each prompt, painted at three times their size."""
     cells = []
     for model, prompt in prompts:
-        inputs = {"prompt": prompt, "width": size[0] * 2, "height": size[1] * 2, "seed": 11}
+        inputs = {"prompt": prompt, "width": size[0] * 3, "height": size[1] * 3, "seed": 11}
         result = SceneEngine().run(Task("gallery", model, inputs), _NullContext())
         image = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_COLOR)
         cells.append(cv2.resize(np.asarray(image), size, interpolation=cv2.INTER_AREA))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     rows = [np.hstack(cells[at : at + columns]) for at in range(0, len(cells), columns)]
-    data = cv2.imencode(".webp", np.vstack(rows), [cv2.IMWRITE_WEBP_QUALITY, 78])[1].tobytes()
+    data = cv2.imencode(".webp", np.vstack(rows), [cv2.IMWRITE_WEBP_QUALITY, 60])[1].tobytes()
     (PICTURES / name).write_bytes(data)
     print(f"{PICTURES / name}  {len(data):,} bytes")
 
 
 def sheets() -> None:
     """Write the grids of example prompts and of all subjects that the painter can draw."""
-    _sheet("scene-asked.webp", PROMPTS, (320, 240), 4)
+    _sheet("scene-asked.webp", PROMPTS, (280, 210), 4)
     subjects = [(name, shape) for name, shape in shapes.library().items() if shape.words]
     _sheet(
-        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in subjects], (105, 105), 16
+        "scene-subjects.webp", [("ra1", f"{name}, {s.home[0]}, noon") for name, s in subjects], (70, 70), 16
     )
 
 

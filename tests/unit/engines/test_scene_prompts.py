@@ -380,3 +380,62 @@ def test_klein_model_keeps_the_named_colors() -> None:
     image = paint("a yellow car on a blue background", "create_image_klein")
     assert share(image, 195, 250) > 0.5
     assert share(image, 40, 65) > 0.02
+
+
+@pytest.mark.parametrize(
+    ("thing", "color", "hues", "least"),
+    [
+        ("house on a hill at noon", "red", (340, 12), 0.015),
+        ("bridge over a river at noon", "blue", (205, 250), 0.09),
+        ("sailboat on a lake at noon", "red", (340, 12), 0.023),
+        ("balloon over a meadow at noon", "pink", (320, 350), 0.008),
+        ("lantern on a table", "purple", (255, 290), 0.004),
+        ("palm on a beach at noon", "purple", (255, 290), 0.02),
+        ("castle in the mountains at noon", "red", (340, 12), 0.065),
+    ],
+)
+def test_color_changes_most_of_a_thing(thing: str, color: str, hues: tuple[int, int], least: float) -> None:
+    plain, colored = (share(paint(f"a {text}"), *hues) for text in (thing, f"{color} {thing}"))
+    assert colored - plain > least
+
+
+def test_every_colored_role_is_a_tone_of_its_shape() -> None:
+    wrong = {
+        name: role
+        for name, shape in shapes.library().items()
+        for role in shape.colored
+        if role not in shape.tones or all(part.role != role for part in shape.parts)
+    }
+    assert wrong == {}
+
+
+def test_named_moon_is_visible_in_snow() -> None:
+    skies = [paint(f"a snowy village {text}")[:100] for text in ("under a full moon", "at night")]
+    # The median removes the flakes.
+    with_moon, without = (int(cv2.medianBlur(sky, 7).max()) for sky in skies)
+    assert with_moon > 200 > without
+
+
+def test_snow_at_night_is_brighter_than_the_sky() -> None:
+    image = paint("a snowy village at night").mean(axis=2)
+    assert image[170:220].mean() > 1.1 * image[:100].mean()
+
+
+def test_rainbow_has_its_colors_in_order() -> None:
+    plain, image = (
+        paint(f"a meadow at noon, clear sky{text}").astype(np.int16) for text in ("", ", with a rainbow")
+    )
+    change = image - plain
+    column = change[:, int(np.abs(change[:140]).sum((0, 2)).argmax())]
+    reddest = int((column[:, 2] - column[:, 0]).argmax())
+    bluest = int((column[:, 0] - column[:, 2])[reddest:].argmax())
+    assert 2 < bluest < 40  # blue is inside the red band
+
+
+def test_turtle_stands_on_the_beach_and_swims_in_the_sea() -> None:
+    feet: dict[str, float] = {}
+    for place in ("on the beach", "in the sea"):
+        scene = prompt_parser.parse(f"a turtle {place}")
+        stage = painter.stage_scene(scene, "ra2", 7, (256, 288), lambda _: None)
+        feet[place] = next(iter(layout.place_subjects(stage)))[2].foot
+    assert feet["on the beach"] > 1.2 * feet["in the sea"]

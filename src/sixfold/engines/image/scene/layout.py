@@ -32,6 +32,9 @@ _MOUNTS = {
     "whale": 0.8, "dolphin": 0.7, "duck": 0.55, "eagle": 0.5, "dog": 0.5, "fox": 0.5,
 }  # fmt: skip
 
+# Places in which a subject that can come ashore swims.
+_WATERS = ("sea", "lake", "river", "harbour", "underwater")
+
 # Plants are scattered irregularly.
 _GROWN = ("tree", "palm", "cactus", "flower", "mushroom")
 
@@ -78,6 +81,8 @@ def _foot(stage: SceneStage, subject: SceneSubject, tall: float) -> float:
         return 0.5 + tall / stage.height / 2 if shape.stand in ("sky", "under") else stage.ground
     if shape.stand == "sky":
         return 0.26 + shape.size * 0.6
+    if shape.ashore and stage.place not in _WATERS:
+        return stage.ground
     feet = {"under": 0.62, "wall": 0.62, "back": 0.78, "water": stage.layout.horizon + 0.17, "table": 0.90}
     return feet.get(shape.stand, stage.ground)
 

@@ -52,7 +52,7 @@ def _bank(stage: SceneStage) -> None:
     mask = noise.smoothstep(-0.002, 0.006, y - np.float32(0.845) - wander[None, :])
     cells = (60.0, 4.0) if paved else (height / 8, width / 14)
     rough = noise.fbm(rng, stage.shape, cells, 4, 0.6)
-    tone = canvas.rgb("#e4ebf2") if plants.wintry(stage) else canvas.rgb(_BANKS[stage.place])
+    tone = canvas.rgb("#e4ebf2") if stage.is_wintry else canvas.rgb(_BANKS[stage.place])
     paint = stage.palette.lit(tone, 0.5) * (0.95 + 0.16 * rough - 0.9 * (y - np.float32(0.9)))[..., None]
     if paved:
         paint = paint * np.float32(0.72) + stage.image[::-1] * np.float32(0.28)

@@ -160,7 +160,7 @@ def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flow
     back = [
         rgb(text)
         for text in (
-            ("#dfe6ee", "#b6c4d2", "#eef3f8") if wintry(stage) else ("#39591f", "#55772a", "#84994a")
+            ("#dfe6ee", "#b6c4d2", "#eef3f8") if stage.is_wintry else ("#39591f", "#55772a", "#84994a")
         )
     ]
     for layer in range(3):
@@ -182,16 +182,11 @@ def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flow
                 ]
             )
             cv2.fillPoly(mask, [np.round(blade * 16).astype(np.int32)], 255, cv2.LINE_AA, 4)
-            if flowers and rng.random() < 0.30:
+            if flowers and rng.random() < 0.30 and not stage.is_wintry:
                 heads.append((x + lean, foot - tip))
         tone = stage.palette.lit(back[layer], 0.22 + 0.2 * layer)
         stage.add_layer(tone, mask.astype(np.float32) / 255, 0.03)
         _heads(stage, heads, rng)
-
-
-def wintry(stage: SceneStage) -> bool:
-    """Return whether plants and ground are covered with snow."""
-    return stage.scene.season == "winter" or stage.weather == "snow" or stage.place == "snowfield"
 
 
 def _heads(stage: SceneStage, heads: list[tuple[float, float]], rng: np.random.Generator) -> None:
@@ -310,7 +305,7 @@ def _floor(stage: SceneStage, clearing: float) -> None:
     rows = height - top
     t = np.linspace(0, 1, rows, dtype=np.float32)[:, None]
     rough = noise.fbm(stage.rng("floor"), (rows, width), (26, 16), 5, 0.6)
-    season = "winter" if wintry(stage) else stage.scene.season
+    season = "winter" if stage.is_wintry else stage.scene.season
     base = {"winter": "#dfe7ef", "autumn": "#a8622a"}.get(season or "", "#4c5f2c")
     ground = stage.palette.lit(rgb(base), 0.5) * (0.82 + 0.25 * rough)[..., None]
     x = (np.arange(width, dtype=np.float32)[None, :] - clearing - np.sin(t * 4.2) * width * 0.07 * t) / (

@@ -1,4 +1,4 @@
-"""Skies and weather: gradient, sun, moon, stars, clouds, aurora, lightning, rain, snow and fog."""
+"""Skies and weather: gradient, sun, moon, stars, clouds, aurora, rainbow, lightning, rain, snow and fog."""
 
 from __future__ import annotations
 
@@ -260,6 +260,19 @@ def _aurora(stage: SceneStage) -> None:
         )
 
 
+def _rainbow(stage: SceneStage) -> None:
+    height, width = stage.shape
+    x = np.arange(width, dtype=np.float32)[None, :] - np.float32(width * (1 - stage.layout.light[0]))
+    y = np.arange(height, dtype=np.float32)[:, None] - np.float32(stage.horizon * 1.12)
+    radius = min(0.46 * width, 0.95 * stage.horizon)
+    band = (np.hypot(x, y) - np.float32(radius)) / np.float32(stage.unit * 1.05)
+    fade = np.clip(-y / np.float32(stage.unit * 16), 0, 1)
+    for index, color in enumerate(("#5a48c8", "#3f7fe0", "#37b86a", "#f2d83c", "#f08a2c", "#dc3a34")):
+        over(
+            stage.image, rgb(color), np.exp(-((band - np.float32(index)) ** 2) * 1.3) * fade * np.float32(0.5)
+        )
+
+
 def lightning_bolt(stage: SceneStage) -> None:
     """Paint a branching bolt from the clouds to the land, and its flash."""
     rng = stage.rng("lightning")
@@ -281,6 +294,10 @@ def lightning_bolt(stage: SceneStage) -> None:
     over(stage.image, rgb("#ffffff"), bolt)
 
 
+_RAINBOW_WORDS = ("rainbow", "arcoíris", "arc-en-ciel", "regenbogen", "虹", "радуга")
+_MOON_WORDS = ("moon", "luna", "lune", "mond", "月", "луна")
+
+
 def paint(stage: SceneStage) -> None:
     _gradient(stage)
     if stage.time in ("night", "dusk") and stage.weather in ("clear", "fair"):
@@ -289,9 +306,15 @@ def paint(stage: SceneStage) -> None:
     if any(word in text for word in ("aurora", "northern light", "极光", "オーロラ", "polarlicht")):
         _aurora(stage)
     _halo(stage)
-    if stage.weather not in ("rain", "storm", "snow", "fog") or stage.weather == "clear":
+    is_moon_named = stage.time == "night" and any(word in text for word in _MOON_WORDS)
+    if stage.weather not in ("rain", "storm", "snow", "fog"):
         _sun(stage)
     _clouds(stage)
+    if any(word in text for word in _RAINBOW_WORDS):
+        _rainbow(stage)
+    if is_moon_named and stage.weather not in ("clear", "fair"):
+        # The clouds would hide it.
+        _sun(stage)
     if stage.weather == "fair" and stage.time != "night":
         _cumulus(stage)
     stage.step("sky")

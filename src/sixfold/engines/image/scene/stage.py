@@ -74,6 +74,11 @@ class SceneStage(msgspec.Struct):
         """Position of the sun or moon in pixels (x, y)."""
         return self.layout.light[0] * self.width, self.layout.light[1] * self.height
 
+    @property
+    def is_wintry(self) -> bool:
+        """Whether plants, roofs and ground are covered with snow."""
+        return self.scene.season == "winter" or self.weather == "snow" or self.place == "snowfield"
+
     def rng(self, name: str) -> np.random.Generator:
         """Return a random generator for one layer, independent of the others."""
         return stream(self.seed, name)

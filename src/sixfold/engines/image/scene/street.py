@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.scene import noise, plants, sky
+from sixfold.engines.image.scene import noise, sky
 from sixfold.engines.image.scene.canvas import Color, Image, blur, fill, glow, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
@@ -177,7 +177,7 @@ def _ground(stage: SceneStage, view: _View) -> None:
     soft = far / np.float32(view.scale) * 1.2
     within = np.clip((_HALF - np.abs(side)) / soft + 0.5, 0, 1)
     light = stage.palette.ambient * np.float32(1.1) + stage.palette.light * np.float32(0.42)
-    wintry = plants.wintry(stage)
+    wintry = stage.is_wintry
     grain = noise.fbm(stage.rng("road"), (rows, stage.width), (rows / 3, stage.width / 5), 3, 0.6)
     road = np.clip((_ROAD - np.abs(side)) / soft + 0.5, 0, 1)
     slabs = np.abs(far * 3.2 - np.round(far * 3.2)) < np.clip(soft * far * 2.4, 0.02, 0.2)

@@ -85,9 +85,10 @@ def _tints(stage: SceneStage, shape: shapes.SceneShape, color: str | None, dress
     tints: dict[str, Color] = {}
     if color in _COLORS and (color, shape.name) not in _USUAL_COLORS:
         tint = rgb(_COLORS[color])
+        tints = dict.fromkeys(shape.colored, tint)
         main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
         base_color = rgb(shape.tones.get(main, "#9fb6c8"))
-        for role, tone in shape.tones.items():
+        for role, tone in () if tints else shape.tones.items():
             shade = role in ("dark", "shade", "light") or role.endswith("2")
             if role == main or role in _BODY or (shade and _kin(rgb(tone), base_color)):
                 tints[role] = tint
@@ -98,8 +99,10 @@ def _tints(stage: SceneStage, shape: shapes.SceneShape, color: str | None, dress
     return tints
 
 
-def _tone(shape: shapes.SceneShape, role: str, tints: dict[str, Color]) -> Color:
+def _tone(stage: SceneStage, shape: shapes.SceneShape, role: str, tints: dict[str, Color]) -> Color:
     color = rgb(shape.tones.get(role, "#ffd98a" if role == "glow" else "#9fb6c8"))
+    if role.startswith("roof") and stage.is_wintry:
+        return mix(color, rgb("#f4f7fc"), 0.85)
     tint = tints.get(role)
     if tint is None:
         return color
@@ -131,7 +134,7 @@ def _rasterize(
         if part.cut:
             mask *= 1 - alpha
             continue
-        over(color, _tone(shape, part.role, tints), alpha)
+        over(color, _tone(stage, shape, part.role, tints), alpha)
         np.maximum(mask, alpha, out=mask)
         shine = np.maximum(shine * (1 - alpha), alpha if part.role == "glow" else 0)
     if spot.cut is not None:

@@ -242,12 +242,18 @@ def render(stage: SceneStage, kind: str, name: str = "land") -> TerrainRelief:
     rocky = noise.smoothstep(0.22, 0.42, steep + (share - 0.4) * 0.30) if land.amplitude > 2.5 else None
     if rocky is not None:
         over(color, rock * (0.75 + 0.5 * detail)[..., None], np.clip(rocky, 0, 1))
-    if land.snowline < 1.5 or stage.scene.season == "winter" or stage.weather == "snow":
-        line = min(land.snowline, 0.12 if stage.scene.season == "winter" or stage.weather == "snow" else 9)
+    has_snow = stage.scene.season == "winter" or stage.weather == "snow"
+    white = None
+    if land.snowline < 1.5 or has_snow:
+        line = min(land.snowline, 0.12 if has_snow else 9)
         white = noise.smoothstep(line - 0.06, line + 0.08, share - steep * 0.35 + 0.12)
         over(color, rgb("#f4f7fc"), white)
     light = stage.palette.ambient + lit[..., None] * stage.palette.light
     color *= light
+    if white is not None and has_snow and stage.time == "night":
+        # Snow stays the brightest part of a night.
+        pale = mix(rgb("#dbe4f4"), stage.palette.haze, 0.35)
+        over(color, pale * (0.62 + 0.30 * lit)[..., None], white * np.float32(0.75))
     _air(stage, relief, color, land)
     if land.water is not None:
         wet = (ground <= np.float32(land.water + 0.004)).astype(np.float32)
@@ -272,7 +278,10 @@ def _air(stage: SceneStage, relief: TerrainRelief, color: Image, land: TerrainKi
     rows = np.arange(relief.top, stage.height, dtype=np.float32)[:, None]
     pool = np.exp(-((rows - np.float32(stage.horizon)) ** 2) / np.float32((stage.height * 0.10) ** 2))
     amount = np.clip(amount * (0.78 + 0.42 * pool), 0, 0.95)
-    over(color, stage.palette.haze, amount.astype(np.float32))
+    haze = stage.palette.haze
+    if stage.is_wintry and stage.time == "night":
+        haze = mix(haze, rgb("#dbe4f4"), 0.38)
+    over(color, haze, amount.astype(np.float32))
 
 
 # Roughness of water by place, and its factor by weather.

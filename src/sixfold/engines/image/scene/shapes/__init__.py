@@ -47,7 +47,12 @@ class ShapePart(msgspec.Struct, frozen=True):
 
 
 class SceneShape(msgspec.Struct, frozen=True):
-    """A drawing; `size` is its height relative to the image's, `home` lists the places where it belongs."""
+    """A drawing; `size` is its height relative to the image's, `home` lists the places where it belongs.
+
+    `colored` are the roles that a color of the prompt changes; the default is `body`, `coat`, `fur` or the
+    role of the first part, with its shades. A shape that swims stands on the ground of other places if
+    it comes `ashore`.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -59,6 +64,8 @@ class SceneShape(msgspec.Struct, frozen=True):
     time: str | None = None
     face: bool = True
     rank: int = 2
+    colored: tuple[str, ...] = ()
+    ashore: bool = False
 
 
 def _pair(text: str) -> tuple[list[float], bool]:
@@ -147,6 +154,8 @@ def _shape(name: str, entry: dict[str, Any]) -> SceneShape:
         time=entry.get("time"),
         face=entry.get("face", True),
         rank=entry.get("rank", 2),
+        colored=tuple(entry.get("colored", ())),
+        ashore=entry.get("ashore", False),
     )
 
 
