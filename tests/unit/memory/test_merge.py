@@ -190,3 +190,17 @@ def test_long_texts_are_compared_in_bounded_steps(
 def test_hunks_build_only_the_lines_shown() -> None:
     hunks = diff.hunks("\n" * 200_000, "x\n" * 100_000)
     assert diff.MAX_LINES < sum(len(hunk.lines) for hunk in hunks) <= 2 * (diff.MAX_LINES + 1)
+
+
+def test_long_texts_with_many_conflicts_are_divided_at_lines_that_occur_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_CountingMatcher, "compared", 0)
+    monkeypatch.setattr(diff, "SequenceMatcher", _CountingMatcher)
+    base, mine, theirs = (
+        "".join(f"{at}{side if at % 2 else ''}\n" for at in range(20_000)) for side in ("", "a", "b")
+    )
+    merged = merge.texts(base, mine, theirs)
+    assert len(merged.conflicts) == 10_000
+    assert merged.conflicts[0].sides == ("1a\n", "1b\n")
+    assert _CountingMatcher.compared < 60_000
