@@ -38,6 +38,7 @@ def to_html(text: str, context: RenderContext = HERE) -> str:
         ("He helps [[acme]]. ^first-note", "Acme</a>.</p>\n"),
         ("- one ^a\n- 2 ^ 3", "<li>one</li>\n<li>2 ^ 3</li>"),
         ("a formula 2^3", "<p>a formula 2^3</p>"),
+        ("[[acme#How it began]]", 'href="/memory/companies/acme#s-how-it-began">Acme &gt; How it began</a>'),
         ("[[acme#^block]]", '<a class="wiki" href="/memory/companies/acme">Acme</a>'),
         ("[[#How it began]]\n## How it began", '<a href="#s-how-it-began">How it began</a>'),
         (
@@ -196,3 +197,37 @@ def test_reasons_are_listed_largest_first_with_their_share() -> None:
     response = why(explain)
     assert response == [("matches the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
     assert why(None) == []
+
+
+NOTE = '<sup><a id="note-ref-{own}" href="#note-{number}" aria-label="Note {number}">{number}</a></sup>'
+
+
+def test_footnotes_are_linked_with_their_references() -> None:
+    text = "One[^b], two^[an *aside*], one[^b].\n\n[^b]: At [[acme]].\n\n    - a list\n\nMore."
+    one, two, again = (
+        NOTE.format(own=own, number=number) for own, number in (("1", 1), ("2", 2), ("1-2", 1))
+    )
+    back = ' <a href="#note-ref-{0}" aria-label="Back to the reference of note {0}">↩\ufe0e</a>'
+    assert to_html(text) == (
+        f"<p>One{one}, two{two}, one{again}.</p>\n<p>More.</p>\n"
+        '<section class="notes" aria-label="Footnotes"><ol>\n'
+        '<li id="note-1"><p>At <a class="wiki" href="/memory/companies/acme">Acme</a>.</p>\n'
+        f"<ul>\n<li>a list</li>\n</ul>\n{back.format(1)}</li>\n"
+        f'<li id="note-2"><p>an <em>aside</em>{back.format(2)}</p>\n</li>\n</ol></section>\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[^unused]: secret",
+        "a[^1]\n\n[^1]: first\n\n[^1]: secret",
+        "a[^1]\n\n[^1]: [^2]: secret\n\n    secret",
+    ],
+)
+def test_no_text_of_a_footnote_is_hidden(text: str) -> None:
+    assert to_html(text).count("secret") == text.count("secret")
+
+
+def test_reference_without_a_footnote_is_text() -> None:
+    assert to_html("a[^1] [^ 2]") == "<p>a[^1] [^ 2]</p>\n"

@@ -20,7 +20,7 @@ from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.import_export import attachments
 from sixfold.core.memory.import_export.attachments import PageFile
 from sixfold.core.memory.mentions import PageMention
-from sixfold.ui.memory import formulas, render_limits, syntax
+from sixfold.ui.memory import footnotes, formulas, render_limits, syntax
 
 MAX_CHARS = 100_000
 _MAX_BRACKETS = 10_000
@@ -199,7 +199,7 @@ class PageRenderer(render_limits.BoundedRenderer):
         if not meta["target"]:
             return f'<a href="{html.escape(meta["anchor"])}">{html.escape(meta["text"])}</a>'
         mention = (context.mentions or {}).get(meta["target"])
-        text = meta["text"] or (mention.title if mention is not None else meta["name"])
+        text = meta["text"] or _link_text(meta, mention)
         kind = f'<span class="kind">{html.escape(_type_label(meta["type"]))}</span> ' if meta["type"] else ""
         return kind + _page_link(text, meta, mention, context)
 
@@ -311,6 +311,12 @@ def _page_file(href: str, slug: str) -> str | None:
     return markdown.file_target(path, slugs.parent(slug))
 
 
+def _link_text(meta: Mapping[str, str], mention: PageMention | None) -> str:
+    """Return the text of a link without its own: the title of its page, and the heading to which it leads."""
+    title = mention.title if mention is not None else meta["name"]
+    return f"{title} > {meta['heading']}" if meta["heading"] else title
+
+
 def _page_link(
     text: str, meta: Mapping[str, str], mention: PageMention | None, context: RenderContext
 ) -> str:
@@ -351,6 +357,7 @@ def _parser() -> MarkdownIt:
     parser.validateLink = is_allowed_url
     syntax.add_rules(parser)
     formulas.add_rules(parser)
+    footnotes.add_rules(parser)
     render_limits.limit(parser)
     return parser
 

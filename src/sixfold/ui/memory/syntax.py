@@ -99,6 +99,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
             "target": reference.target,
             "type": reference.type,
             "text": reference.text,
+            "heading": heading_link.name if heading_link is not None else "",
             "anchor": f"#{anchor(heading)}" if heading_link is not None else "",
             "file": embedded and _ATTACHMENT.search(reference.name) is not None,
         }
