@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli import database_access
+from sixfold.cli.imports import openwebui, openwebui_documents
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Transaction
 from sixfold.core.memory import pages
@@ -206,3 +207,25 @@ def test_unknown_tables_are_reported_and_give_no_documents(sixfold: Commands, ex
     result = sixfold.ok("import", "openwebui", str(export))
     assert result["found_documents"] == 0
     assert "no such column" in result["not_imported"][-1]["reason"]
+
+
+def test_documents_with_the_same_id_and_name_are_named_in_linear_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, named = tmp_path / "webui.db", 0
+    segment = openwebui_documents.page_segment
+
+    def counting_segment(name: str) -> str:
+        nonlocal named
+        named += 1
+        return segment(name)
+
+    monkeypatch.setattr(openwebui_documents, "page_segment", counting_segment)
+    with sqlite3.connect(path) as file:
+        file.executescript(TABLES)
+        row = ("f", "u1", "plan.csv", "", json.dumps({"content": "text"}), 1)
+        file.executemany("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", [row] * 200)
+    names = [document.name for document in openwebui.read(path).documents]
+    assert names[:3] == ["plan.csv", "plan-f.csv", "plan-f-2.csv"]
+    assert len(set(names)) == 200
+    assert named < 1000

@@ -91,19 +91,27 @@ class _Names:
 
     def __init__(self) -> None:
         self._taken: set[tuple[str, str, str]] = set()
+        # The endings of further documents with the same id and slug, which a damaged database can have.
+        self._endings: dict[tuple[str, str, str, str], Iterator[str]] = {}
 
     def unused(self, email: str, folder: str, name: str, document_id: str) -> str:
         """Return a name whose slug is unused; repeated imports of a database return the same names."""
         suffix = PurePosixPath(name).suffix
         stem = name if " " in suffix else name.removesuffix(suffix)
-        parts = itertools.chain(
-            (document_id[:8], document_id), (f"{document_id}-{number}" for number in itertools.count(2))
-        )
         candidate = name
-        while (key := (email, folder, page_segment(candidate))) in self._taken:
-            candidate = f"{stem}-{next(parts)}{name.removeprefix(stem)}"
+        first = key = (email, folder, page_segment(name))
+        while key in self._taken:
+            endings = self._endings.setdefault((*first, document_id), _endings(document_id))
+            candidate = f"{stem}-{next(endings)}{name.removeprefix(stem)}"
+            key = (email, folder, page_segment(candidate))
         self._taken.add(key)
         return candidate
+
+
+def _endings(document_id: str) -> Iterator[str]:
+    """Yield endings that distinguish the names of documents."""
+    numbered = (f"{document_id}-{number}" for number in itertools.count(2))
+    return itertools.chain((document_id[:8], document_id), numbered)
 
 
 def page_segment(name: str) -> str:
@@ -158,14 +166,16 @@ def _places(connection: sqlite3.Connection, users: Mapping[str, str]) -> dict[st
 
 def _directories(connection: sqlite3.Connection) -> dict[str, list[str]]:
     """Return the path of each directory within its knowledge base."""
-    rows = {str(row[0]): (str(row[1]), str(row[2])) for row in _rows(connection, _DIRECTORIES)}
+    rows = {
+        str(row[0]): (str(row[1]), _segment(str(row[2]), str(row[0])))
+        for row in _rows(connection, _DIRECTORIES)
+    }
     paths: dict[str, list[str]] = {}
     for directory_id in rows:
         segments: dict[str, str] = {}
         current = directory_id
         while current in rows and current not in segments and len(segments) < _MAX_DEPTH:
-            parent, name = rows[current]
-            segments[current] = _segment(name, current)
+            parent, segments[current] = rows[current]
             current = parent
         paths[directory_id] = list(reversed(segments.values()))
     return paths
