@@ -18,6 +18,7 @@ from sixfold.clients.chat.completions import Completions, CompletionsParser
 from sixfold.clients.chat.forwarded.media import MEDIA_PROTOCOLS
 from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.rejections import parse_rejection
+from sixfold.clients.chat.responses import ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.searxng import SearxngClient
 from sixfold.core.gateway import attempts
@@ -147,11 +148,23 @@ def test_many_small_aws_events_are_split_in_linear_time() -> None:
     assert loop_time.cpu_seconds(split, 0.3) < 0.5
 
 
-def test_tool_calls_of_a_response_are_limited() -> None:
-    parser = Completions().stream_parser(ChatRequest(()))
-    calls = b",".join(b'{"index":%d}' % (10**9 - number) for number in range(10_001))
-    with pytest.raises(UpstreamFailure, match="more than 10,000 tools"):
-        parser.events(b'data: {"choices":[{"delta":{"tool_calls":[%s]}}]}\n\n' % calls)
+def test_uses_of_tools_are_counted_as_they_arrive() -> None:
+    event = b'data: {"type":"response.output_item.done","item":{"type":"web_search_call"}}\n\n'
+    container = (
+        b'data: {"type":"response.output_item.done","item":{"type":"shell_call","container_id":"%d"}}\n\n'
+    )
+    scanner = ResponsesProtocol().scanner()
+
+    def scan() -> None:
+        for _ in range(20):
+            scanner.forward(event * 1_000, keep_usage=True)
+
+    assert peak_bytes(scan) < MIB
+    for number in range(1_500):
+        scanner.forward(container % number * 2, keep_usage=True)
+    units = scanner.usage and scanner.usage.units
+    assert units is not None
+    assert (units.web_searches, units.code_containers) == (20_000, 1_000)
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])

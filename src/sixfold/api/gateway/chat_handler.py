@@ -228,7 +228,7 @@ class ChatHandler:
             return reply, reply.raw or b""
         prepared = await prepared_call(chat_call, len(request.body))
         render, answer = self._dialect.render, reply.answer
-        size = chats.response_chars(answer)
+        size = chats.ResponseSize.of(answer).bytes
         async with refunded_on_failure(self._services.database, request.request_id):
             return reply, await PARSER.run_large(size, render, answer, prepared, request.request_id)
 

@@ -37,6 +37,7 @@ _QUERY_CHARS = 2_000
 _VALUE = re.compile(r"(?P<names>[^;]+?)\s*(?:;\s*tokens\s*=\s*(?P<tokens>\d{1,6})\s*)?")
 _SLUGS_CHARS = 1_500
 _encode = msgspec.json.Encoder().encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class MemoryOptions(msgspec.Struct, frozen=True):
@@ -184,8 +185,15 @@ class _MemoryNote:
     async def record(self, body: bytes, server: str) -> bytes:
         if self._inner is not None:
             body = await self._inner.record(body, server)
-        document = await bodies.parse(bodies.parse_object, body)
-        return _encode({**document, FIELD: self._added.to_json()})
+        return await bodies.parse(self._with_pages, body)
+
+    def _with_pages(self, body: bytes) -> bytes:
+        """Return the response with the pages; the members of a response are not decoded."""
+        try:
+            return _encode({**_members(body), FIELD: self._added.to_json()})
+        except (msgspec.MsgspecError, UnicodeError):
+            # A model server sent something else.
+            return body
 
     async def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
         """Yield an SSE comment that lists the added pages, which clients ignore, and then the blocks."""

@@ -11,7 +11,8 @@ import contextlib
 import functools
 import re
 from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, cast
+from itertools import islice
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from sixfold import errors
 from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.conversations.responses import OwnedObjects, ResponseStore
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.input_limits import byte_search, json_decoding
@@ -44,7 +46,10 @@ _NAMES = re.compile(rb'"(?:' + "|".join(sorted(ID_FIELDS | _OBJECT_FIELDS)).enco
 _MAKES = {"chat": re.compile(rb"audio"), "messages": re.compile(rb'"(?:tools|container)"')}
 _MADE = {"chat": re.compile(rb'"audio"'), "messages": re.compile(rb'"container"|"file_id"')}
 _MAX_REFERENCES, _MAX_OBJECTS = 5000, 1000
-_MAX_ID = 200
+# Longer ids of model servers are ignored.
+MAX_ID: Final = 200
+# Decoding a document takes up to this many times as long as to scan it for usage.
+_DECODING_COST = 8
 _FORM_NAME = re.compile(r"[^\[\].]+")
 _decode = msgspec.json.Decoder(Any, float_hook=json_decoding.number).decode
 
@@ -91,7 +96,7 @@ def check_form(names: Iterable[str]) -> None:
         words = {*_FORM_NAME.findall(name)}
         if words & ID_FIELDS or (words & _OBJECT_FIELDS and "id" in words):
             raise InvalidReference(
-                f"{name[:_MAX_ID]} must be sent as JSON, not in a form", param=name[:_MAX_ID]
+                f"{name[:MAX_ID]} must be sent as JSON, not in a form", param=name[:MAX_ID]
             )
 
 
@@ -138,7 +143,7 @@ def check(policy: ObjectPolicy, objects: Mapping[str, str], owned: Mapping[str, 
     for object_id, param in objects.items():
         if not policy.trusted and not policy.owns(owned.get(object_id)):
             # The same error as for an unknown object, so that ids cannot be probed.
-            message = f"Object with id '{object_id[:_MAX_ID]}' not found."
+            message = f"Object with id '{object_id[:MAX_ID]}' not found."
             raise InvalidReference(message, status=404, param=param)
 
 
@@ -270,10 +275,17 @@ class ObjectRecorder:
         async with contextlib.aclosing(blocks):
             async for block in blocks:
                 if server and _MADE[self._wire].search(block) is not None:
-                    for line in block.splitlines():
-                        if line.startswith(b"data:"):
-                            await self._keep(self._created_ids(line.removeprefix(b"data:")), server)
+                    # The lines are decoded, which takes longer than to parse the block.
+                    cost = _DECODING_COST * len(block)
+                    await self._keep(await PARSER.run_large(cost, self._ids_of_events, block), server)
                 yield block
+
+    def _ids_of_events(self, block: bytes) -> tuple[str, ...]:
+        object_ids: dict[str, None] = {}
+        for line in block.split(b"\n"):
+            if line.startswith(b"data:") and _MADE[self._wire].search(line) is not None:
+                object_ids |= dict.fromkeys(self._created_ids(line.removeprefix(b"data:")))
+        return tuple(object_ids)
 
     def _created_ids(self, raw: bytes) -> tuple[str, ...]:
         try:
@@ -283,9 +295,8 @@ class ObjectRecorder:
             return ()
 
     async def _keep(self, object_ids: Iterable[str], server: str) -> None:
-        new = [object_id for object_id in object_ids if object_id not in self._known][
-            : _MAX_OBJECTS - len(self._known)
-        ]
+        valid = (each for each in object_ids if 0 < len(each) <= MAX_ID and each not in self._known)
+        new = [*islice(valid, _MAX_OBJECTS - len(self._known))]
         if new:
             self._known.update(new)
             await self._store.record(self._tenant, None, OwnedObjects(server, "", tuple(new)))

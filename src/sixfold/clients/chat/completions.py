@@ -33,7 +33,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
-from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, WireProtocol
+from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.pricing import usage as token_usage
 from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 from sixfold.core.gateway.routing import remove_routing_fields
@@ -48,7 +48,6 @@ _NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])')
 _FIRST_NULL_USAGE = re.compile(rb'\{"usage":\s*null\s*,\s*')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
-_MAX_CALLS = 10_000
 _TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}')
 
 
@@ -363,8 +362,6 @@ class CompletionsParser:
             if number < 0 or (function.name and call.id not in (None, "", call_id)):
                 # Ollama used one index for all calls of a response, so a new ID starts a new call.
                 self._call_count += 1
-                if self._call_count > _MAX_CALLS:
-                    raise UpstreamFailure(f"called more than {_MAX_CALLS:,} tools in one response")
                 number, call_id = self._call_count - 1, call.id or f"call_{index}"
                 self._calls[index] = number, call_id
                 events.append(ToolCallStart(number, call_id, function.name or ""))

@@ -21,6 +21,8 @@ from sixfold.core.gateway.routing import remove_routing_fields
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ENDS = frozenset({"response.completed", "response.incomplete"})
+# Containers of one response whose ids are kept, and the characters of an id; further containers do not count.
+_MAX_CONTAINERS, _MAX_ID_CHARS = 1_000, 200
 
 
 class _ResponsesDetails(msgspec.Struct):
@@ -63,7 +65,7 @@ class _OutputItem(msgspec.Struct):
         """The id of the container that ran code."""
         place = self.environment
         container_id = cast("dict[str, Any]", place).get("container_id") if isinstance(place, dict) else None
-        return str(container_id or self.container_id or "")
+        return str(container_id or self.container_id or "")[:_MAX_ID_CHARS]
 
     @property
     def is_search(self) -> bool:
@@ -166,25 +168,37 @@ def _usage(response: _Response) -> TokenUsage | None:
 
 
 def _units(items: Iterable[msgspec.Raw]) -> Units | None:
-    """Return the uses of tools in the output; the calls of an interpreter share their container."""
-    reports: list[Units] = []
-    containers: set[str] = set()
-    for raw in items:
+    """Return the uses of tools in the output."""
+    uses = _ToolUses()
+    for item in items:
+        uses.add(item)
+    return uses.units
+
+
+class _ToolUses:
+    """Counts the uses of tools in items of the output; the calls of an interpreter share their container."""
+
+    def __init__(self) -> None:
+        self.units: Units | None = None
+        self._containers: set[str] = set()
+
+    def add(self, item: msgspec.Raw) -> None:
         # Most items are long messages.
-        if b'_call"' not in bytes(raw):
-            continue
+        if b'_call"' not in bytes(item):
+            return
         try:
-            item = _item(raw)
+            call = _item(item)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            continue
-        units = item.units()
-        if units is not None and (not units.code_containers or item.container not in containers):
-            reports.append(units)
-            if units.code_containers:
-                containers.add(item.container)
-    if not reports:
-        return None
-    return Units(*(sum(counts) for counts in zip(*map(msgspec.structs.astuple, reports), strict=True)))
+            return
+        units = call.units()
+        if units is None:
+            return
+        if units.code_containers:
+            if call.container in self._containers or len(self._containers) >= _MAX_CONTAINERS:
+                return
+            self._containers.add(call.container)
+        earlier = msgspec.structs.astuple(self.units or Units())
+        self.units = Units(*map(sum, zip(earlier, msgspec.structs.astuple(units), strict=True)))
 
 
 class ResponsesParser:
@@ -192,7 +206,7 @@ class ResponsesParser:
 
     def __init__(self) -> None:
         self._reported: TokenUsage | None = None
-        self._items: list[msgspec.Raw] = []
+        self._uses = _ToolUses()
         self.chars = 0
         self.complete = False
         self.error = ""
@@ -203,7 +217,7 @@ class ResponsesParser:
         """The reported usage; before the end, the uses of tools so far."""
         if self._reported is not None:
             return self._reported
-        return uncounted(_units(self._items))
+        return uncounted(self._uses.units)
 
     @property
     def buffered(self) -> int:
@@ -231,7 +245,7 @@ class ResponsesParser:
         elif event.type in _ENDS:
             self.complete = True
             self._reported = None if event.response is None else _usage(event.response)
-        elif event.type == "response.output_item.done" and b'_call"' in bytes(event.item):
-            self._items.append(event.item)
+        elif event.type == "response.output_item.done":
+            self._uses.add(event.item)
         elif event.type in ("error", "response.failed"):
             self.error = "The model server failed"

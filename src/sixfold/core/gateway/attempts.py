@@ -19,13 +19,15 @@ from sixfold import errors
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.failpoints import Action
+from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import gpu_calls
 from sixfold.core.gateway.attachments.media_inlining import MediaInliner
-from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse
 from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import (
+    FREE_BYTES,
     TEXT_COMPLETIONS,
     GatewayRequest,
     UpstreamFailure,
@@ -370,7 +372,7 @@ class FailoverClient:
     ) -> CallFailure:
         status, retry_after = stream.status, parse_retry_after(stream.retry_after)
         try:
-            body = await read_all(stream)
+            body = await _read_error(stream)
             rejection = await PARSER.run_large(len(body), _rejection, wire, body)
         finally:
             await stream.aclose()
@@ -427,6 +429,27 @@ async def read_full_body(
         raise UpstreamFailure("returned a response that cannot be parsed") from error
     finally:
         await stream.aclose()
+
+
+def parse_answer(wire: WireProtocol, body: bytes, chat: ChatRequest) -> ChatResponse:
+    """Return a complete response that is converted; raises `EngineFailed`."""
+    try:
+        answer = wire.parse_response(body, chat)
+    except ValueError as error:
+        raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
+    if excess := chats.ResponseSize.of(answer).excess:
+        raise errors.EngineFailed(f"The model server {excess}")
+    return answer
+
+
+async def _read_error(stream: UpstreamStream) -> bytes:
+    """Return the body of an error; empty if it is too long, because a part of a document is unreadable."""
+    body = bytearray()
+    while block := await stream.read():
+        body += block
+        if len(body) > FREE_BYTES:
+            return b""
+    return bytes(body)
 
 
 def _usage(wire: WireProtocol, body: bytes) -> UsageAndLength:

@@ -25,8 +25,9 @@ _SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_CHARS)
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _MESSAGE_TOKENS = 4
-# The longest response that is converted between protocols, longer than any model writes.
-MAX_RESPONSE_CHARS = 2 * 2**20
+# The longest response that is converted between protocols, longer than any model writes. A part is a text, a
+# piece of reasoning or a tool call; each becomes an item or a block with its own events.
+MAX_RESPONSE_CHARS, MAX_RESPONSE_PARTS = 2 * 2**20, 2_000
 # The objects of a message, and of one of its parts.
 _PART_BYTES = 256
 # Fields of chat completions that contain reasoning; `ReasoningPart.signature` is the name of the field.
@@ -225,9 +226,69 @@ def content_bytes(chat: ChatRequest) -> int:
     return approximate_bytes(chat) + media + sum(_size(part)[0] for part in parts)
 
 
-def response_chars(response: ChatResponse) -> int:
-    """Return the number of characters of a response."""
-    return sum(_size(part)[0] for part in response.parts)
+class ResponseSize:
+    """Counts the parts and the characters of a response, including its ids, names and signatures."""
+
+    def __init__(self) -> None:
+        self.chars = self.parts = 0
+        # The type of the events that continue the latest part.
+        self._open: type[Event] | None = None
+
+    @classmethod
+    def of(cls, response: ChatResponse) -> ResponseSize:
+        """Return the size of a complete response."""
+        size = cls()
+        size.chars = (
+            len(response.id) + len(response.model) + sum(_response_chars(each) for each in response.parts)
+        )
+        size.parts = len(response.parts)
+        return size
+
+    @property
+    def bytes(self) -> int:
+        """The approximate bytes of the response with its objects."""
+        return self.chars + _PART_BYTES * self.parts
+
+    @property
+    def excess(self) -> str:
+        """The limit that the response exceeds, which completes the sentence "The model server …"; or ""."""
+        if self.chars > MAX_RESPONSE_CHARS:
+            return f"sent more than {MAX_RESPONSE_CHARS:,} characters of text"
+        if self.parts > MAX_RESPONSE_PARTS:
+            return f"sent more than {MAX_RESPONSE_PARTS:,} texts, pieces of reasoning and tool calls"
+        return ""
+
+    def add(self, event: Event) -> None:
+        """Count an event of a stream."""
+        kind = type(event)
+        match event:
+            case TextDelta():
+                self.chars += len(event.text)
+                self.parts += kind is not self._open
+                self._open = kind
+            case ReasoningDelta():
+                self.chars += len(event.text) + len(event.signature)
+                # A signature ends its piece of reasoning.
+                self.parts += kind is not self._open
+                self._open = None if event.signature else kind
+            case ToolCallStart():
+                self.chars += len(event.id) + len(event.name)
+                self.parts += 1
+                self._open = kind
+            case ToolCallDelta():
+                self.chars += len(event.text)
+            case MessageEnd():
+                pass
+
+
+def _response_chars(part: TextPart | ToolCall | ReasoningPart) -> int:
+    match part:
+        case TextPart():
+            return len(part.text)
+        case ReasoningPart():
+            return len(part.text) + len(part.signature)
+        case ToolCall():
+            return len(part.id) + len(part.name) + len(part.arguments)
 
 
 def _size(part: Part) -> tuple[int, int]:

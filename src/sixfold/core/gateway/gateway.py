@@ -34,6 +34,7 @@ from sixfold.core.gateway.attempts import (
     FailoverClient,
     RoutePlan,
     UpstreamResponse,
+    parse_answer,
     read_first_chunk,
 )
 from sixfold.core.gateway.billing import BillingBatcher
@@ -401,16 +402,7 @@ class Gateway:
         usage = active.billable(usage, response.target)
         answer = None
         if wire.name != active.request.wire:
-            try:
-                parsed = await PARSER.run_large(len(body), wire.parse_response, body, active.conversation())
-            except ValueError as error:
-                raise errors.EngineFailed(
-                    "The model server returned a response that cannot be parsed"
-                ) from error
-            if chats.response_chars(parsed) > chats.MAX_RESPONSE_CHARS:
-                raise errors.EngineFailed(
-                    f"The model server returned more than {chats.MAX_RESPONSE_CHARS:,} characters"
-                )
+            parsed = await PARSER.run_large(len(body), parse_answer, wire, body, active.conversation())
             answer = ChatResponse(parsed.id, parsed.model, parsed.parts, parsed.stop, usage)
         charge = charges.calculate(response.rates.lines(usage), active.plan.held)
         raw = body if answer is None else None
@@ -436,7 +428,9 @@ class Gateway:
         try:
             caller = request.caller
             if caller.scope.tpm is not None and caller.rate_id is not None:
-                await self.token_rates.add(caller.rate_id, caller.scope.tpm, outcome.usage.output)
+                # A model server may report any number.
+                most = (request.max_tokens or self.policy.max_tokens) * request.answers
+                await self.token_rates.add(caller.rate_id, caller.scope.tpm, min(outcome.usage.output, most))
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
             # The hold of this call was deferred, and the ledger has now refused it.

@@ -34,8 +34,6 @@ _END_SECONDS = 0.5
 MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The caller did not read the response in time; the part that was delivered is charged"
-# Maximum characters of a converted stream: some protocols repeat the whole text at the end.
-MAX_CHARS = chats.MAX_RESPONSE_CHARS
 # Events that are converted in one iteration of the event loop, about 5 ms.
 _TURN_EVENTS = 200
 T = TypeVar("T")
@@ -102,12 +100,12 @@ class ResponseStream:
         parser = self._response.wire.stream_parser(self._active.conversation())
         outcome = CallOutcome("left")
         try:
-            count = 0
+            count, size = 0, chats.ResponseSize()
             async for block in self._read():
                 events = await self._step(parser, block, parser.events)
-                _check_length(parser.chars)
                 await TURNS.next(len(block))
                 for event in events:
+                    _count(size, event)
                     yield event
                     count += 1
                     if not count % _TURN_EVENTS:
@@ -223,9 +221,11 @@ class ResponseStream:
             block = await stream.read()
 
 
-def _check_length(chars: int) -> None:
-    if chars > MAX_CHARS:
-        raise UpstreamFailure(f"sent more than {MAX_CHARS:,} characters of text")
+def _count(size: chats.ResponseSize, event: Event) -> None:
+    """Count an event; raises `UpstreamFailure`. Some protocols repeat the whole response at the end."""
+    size.add(event)
+    if size.excess:
+        raise UpstreamFailure(size.excess)
 
 
 def _outcome(scanner: UsageScanner) -> CallOutcome:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from itertools import islice
 
 import msgspec
 
@@ -14,7 +16,7 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import ChatResponse, Event
 from sixfold.core.gateway.content_log.storage import MAX_CHARS, ContentLog, LoggedCall
 from sixfold.core.gateway.guardrails import streams, texts
-from sixfold.core.gateway.guardrails.streams import CollectedStream, PlainEvent
+from sixfold.core.gateway.guardrails.streams import Channel, CollectedStream, PlainEvent
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, StreamFilter
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.input_limits import json_decoding
@@ -23,7 +25,7 @@ _LOG = logging.getLogger("sixfold.content")
 # Maximum number of calls that wait to be written; further calls are not recorded.
 _MAX_PENDING = 512
 # Maximum bytes of a stream that are kept for its text.
-_MAX_BYTES = 2**20
+_MAX_BYTES, _MAX_LINES = 2**20, 20_000
 
 
 class ContentRecorder:
@@ -92,25 +94,28 @@ class _RecordingFilter:
         try:
             async with aclosing(source if self._inner is None else self._inner.blocks(source)) as blocks:
                 async for block in blocks:
-                    if len(content) < _MAX_BYTES:
-                        content += block
+                    content += block[: _MAX_BYTES - len(content)]
                     yield block
         finally:
-            self._end(lambda: _joined(CollectedStream(streams.lines_of(bytes(content))).texts))
+            self._end(lambda: _text_of_stream(bytes(content)))
 
     async def events(self, source: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-        items: list[PlainEvent] = []
+        channels: dict[Channel, io.StringIO] = {}
         size = 0
         try:
             async with aclosing(source if self._inner is None else self._inner.events(source)) as events:
                 async for event in events:
                     item = PlainEvent(event)
-                    if size < _MAX_BYTES and item.pieces:
-                        items.append(item)
-                        size += len(item.pieces[0][1])
+                    for channel, text in item.pieces if size < _MAX_BYTES else ():
+                        channels.setdefault(channel, io.StringIO()).write(text)
+                    size += item.size
                     yield event
         finally:
-            self._end(lambda: _joined(CollectedStream(items).texts))
+            self._end(lambda: _joined([text.getvalue() for text in channels.values()]))
+
+
+def _text_of_stream(content: bytes) -> str:
+    return _joined(CollectedStream([*islice(streams.lines_of(content), _MAX_LINES)]).texts)
 
 
 def _joined(texts: list[str]) -> str:

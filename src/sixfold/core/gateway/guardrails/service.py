@@ -26,8 +26,8 @@ from sixfold.core.gateway.ports import FilterableStream, GatewayReply, GatewayRe
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.input_limits import json_decoding
 
-# Maximum size of a stream that is collected for a hook.
-_MAX_STREAM = 32 * 2**20
+# Maximum size of a stream that is collected for a hook; an event takes about 500 bytes more.
+_MAX_STREAM, _MAX_EVENTS = 32 * 2**20, 100_000
 _encode = msgspec.json.Encoder().encode
 Serve = Callable[[GatewayRequest, Payer | None], Awaitable[GatewayReply]]
 AnyStream = TypeVar("AnyStream", bound=FilterableStream)
@@ -273,14 +273,15 @@ class GuardedCall:
     async def _collect_blocks(
         self, request: GatewayRequest, stream: FilterableStream, hook: HookSettings
     ) -> list[bytes]:
-        data = bytearray()
+        data, count = bytearray(), 0
         async with aclosing(stream.blocks()) as blocks:
             async for block in blocks:
                 data += block
-                _check_size(len(data))
-        collected = CollectedStream[bytes](await PARSER.run(streams.lines_of, bytes(data)))
+                count += block.count(b"data:")
+                _check_size(len(data), count)
+        collected = await PARSER.run(lambda: CollectedStream[bytes]([*streams.lines_of(bytes(data))]))
         checked = await self._check(hook, "response", request, collected.texts)
-        return [b"".join(collected.output(checked))]
+        return [b"".join(await PARSER.run(collected.output, checked))]
 
     async def _collect_events(
         self, request: GatewayRequest, stream: FilterableStream, hook: HookSettings
@@ -290,10 +291,11 @@ class GuardedCall:
         async with aclosing(stream.events()) as events:
             async for event in events:
                 items.append(PlainEvent(event))
-                size += sum(len(text) for _, text in items[-1].pieces)
-                _check_size(size)
-        collected = CollectedStream[Event](items)
-        return collected.output(await self._check(hook, "response", request, collected.texts))
+                size += items[-1].size
+                _check_size(size, len(items))
+        collected = await PARSER.run(CollectedStream[Event], items)
+        checked = await self._check(hook, "response", request, collected.texts)
+        return await PARSER.run(collected.output, checked)
 
 
 class MaskFilter:
@@ -344,10 +346,11 @@ def _collector(collected: list[str]) -> texts.Change:
     return change
 
 
-def _check_size(size: int) -> None:
-    if size > _MAX_STREAM:
+def _check_size(size: int, count: int) -> None:
+    if size > _MAX_STREAM or count > _MAX_EVENTS:
         raise GuardrailUnavailable(
-            f"The hook of a guardrail accepts streams of at most {_MAX_STREAM // 2**20} MiB"
+            f"The hook of a guardrail accepts streams of at most {_MAX_STREAM // 2**20} MiB and "
+            f"{_MAX_EVENTS:,} events"
         )
 
 

@@ -45,8 +45,15 @@ _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
 MAX_CHANNELS = 4_000
+# Items that wait until the text of an earlier item of another channel is decided; each takes up to 2 KB.
+_MAX_DELAYED = 5_000
+# Bytes of these items, and of an incomplete line.
+_MAX_DELAYED_BYTES = 8 * 2**20
+# Longer names of channels are cut.
+_MAX_NAME = 200
 # Lines that are masked in one iteration of the event loop, about 10 ms.
 _TURN_LINES = 100
+_DATA = b"data:"
 
 
 class StreamItem(Protocol[Item]):
@@ -56,6 +63,11 @@ class StreamItem(Protocol[Item]):
     """
 
     ends: tuple[Hashable, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of a line, or the characters of an event."""
+        ...
 
     @property
     def pieces(self) -> Sequence[tuple[Channel, str]]:
@@ -118,6 +130,7 @@ class StreamMasker(Generic[T]):
         # The open channels, by group.
         self._open: dict[Hashable, dict[Channel, _ChannelState]] = {}
         self._queue: deque[_Held[T]] = deque()
+        self._delayed_bytes = 0
 
     def add(self, item: StreamItem[T]) -> Iterator[T]:
         """Add an item, and yield the items that can be forwarded now."""
@@ -126,7 +139,12 @@ class StreamMasker(Generic[T]):
             self._end(group, own)
         pieces = tuple(self._piece(channel, text) for channel, text in item.pieces)
         self._queue.append(_Held(item, pieces))
-        return self._release()
+        self._delayed_bytes += item.size
+        yield from self._release()
+        if len(self._queue) > _MAX_DELAYED or self._delayed_bytes > _MAX_DELAYED_BYTES:
+            raise EngineFailed(
+                "The model server sent a stream that cannot be masked: it interleaves too many texts"
+            )
 
     def end(self) -> Iterator[T]:
         """Yield the remaining items."""
@@ -163,7 +181,9 @@ class StreamMasker(Generic[T]):
 
     def _release(self) -> Iterator[T]:
         while self._queue and self._queue[0].is_decided:
-            yield self._queue.popleft().masked()
+            held = self._queue.popleft()
+            self._delayed_bytes -= held.item.size
+            yield held.masked()
 
 
 class EventLine:
@@ -176,6 +196,7 @@ class EventLine:
         self._slots: list[Any] = []
         self.pieces: list[tuple[Channel, str]] = []
         self.ends: tuple[Hashable, ...] = ()
+        self.size = len(line)
         if line.startswith(b"data:") and line[5:].lstrip()[:1] == b"{":
             try:
                 self._document = json_decoding.decode_whole(line[5:])
@@ -197,11 +218,11 @@ class EventLine:
         delta = document.get("delta")
         if kind == "content_block_delta" and isinstance(delta, dict):
             for name in _BLOCK_FIELDS:
-                self._add((0, (document.get("index"), name)), delta, name)
+                self._add((0, (_name(document.get("index")), name)), delta, name)
             if not self.pieces:
                 self._mask_whole(kinds)
         elif kind.endswith(".delta") and isinstance(delta, str):
-            place = [document.get(name) for name in ("item_id", "content_index", "summary_index")]
+            place = [_name(document.get(name)) for name in ("item_id", "content_index", "summary_index")]
             self._add((0, (kind, *place)), document, "delta")
         else:
             # The whole text again, or the beginning of a block.
@@ -219,7 +240,7 @@ class EventLine:
             if not isinstance(choice, dict):
                 continue
             members = cast("dict[str, Any]", choice)
-            group = ("choice", members.get("index"))
+            group = ("choice", _name(members.get("index")))
             count = len(self.pieces)
             self._add((group, "text"), members, "text")
             delta = members.get("delta")
@@ -241,7 +262,7 @@ class EventLine:
             fields = cast("dict[str, Any]", call) if isinstance(call, dict) else {}
             function = fields.get("function")
             if isinstance(function, dict):
-                self._add((group, ("tool", fields.get("index"))), function, "arguments")
+                self._add((group, ("tool", _name(fields.get("index")))), function, "arguments")
 
     def _add(self, channel: Channel, container: Any, name: str | int) -> None:
         text = container[name] if isinstance(name, int) else container.get(name)
@@ -269,8 +290,15 @@ class EventLine:
         return b"data: " + _encode(self._document) + self._line[len(self._line.rstrip(b"\r\n")) :]
 
 
+def _name(value: Any) -> str | int | None:
+    """Return the index or id of a channel; values of other types name the same channel."""
+    return value[:_MAX_NAME] if isinstance(value, str) else value if isinstance(value, int) else None
+
+
 class PlainEvent:
     """A protocol-independent event."""
+
+    __slots__ = ("_event", "ends", "pieces")
 
     def __init__(self, event: Event) -> None:
         self._event = event
@@ -286,6 +314,10 @@ class PlainEvent:
             case ToolCallStart() | MessageEnd():
                 pass
 
+    @property
+    def size(self) -> int:
+        return sum(len(text) for _, text in self.pieces)
+
     def changed(self, pieces: Sequence[str]) -> Event:
         """Return the event with its texts replaced."""
         return replace(cast("TextDelta", self._event), text=pieces[0]) if pieces else self._event
@@ -300,6 +332,8 @@ async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> 
             async for block in source:
                 lines = (partial_line + block).split(b"\n")
                 partial_line = lines.pop()
+                if len(partial_line) > _MAX_DELAYED_BYTES:
+                    raise EngineFailed("The model server sent a line that is too long to be masked")
                 output: list[bytes] = []
                 for number, line in enumerate(lines, 1):
                     output += await PARSER.run_large(
@@ -328,7 +362,7 @@ async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> 
         try:
             async for event in source:
                 item = PlainEvent(event)
-                size = sum(len(text) for _, text in item.pieces) * masking.COST
+                size = item.size * masking.COST
                 for output in await PARSER.run_large(size, _masked_event, masker, item):
                     yield output
         except SixfoldError:
@@ -369,10 +403,43 @@ class CollectedStream(Generic[T]):
             first, index = places[0]
             pieces[first][index] = after
         for item in self._items if changes else ():
-            if isinstance(item, EventLine):
+            if isinstance(item, _CollectedLine):
                 item.replace_whole(changes)
         return [item.changed(own) for item, own in zip(self._items, pieces, strict=True)]
 
 
-def lines_of(data: bytes) -> list[EventLine]:
-    return [EventLine(line, ()) for line in data.splitlines(keepends=True)]
+class _CollectedLine:
+    """A data line with the lines before it; its document is decoded again when its texts are replaced."""
+
+    __slots__ = ("_before", "_changes", "_line", "ends", "pieces")
+
+    def __init__(self, before: bytes, line: bytes) -> None:
+        self._before = before
+        self._line = line
+        self._changes: Mapping[str, str] = {}
+        self.pieces = EventLine(line, ()).pieces
+        self.ends: tuple[Hashable, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self._before) + len(self._line)
+
+    def replace_whole(self, changes: Mapping[str, str]) -> None:
+        """Replace texts that repeat the whole text of a channel."""
+        self._changes = changes
+
+    def changed(self, pieces: Sequence[str]) -> bytes:
+        line = EventLine(self._line, ())
+        if self._changes:
+            line.replace_whole(self._changes)
+        return self._before + line.changed(pieces)
+
+
+def lines_of(data: bytes) -> Iterator[StreamItem[bytes]]:
+    """Yield the data lines of a stream of events, each with the other lines before it."""
+    at = 0
+    while at < len(data):
+        start = at if data.startswith(_DATA, at) else data.find(b"\n" + _DATA, at) + 1 or len(data)
+        end = data.find(b"\n", start) + 1 or len(data)
+        yield _CollectedLine(data[at:start], data[start:end])
+        at = end

@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
+from sixfold.api.gateway import provider_objects
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.openai.responses import references
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.loop_turns import TURNS
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
+from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
 from sixfold.core.gateway.conversations.responses import (
     ConversationAddition,
@@ -24,6 +28,10 @@ from sixfold.web import bodies
 _ENDS = ("response.completed", "response.incomplete")
 _END_MARKS = tuple(f'"{end}"'.encode() for end in _ENDS)
 _ENDED = frozenset({"completed", "incomplete"})
+# Items of a response that are stored in its conversation or belong to its account; a model writes fewer.
+_MAX_ITEMS = chats.MAX_RESPONSE_PARTS
+# Lines that are read in one iteration of the event loop, about 2 ms.
+_TURN_LINES = 500
 _encode = parsing.encode
 
 
@@ -72,6 +80,8 @@ class ResponseCapture:
     def __init__(self, store: ResponseStore, plan: CapturePlan) -> None:
         self._store = store
         self._plan = plan
+        # Whether the end of a stream has been received.
+        self._has_ended = False
 
     async def record(self, body: bytes, server: str) -> bytes:
         """Store a completed response, and return it with its conversation."""
@@ -92,19 +102,20 @@ class ResponseCapture:
         except (msgspec.MsgspecError, UnicodeError):
             # A model server sent something else.
             return body, None, None, None
-        if not output.id or output.status not in _ENDED:
+        if not 0 < len(output.id) <= provider_objects.MAX_ID or output.status not in _ENDED:
             return body, None, None, None
         response, objects, addition = None, None, None
+        output_items = [item for item in output.output if bytes(item).startswith(b"{")][:_MAX_ITEMS]
         response_id = plan.background_id or output.id
         if plan.background_id:
             body = _in_background(body, output.id, response_id, is_own=not server)
         if plan.conversation is not None and server:
             body = _encode({**parsing.raws(body), "conversation": plan.conversation})
         if server:
-            created = references.created(output.output, stored=output.store is True)
+            created = references.created(output_items, stored=output.store is True)
             objects = OwnedObjects(server, response_id, created) if created else None
         if plan.lock is not None:
-            items = item_forms.conversation_items(output.output, keep_ids=True)
+            items = item_forms.conversation_items(output_items, keep_ids=True)
             addition = ConversationAddition(plan.lock, (*plan.items, *items))
         if plan.keep:
             response = StoredResponse(
@@ -122,18 +133,29 @@ class ResponseCapture:
         async with contextlib.aclosing(blocks):
             async for block in blocks:
                 if names or any(mark in block for mark in _END_MARKS):
-                    yield b"".join([await self._record_line(line, server) for line in block.splitlines(True)])
+                    yield await self._record_lines(block, server)
                 else:
                     yield block
 
+    async def _record_lines(self, block: bytes, server: str) -> bytes:
+        """Return the lines of a block, with the conversation added to their responses."""
+        lines = block.split(b"\n")
+        named = [number for number, line in enumerate(lines) if _names_response(line)]
+        for count, number in enumerate(named, 1):
+            lines[number] = await self._record_line(lines[number], server)
+            if not count % _TURN_LINES:
+                await TURNS.next(LOOP_BYTES)
+        return b"\n".join(lines)
+
     async def _record_line(self, line: bytes, server: str) -> bytes:
-        """Return a line of an event, with the conversation added to its response."""
-        if not line.startswith(b"data:") or b'"response"' not in line:
-            return line
         data = line.removeprefix(b"data:")
         try:
             event = _event(data)
             if event.type in _ENDS:
+                if self._has_ended:
+                    return line
+                # A model server that sends several ends would store the conversation as often.
+                self._has_ended = True
                 response = await self.record(bytes(event.response), server)
             elif self._plan.conversation is not None and server and bytes(event.response) != b"{}":
                 fields = {**parsing.raws(event.response), "conversation": self._plan.conversation}
@@ -144,9 +166,8 @@ class ResponseCapture:
             return line
         if not (server and self._plan.lock):
             return line
-        return (
-            b"data: " + _encode({**parsing.raws(data), "response": msgspec.Raw(response)}) + _line_end(line)
-        )
+        changed = _encode({**parsing.raws(data), "response": msgspec.Raw(response)})
+        return b"data: " + changed + (b"\r" if line.endswith(b"\r") else b"")
 
 
 def _in_background(body: bytes, old_id: str, new_id: str, *, is_own: bool) -> bytes:
@@ -156,5 +177,5 @@ def _in_background(body: bytes, old_id: str, new_id: str, *, is_own: bool) -> by
     return _encode({**parsing.raws(body), "id": new_id, "background": True, "store": True})
 
 
-def _line_end(line: bytes) -> bytes:
-    return line[len(line.rstrip(b"\r\n")) :]
+def _names_response(line: bytes) -> bool:
+    return line.startswith(b"data:") and b'"response"' in line

@@ -258,4 +258,4 @@ def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
             object_ids |= dict.fromkeys([_item_id(item).id or ""])
         if may_refer(bytes(item)):
             object_ids |= dict.fromkeys(provider_objects.ids_in_item(_decode(item)))
-    return tuple(object_id for object_id in object_ids if object_id)[:_MAX_OBJECTS]
+    return tuple(own for own in object_ids if 0 < len(own) <= provider_objects.MAX_ID)[:_MAX_OBJECTS]
