@@ -57,11 +57,8 @@ def component(pin: Requirement, scope: str, license_texts: Mapping[str, str]) ->
     return {**row, "purl": purl, "bom-ref": purl, **fields}
 
 
-def write(folder: Path, environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Write the bill of materials, the checksums of all files in `folder`, and their signature with a key.
-
-    Returns the written files.
-    """
+def write_sums(folder: Path) -> list[Path]:
+    """Write the bill of materials and the checksums of all files in `folder`; return both files."""
     bill = folder / f"sixfold-{sixfold.__version__}.cdx.json"
     bill.write_text(json.dumps(bill_of_materials(), indent=2, ensure_ascii=False) + "\n")
     files = sorted(path for path in folder.iterdir() if path.name.startswith("sixfold-"))
@@ -69,6 +66,12 @@ def write(folder: Path, environ: Mapping[str, str] = os.environ) -> list[Path]:
     sums.write_text(
         "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
     )
+    return [bill, sums]
+
+
+def write(folder: Path, environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Write the bill of materials, the checksums, and with a key their signature; return the files."""
+    bill, sums = write_sums(folder)
     key = environ.get(KEY_VARIABLE, "")
     if not key:
         print(f"{CHECKSUMS} is not signed: set {KEY_VARIABLE} to the file of an SSH key to sign it")

@@ -77,6 +77,8 @@ dev) layers="constraints.txt constraints-embedded.txt constraints-test.txt const
 *) echo "Unknown extra '$1': embedded, test, dev or weights." >&2 && exit 2 ;;
 esac
 files=$(for layer in $layers; do printf ' -r %s' "$layer"; done)
+# A server uses a part of its packages: 49 MB of bytecode are 19 MB if Python compiles the modules that it imports.
+if [ "$1" = embedded ]; then files="$files --no-compile"; fi
 
 if [ -e "$venv/.ready-$1" ]; then
     echo "Bringing $venv up to date"

@@ -56,13 +56,31 @@ def test_version_is_the_newest_or_next_of_the_changelog() -> None:
 
 @pytest.mark.nightly  # another wheel and two source archives
 def test_two_builds_are_equal(wheel: Path, tmp_path: Path) -> None:
-    archive = release.build_archive(tmp_path / "first")
+    first, second = tmp_path / "first", tmp_path / "second"
+    release.build_archive(first)
+    shutil.copy(wheel, first)
     mask = os.umask(0o077)
     try:
-        second = release.build_wheel(tmp_path / "second"), release.build_archive(tmp_path / "second")
+        release.build_wheel(second)
+        release.build_archive(second)
     finally:
         os.umask(mask)
-    assert [each.read_bytes() for each in second] == [wheel.read_bytes(), archive.read_bytes()]
+    sums = [artifacts.write_sums(folder)[1].read_text() for folder in (first, second)]
+    assert sums[0] == sums[1]
+    assert [line.rpartition(".")[2] for line in sums[0].splitlines()] == ["whl", "json", "gz"]
+
+
+def test_second_build_with_another_hash_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(folder: Path) -> list[Path]:
+        path = folder / "sixfold-1.whl"
+        path.write_bytes(folder.name.encode())
+        return [path]
+
+    monkeypatch.setattr(release, "build", build)
+    build(tmp_path)
+    _, sums = artifacts.write_sums(tmp_path)
+    with pytest.raises(SystemExit, match=r"same hashes .*sixfold-1\.whl"):
+        release.check_second_build(sums)
 
 
 def test_bill_of_materials_lists_what_the_lock_installs() -> None:
