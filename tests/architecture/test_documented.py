@@ -21,6 +21,7 @@ from tests.architecture import source
 
 READING_LINES = 1_500
 READING_FILES = 12
+PROSE_CHARACTERS = 120
 FENCE = re.compile(
     r"^(?P<tick>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=tick)[ ]*$", re.MULTILINE | re.DOTALL
 )
@@ -170,6 +171,19 @@ def test_reading_list_has_at_most_1500_lines() -> None:
     assert len(names) == READING_FILES, names
     lines = {name: source.text(name).count("\n") for name in names}
     assert sum(lines.values()) <= READING_LINES, lines
+
+
+def test_lines_of_prose_have_at_most_120_characters() -> None:
+    """Tables, images and code blocks may be longer, because they cannot be wrapped."""
+    long_lines: list[str] = []
+    for name in sorted(
+        each for each in source.files() if each.endswith(".md") and not each.startswith("src/")
+    ):
+        prose = FENCE.sub(lambda block: "\n" * block[0].count("\n"), source.text(name))
+        for number, line in enumerate(prose.splitlines(), 1):
+            if len(line) > PROSE_CHARACTERS and not re.match(r" *(?:\||!\[)", line):
+                long_lines.append(f"{name}:{number}: {len(line)}")
+    assert not long_lines, "wrap\n" + "\n".join(long_lines)
 
 
 def doc_blocks() -> Iterator[tuple[str, str, str]]:
