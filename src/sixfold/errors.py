@@ -93,6 +93,11 @@ class InvalidInput(BadRequest):
     def of(cls, name: str, sentence: str, kind: str = "value") -> InvalidInput:
         return cls([Problem(name, sentence, kind)])
 
+    def joined(self, problems: Sequence[Problem]) -> InvalidInput:
+        """Return the error with the problems of further inputs."""
+        known = {problem.input for problem in self.problems}
+        return InvalidInput([*self.problems, *(each for each in problems if each.input not in known)])
+
 
 class InputTooLarge(BadRequest):
     """The input has too many items."""

@@ -37,6 +37,11 @@ def models() -> Mapping[str, Any]:
             "inputs": {"media": {"type": "file", "required": True}, "width": {"type": "integer", "min": 16}},
         },
         "bg-remover": {**base, "engines": ["echo"], "inputs": {"image": {"type": "image", "required": True}}},
+        "upscaler": {
+            **base,
+            "engines": ["echo"],
+            "inputs": {name: {"type": "image", "required": True} for name in ("image", "mask")},
+        },
     }
     return {
         "engines": {**document["engines"], "scene-painter": engine, "echo": echo},
@@ -114,6 +119,8 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
         ["model", "hardware", "variant", "webhook"],
     ),
     ({"model": "media-encode", "input": {"media": "/mnt/sixfold/artifacts/a.mp4"}}, 400, ["media"]),
+    ({"model": "media-encode", "input": {"media": "a.mp4", "width": 1}}, 400, ["width", "media"]),
+    ({"model": "upscaler", "input": {"image": "blob_1", "mask": "data:,x"}}, 400, ["image", "mask"]),
     (image_run(_artifacts_mounts=["x"]), 400, ["_artifacts_mounts"]),
     (image_run(_artifacts_mounts={"../x": "blob_1"}), 400, ["_artifacts_mounts"]),
     (image_run(_artifacts_mounts={"a.png": "blob_1"}), 400, ["_artifacts_mounts.a.png"]),

@@ -27,6 +27,13 @@ async def test_a_missing_file_is_refused_before_queueing(app: AppFixture, path: 
     assert body["predictions"] == []
 
 
+async def test_a_missing_file_is_named_beside_other_invalid_inputs(app: AppFixture) -> None:
+    body = {"input": {"image": "nowhere.png", "denoise": "x"}}
+    response = await app.client.post("/api/graph/spaces/photoreal-img2img/run", json=body, headers=app.bearer)
+    errors = response.json()["errors"]
+    assert (response.status_code, [each["input"] for each in errors]) == (400, ["prompt", "denoise", "image"])
+
+
 def _saved(class_type: str, name: str, source: Any) -> dict[str, Any]:
     """Return a graph of a node that creates something, and a node that saves it."""
     saving = {"class_type": class_type, "inputs": {name: ["1", 0], "filename_prefix": "x"}}

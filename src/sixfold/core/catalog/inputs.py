@@ -50,7 +50,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = re.compile(r"\w*(\|\w+)+")
 # Maximum number of characters of a rejected value that is repeated in an error message.
 _MAX_SHOWN = 40
-_ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
+# A URL, `data:` URI, upload id or media path.
+ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
 
 
 class Descriptor(msgspec.Struct, frozen=True):
@@ -129,12 +130,12 @@ def check(descriptors: tuple[Descriptor, ...], values: Mapping[str, Any]) -> dic
     return checked
 
 
-def invalid_addresses(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each media input that is not a URL, `data:` URI, upload id or media path."""
+def invalid_addresses(descriptors: Sequence[Descriptor], values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each media input that does not match `ADDRESS`."""
     for descriptor in descriptors:
-        values = checked.get(descriptor.name) or ()
-        texts = cast("list[str]", values) if isinstance(values, list) else [str(values)] if values else []
-        if not all(_ADDRESS.match(text) for text in texts):
+        value = values.get(descriptor.name) or ()
+        texts = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
+        if not all(ADDRESS.match(str(text).strip()) for text in texts):
             yield Problem(descriptor.name, f"{descriptor.name} must be a URL or an upload", "url_type")
 
 

@@ -237,7 +237,7 @@ class Model(msgspec.Struct, frozen=True):
             if quality == "full" or (terms.previews and not terms.full_only):
                 return engine, quality
             held_back = True
-        if problems := self._invalid_addresses(values, stored):
+        if problems := self.invalid_addresses(values, stored):
             raise errors.InvalidInput(problems)
         subject = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
@@ -259,7 +259,7 @@ class Model(msgspec.Struct, frozen=True):
         ]
         return f"{self.name} with {' and '.join(settings)}" if settings else self.name
 
-    def _invalid_addresses(
+    def invalid_addresses(
         self, values: Mapping[str, Any], stored: Collection[str]
     ) -> tuple[errors.Problem, ...]:
         """Return the problems of media inputs that are not URLs; a workflow's files may have other names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.prices import FREE, PriceRow
+from sixfold.core.catalog import inputs as catalog_inputs
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
@@ -169,6 +170,35 @@ async def no_named_files(
     return {}
 
 
+def checked(
+    check: Callable[[Model, Mapping[str, Any]], dict[str, Any]],
+    model: Model,
+    inputs: Mapping[str, Any],
+    stored: Collection[str],
+) -> dict[str, Any]:
+    """Return the validated inputs; `InvalidInput` also names the media inputs that cannot be URLs."""
+    try:
+        return check(model, inputs)
+    except errors.InvalidInput as invalid:
+        raise invalid.joined(model.invalid_addresses(inputs, stored)) from invalid
+
+
+async def missing_files(
+    named_files: NamedFiles, request: PredictionRequest, model: Model
+) -> tuple[errors.Problem, ...]:
+    """Return the problems of inputs that name a file; URLs are not fetched for an invalid request."""
+    names = {
+        name: value
+        for name, value in request.inputs.items()
+        if isinstance(value, str) and not catalog_inputs.ADDRESS.match(value)
+    }
+    try:
+        await named_files(request, model, names)
+    except errors.InvalidInput as invalid:
+        return invalid.problems
+    return ()
+
+
 async def resolve_sources(
     request: PredictionRequest,
     model: Model,
@@ -181,10 +211,16 @@ async def resolve_sources(
     The texts of a video project are checked before its files are fetched.
     """
     sources, tenant = dict(request.sources), request.principal.tenant
+    problems: list[errors.Problem] = []
     for descriptor in model.media_inputs:
         text = values.get(descriptor.name)
         if text is not None and descriptor.name not in sources:
-            sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
+            try:
+                sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
+            except errors.InvalidInput as invalid:
+                problems += invalid.problems
+    if problems:
+        raise errors.InvalidInput(problems)
     sources |= await media.resolve_all(tenant, model.listed_images(values))
     for name in model.projects & values.keys():
         await policy.check_glyphs(values[name])

@@ -118,7 +118,7 @@ class PredictionService:
         """
         model = self._catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
         prepared = isinstance(inputs, metering.PreparedQuote)
-        values = inputs.inputs() if prepared else self.check(model, inputs)
+        values = inputs.inputs() if prepared else requests.checked(self.check, model, inputs, stored)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         if hardware is not None and not self._can_choose_hardware(model):
             raise errors.InvalidInput.of(
@@ -177,14 +177,14 @@ class PredictionService:
             model = self._catalog[request.model]
         else:
             model = await self.find(request.model, request.account_id if request.charged else "")
-        quote = self.quote(
-            model,
-            await self.prepare(model, request.inputs, charged=request.charged),
-            charged=request.charged,
-            hardware=request.hardware,
-            stored=request.sources,
-            full_only=request.full_only,
-        )
+        charged, stored, full = request.charged, request.sources, request.full_only
+        try:
+            values = await self.prepare(model, request.inputs, charged=charged)
+            quote = self.quote(
+                model, values, charged=charged, hardware=request.hardware, stored=stored, full_only=full
+            )
+        except errors.InvalidInput as invalid:
+            raise invalid.joined(await requests.missing_files(self.named_files, request, model)) from invalid
         if model.price in self.admit:
             await self.admit[model.price](request.principal, quote.values)
         files = await self.named_files(request, model, quote.values)
