@@ -73,18 +73,23 @@ async def test_backup_is_written_downloaded_restored_and_deleted(
     assert await noted(app) == ["backup.remove", "backup.download", "backup.download", "backup.start"]
 
 
-async def test_backup_in_progress_is_exclusive_and_can_be_stopped(app: AppFixture) -> None:
-    headers = bearer(await app.operator_key())
-    folder = app.settings.data_dir / "backups"
+def writing_process(folder: Path, name: str, space: str = "") -> subprocess.Popen[bytes]:
+    """Start a process that holds the lock as if it wrote a backup, in another `space` of process ids."""
     folder.mkdir()
-    name = "sixfold-20261130-070000.tar"
     (folder / f"{name}.log").touch()
     (folder / f"{name}.tmp").write_bytes(b"x" * 100)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    process = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True, pass_fds=(lock,))
-    os.write(lock, f"{process.pid} {name}".encode())
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True, pass_fds=(lock,))
+    os.write(lock, f"{process.pid} {space or app_backups._process_space()} {name}".encode())
     os.close(lock)
+    return process
+
+
+async def test_backup_in_progress_is_exclusive_and_can_be_stopped(app: AppFixture) -> None:
+    headers = bearer(await app.operator_key())
+    name = "sixfold-20261130-070000.tar"
+    process = writing_process(app.settings.data_dir / "backups", name)
     refused = await app.client.post(ROOT, headers=headers)
     assert (refused.status_code, "A backup is being written" in refused.text) == (409, True)
     (row,) = (await app.client.get(ROOT, headers=headers)).json()["backups"]
@@ -92,8 +97,24 @@ async def test_backup_in_progress_is_exclusive_and_can_be_stopped(app: AppFixtur
     assert (await app.client.get(f"{ROOT}/{name}", headers=headers)).status_code == 404
     stopped = await app.client.delete(f"{ROOT}/{name}", headers=headers)
     assert stopped.json() == {"backups": []}
-    assert await process.wait() != 0
+    assert process.wait() != 0
     assert await noted(app) == ["backup.stop"]
+
+
+async def test_process_with_the_id_of_a_backup_in_another_container_is_not_killed(app: AppFixture) -> None:
+    headers = bearer(await app.operator_key())
+    name = "sixfold-20261130-070000.tar"
+    process = writing_process(app.settings.data_dir / "backups", name, "another-container")
+    try:
+        (row,) = (await app.client.get(ROOT, headers=headers)).json()["backups"]
+        assert row["state"] == "running"
+        refused = await app.client.delete(f"{ROOT}/{name}", headers=headers)
+        assert (refused.status_code, "in another container" in refused.text) == (409, True)
+        assert process.poll() is None
+        assert (app.settings.data_dir / "backups" / f"{name}.tmp").exists()
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def test_backup_being_started_is_not_taken_for_the_one_before(
@@ -103,7 +124,7 @@ async def test_backup_being_started_is_not_taken_for_the_one_before(
     folder = app.settings.data_dir / "backups"
     folder.mkdir()
     (folder / before).write_bytes(b"x")
-    (folder / "lock").write_text(f"{os.getpid()} {before}")
+    (folder / "lock").write_text(f"{os.getpid()} {app_backups._process_space()} {before}")
     seen: list[BackupView] = []
 
     def spawn(*_arguments: object, **_options: object) -> None:

@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
@@ -37,6 +39,17 @@ _NAME = re.compile(r"sixfold-\d{8}-\d{6}(?:-\d{1,3})?\.tar")
 _MISSING = re.compile(r'"missing_blobs":\s*(\d+)')
 # The settings that the process needs besides the environment of the server.
 _PASSED = ("database_url", "blob_url", "upload_url", "config")
+
+
+_BOOT, _PROCESS_IDS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+
+
+class _RunningBackup(NamedTuple):
+    """A backup that is being written, and the id of its process in a `space`, a container or a machine."""
+
+    name: str = ""
+    process: int = 0
+    space: str = ""
 
 
 class BackupFiles:
@@ -91,13 +104,13 @@ class BackupFiles:
     def _views(self) -> Iterator[BackupView]:
         if not self._folder.is_dir():
             return
-        running = self._running()
+        running = self._running().name
         files = {path.name for path in self._folder.iterdir()}
         names = {name.removesuffix(".log") for name in files}
         for name in sorted(filter(_NAME.fullmatch, names), reverse=True):
             # A backup may be deleted meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                yield self._view(name, is_running=running[1] == name, is_complete=name in files)
+                yield self._view(name, is_running=running == name, is_complete=name in files)
 
     def _view(self, name: str, *, is_running: bool, is_complete: bool) -> BackupView:
         state: BackupState = "running" if is_running else "ready" if is_complete else "failed"
@@ -109,17 +122,14 @@ class BackupFiles:
                 size = file.stat().st_size
         return BackupView(name, state, size, int(began.timestamp()) * 1_000_000, _problem(state, log))
 
-    def _running(self) -> tuple[int, str]:
-        """Return the process and the name of the backup that is being written, or 0 and an empty string.
-
-        The process is 0 also while it is being started.
-        """
+    def _running(self) -> _RunningBackup:
+        """Return the backup that is being written; its process is 0 while it is being started."""
         if not file_locks.is_locked(self._lock):
-            return 0, ""
+            return _RunningBackup()
         with contextlib.suppress(OSError, ValueError):
-            process, _, name = self._lock.read_text().partition(" ")
-            return int(process), name
-        return 0, ""
+            process, space, name = self._lock.read_text().split(" ")
+            return _RunningBackup(name, int(process), space)
+        return _RunningBackup()
 
     def _spawn(self) -> str:
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -163,12 +173,18 @@ class BackupFiles:
         raise errors.Conflict("Too many backups were started in this second: try again")
 
     def _remove(self, view: BackupView) -> None:
-        process, name = self._running()
-        if name == view.name:
-            if not process:
+        running = self._running()
+        if running.name == view.name:
+            if not running.process:
                 raise errors.Conflict("The backup is being started: wait a second, then stop it")
+            if running.space != _process_space():
+                # Here, another process has this id.
+                raise errors.Conflict(
+                    "The backup is written by a server in another container or on another machine: stop it "
+                    "there, or wait until it ends"
+                )
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
+                os.killpg(running.process, signal.SIGKILL)
             # The kernel releases the lock when the process has ended.
             with self._lock.open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH)
@@ -188,7 +204,14 @@ def _lock(lock: int) -> None:
 
 def _write_lock(lock: int, process: int, name: str) -> None:
     os.truncate(lock, 0)
-    os.pwrite(lock, f"{process} {name}".encode(), 0)
+    os.pwrite(lock, f"{process} {_process_space()} {name}".encode(), 0)
+
+
+def _process_space() -> str:
+    """Identify the container, or the machine since its start, whose process ids this process sees."""
+    with contextlib.suppress(OSError):
+        return f"{_BOOT.read_text().strip()}/{_PROCESS_IDS.stat().st_ino}"
+    return socket.gethostname()
 
 
 def _noted(actor: Principal, action: str, name: str) -> Transaction[None]:
