@@ -101,7 +101,7 @@ async def test_backup_in_progress_is_exclusive_and_can_be_stopped(app: AppFixtur
     assert await noted(app) == ["backup.stop"]
 
 
-async def test_process_with_the_id_of_a_backup_in_another_container_is_not_killed(app: AppFixture) -> None:
+async def test_process_with_the_id_of_another_container_is_not_killed(app: AppFixture) -> None:
     headers = bearer(await app.operator_key())
     name = "sixfold-20261130-070000.tar"
     process = writing_process(app.settings.data_dir / "backups", name, "another-container")

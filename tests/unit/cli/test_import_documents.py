@@ -209,7 +209,7 @@ def test_unknown_tables_are_reported_and_give_no_documents(sixfold: Commands, ex
     assert "no such column" in result["not_imported"][-1]["reason"]
 
 
-def test_documents_with_the_same_id_and_name_are_named_in_linear_time(
+def test_documents_with_the_same_id_are_named_in_linear_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, named = tmp_path / "webui.db", 0

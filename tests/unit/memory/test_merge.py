@@ -192,7 +192,7 @@ def test_hunks_build_only_the_lines_shown() -> None:
     assert diff.MAX_LINES < sum(len(hunk.lines) for hunk in hunks) <= 2 * (diff.MAX_LINES + 1)
 
 
-def test_long_texts_with_many_conflicts_are_divided_at_lines_that_occur_once(
+def test_long_texts_are_divided_at_lines_that_occur_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_CountingMatcher, "compared", 0)
