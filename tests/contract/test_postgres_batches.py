@@ -247,6 +247,8 @@ ANALYZE prediction, hold"""
             "hold_pkey",
         ),
         ("hold_end", {"id": "h", "state": "captured", "captured": 1}, "hold_pkey"),
+        ("prediction_by_job", {"job_id": "j"}, "prediction_job_id_key"),
+        ("prediction_by_idempotency", {"idempotency_id": "i"}, "prediction_idempotency_id_key"),
     ],
 )
 async def test_query_plans_of_an_empty_queue_use_the_indexes(
@@ -262,3 +264,26 @@ async def test_query_plans_of_an_empty_queue_use_the_indexes(
     rows = await connection.fetch(f"EXPLAIN {bound.text}", *bound.arguments({**params, "now": 1}))
     await connection.close()
     assert any(f"using {index} " in row[0] for row in rows), rows
+
+
+async def test_predictions_without_a_job_or_an_idempotency_key_are_in_neither_index(
+    database: Any, tmp_path: Path
+) -> None:
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    await database.write(one("clock"))
+    connection: Any = await asyncpg.connect(backends.database_url(tmp_path))
+    await connection.execute(_ENDED)
+    await connection.execute("UPDATE prediction SET job_id = 'job', idempotency_id = 'key' WHERE id = 'p1'")
+    sizes = {
+        row["relname"]: row["reltuples"]
+        for row in await connection.fetch(
+            "SELECT relname, reltuples FROM pg_class "
+            "WHERE relname IN ('prediction_job_id_key', 'prediction_idempotency_id_key')"
+        )
+    }
+    for change in ("job_id = 'job'", "idempotency_id = 'key'"):
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await connection.execute(f"UPDATE prediction SET {change} WHERE id = 'p2'")  # noqa: S608
+    await connection.close()
+    assert sizes == {"prediction_job_id_key": 0, "prediction_idempotency_id_key": 0}

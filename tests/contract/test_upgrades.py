@@ -21,6 +21,8 @@ from tests.harness.pipeline import Options, running_pipeline
 DESTRUCTIVE = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCATE)\b", re.IGNORECASE)
 # A trigger that the same script creates again, such as one that refuses less.
 REPLACES_TRIGGER = re.compile(r"DROP TRIGGER (\w+);\s*(?=CREATE TRIGGER \1\b)")
+# A unique constraint that the same script replaces with a unique index.
+REPLACES_UNIQUE = re.compile(r"ALTER TABLE \w+ DROP CONSTRAINT (\w+);\s*(?=CREATE UNIQUE INDEX \1\b)")
 DROPS_INDEX = re.compile(r"DROP INDEX (\w+);")  # of one that is no promise, only a way to be fast
 ADDS_COLUMN = re.compile(r"ADD COLUMN[^;]*;", re.IGNORECASE)
 PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
@@ -38,7 +40,8 @@ def test_migration_keeps_what_the_previous_version_uses(dialect: str) -> None:
     for step in steps:
         response = f"{dialect} {step.number}_{step.name}"
         rest = DROPS_INDEX.sub(lambda match: "" if match[1] in plain else match[0], step.up)
-        rest = REPLACES_TRIGGER.sub("", rest)
+        for replaced in (REPLACES_TRIGGER, REPLACES_UNIQUE):
+            rest = replaced.sub("", rest)
         assert not DESTRUCTIVE.search(rest), f"{response} takes something away: do so one release later"
         for column in ADDS_COLUMN.findall(step.up):
             assert "NOT NULL" not in column or "DEFAULT" in column, f"{response}: {column} needs a default"

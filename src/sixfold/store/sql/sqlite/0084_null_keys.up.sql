@@ -1,0 +1,1 @@
+-- Changes nothing on SQLite, where an update adds no entries to the indexes of columns that it does not set.
