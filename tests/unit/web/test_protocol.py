@@ -13,7 +13,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sixfold.web import refusals
-from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
+from sixfold.web.connections.sweep import ConnectionSweep
+from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
 from tests.harness.waiting import wait_until
 

@@ -30,7 +30,8 @@ from sixfold.web.connections import overload
 from sixfold.web.connections.overload import ConnectionCapacity
 from sixfold.web.connections.peers import PeerLimits
 from sixfold.web.connections.send_memory import SendMemory
-from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
+from sixfold.web.connections.sweep import ConnectionSweep
+from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.metrics import Metrics
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute

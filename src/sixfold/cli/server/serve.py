@@ -41,7 +41,8 @@ from sixfold.web.connections import local_socket
 from sixfold.web.connections.local_socket import LocalHttpProtocol, LocalOperator
 from sixfold.web.connections.peers import PeerLimits
 from sixfold.web.connections.send_memory import SendMemory
-from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
+from sixfold.web.connections.sweep import ConnectionSweep
+from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 
 _LOG = logging.getLogger("sixfold.server")

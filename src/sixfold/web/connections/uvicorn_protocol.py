@@ -1,19 +1,19 @@
-"""uvicorn's HTTP protocol, with parsing in slices, fast writes of whole responses and a shared timer.
+"""uvicorn's HTTP protocol, with parsing in slices and fast writes of whole responses.
 
 uvicorn checks each header of a response by itself and sets a timer after each response. Here a whole response
-on a persistent connection is one write, and a sweep each second closes idle connections.
+on a persistent connection is one write, and `ConnectionSweep` closes idle connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, cast
 
 import httptools
 from starlette.types import Scope
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
@@ -22,6 +22,7 @@ from sixfold.core.concurrency import parse_turns
 from sixfold.core.concurrency.parse_turns import MAX_PARTS
 from sixfold.web import refusals
 from sixfold.web.connections import overload
+from sixfold.web.connections.compact import CompactEvent, CompactQueue, ConnectionFlow
 from sixfold.web.connections.peers import PeerLimits
 from sixfold.web.connections.send_memory import SendMemory
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
@@ -29,8 +30,6 @@ from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
 # Bytes that a header must not contain.
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})
-# The longest allowed pause of a body.
-_PAUSE_SECONDS = 30
 # The limit on the request line and headers of a request, and on the trailers of a body.
 _MAX_HEAD_BYTES = 64 * 1024
 # A read of 256 KiB may have 14,000 requests, which take 300 ms to parse and 40 MB until they are answered, so
@@ -41,7 +40,7 @@ _TURN_BYTES = 16 * 1024
 # The bytes of headers, and between the parts of a body, that a connection parses before it waits for a turn.
 _DENSE_BYTES = 4 * 1024
 _NO_LIMITS = PeerLimits()
-_NO_SEND_LIMIT = SendMemory()
+NO_SEND_LIMIT = SendMemory()
 
 
 def _closing_response(status: bytes, message: bytes) -> bytes:
@@ -52,26 +51,12 @@ def _closing_response(status: bytes, message: bytes) -> bytes:
     )
 
 
-_TIMED_OUT = _closing_response(b"408 Request Timeout", b"The request did not arrive in time")
+TIMED_OUT = _closing_response(b"408 Request Timeout", b"The request did not arrive in time")
 _TOO_LONG = _closing_response(
     b"431 Request Header Fields Too Large",
     b"The request line and headers must have at most %d bytes" % _MAX_HEAD_BYTES,
 )
 _INVALID = _closing_response(b"400 Bad Request", b"Invalid HTTP request")
-
-
-class _Flow(FlowControl):
-    """Flow control that does not resume reading while data that was read is not parsed."""
-
-    is_held = False
-
-    def hold(self) -> None:
-        self.is_held = True
-        self.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self.is_held:
-            super().resume_reading()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -83,43 +68,63 @@ class HttpProtocol(HttpToolsProtocol):
     and its unfinished request.
     """
 
-    idle_since = 0.0
-    headers_since = 0.0
-    body_bytes = 0
-    body_seen = 0
-    body_credit = 0.0
-    # The bytes that the client had not read at the last sweep, its time, and how many more may be unread.
-    unsent = 0
-    unsent_at = 0.0
-    unread_credit = 0.0
-    receiving: RequestResponseCycle | None = None
-    refused: overload.RefusedTransport | None = None
-    refusal: overload.Refusal | None = None
-    on_disconnect: Callable[[], object] | None = None
-    is_starting = False
-    is_counted = False
-    is_unfinished = False
-    peer: str | None = None
-    # Data that is not parsed yet, the position at which it continues, and whether a callback will do so.
-    _data = b""
-    _at = 0
-    _is_scheduled = False
-    # The parts of bodies in this turn, and whether it had many parts or headers.
-    _parts = 0
-    _is_dense = False
-    # Bytes since a request began or its body continued.
-    _head_bytes = 0
+    # Python shares the names of at most 30 attributes between objects; a connection has more.
+    __slots__ = (
+        "_at",
+        "_data",
+        "_flow",
+        "_head_bytes",
+        "_is_dense",
+        "_is_scheduled",
+        "_parts",
+        "body_bytes",
+        "body_credit",
+        "body_seen",
+        "headers_since",
+        "idle_since",
+        "is_counted",
+        "is_starting",
+        "is_unfinished",
+        "limits",
+        "on_disconnect",
+        "peer",
+        "receiving",
+        "refusal",
+        "refused",
+        "send_memory",
+        "unread_credit",
+        "unsent",
+        "unsent_at",
+    )
 
     def __init__(
         self,
         *args: Any,
         limits: PeerLimits = _NO_LIMITS,
-        send_memory: SendMemory = _NO_SEND_LIMIT,
+        send_memory: SendMemory = NO_SEND_LIMIT,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
         self.send_memory = send_memory
+        self.pipeline = cast("Any", CompactQueue())
+        self.idle_since = self.headers_since = 0.0
+        self.body_bytes = self.body_seen = 0
+        self.body_credit = 0.0
+        # The bytes that the client had not read at the last sweep, its time, and how many more may be unread.
+        self.unsent, self.unsent_at, self.unread_credit = 0, 0.0, 0.0
+        self.receiving: RequestResponseCycle | None = None
+        self.refused: overload.RefusedTransport | None = None
+        self.refusal: overload.Refusal | None = None
+        self.on_disconnect: Callable[[], object] | None = None
+        self.is_starting = self.is_counted = self.is_unfinished = False
+        self.peer: str | None = None
+        # Data that is not parsed yet, the position at which it continues, and whether a callback will do so.
+        self._data, self._at, self._is_scheduled = b"", 0, False
+        # The parts of bodies in this turn, and whether it had many parts or headers.
+        self._parts, self._is_dense = 0, False
+        # Bytes since a request began or its body continued.
+        self._head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accept a connection, or refuse it if the client's address or this process is over its limit."""
@@ -145,7 +150,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.is_starting = True
         capacity.start(self, now)
         super().connection_made(transport)
-        self.flow = self._flow = _Flow(transport)
+        self.flow = self._flow = ConnectionFlow(transport)
 
     def _replace_silent(self, capacity: overload.ConnectionCapacity, now: float) -> overload.Refusal | None:
         silent = cast("HttpProtocol | None", capacity.pop_silent(self.connections, now))
@@ -166,7 +171,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.ws_protocol_class = None
         super().connection_made(cast("asyncio.Transport", self.refused))
-        self.flow = self._flow = _Flow(cast("asyncio.Transport", self.refused))
+        self.flow = self._flow = ConnectionFlow(cast("asyncio.Transport", self.refused))
         # A refused connection closes by itself and must not count against the capacity.
         self.connections.discard(self)
 
@@ -213,7 +218,7 @@ class HttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Count the bytes that the client has not read, and make the application wait."""
         super().pause_writing()
-        self.send_memory.pause(self.transport, _peer(self))
+        self.send_memory.pause(self.transport, client_address(self))
 
     def resume_writing(self) -> None:
         self.send_memory.resume(self.transport)
@@ -286,7 +291,15 @@ class HttpProtocol(HttpToolsProtocol):
     def _reject(self, reason: str, response: bytes) -> None:
         if not self.transport.is_closing():
             refusals.recorder().add(reason, self.peer or "")
-            _end(self, response)
+            self.end(response)
+
+    def end(self, response: bytes) -> None:
+        """Close the connection, with this response unless another one has begun."""
+        if self.current is not None and self.current.response_started:
+            self.transport.abort()
+            return
+        self.transport.write(response)
+        self.transport.close()
 
     def _count_unfinished(self) -> None:
         """Count the request as unfinished until it is complete."""
@@ -329,7 +342,11 @@ class HttpProtocol(HttpToolsProtocol):
         if self.is_starting:
             self.is_starting = False
             overload.capacity().started(self)
+        previous: Any = self.cycle
         super().on_headers_complete()
+        if self.cycle is not previous:
+            # The task of this new request has not begun.
+            self.cycle.message_event = cast("asyncio.Event", CompactEvent())
         scope: Any = self.scope
         scope[CONNECTION] = self
         if self.refused is not None:
@@ -407,93 +424,6 @@ _REASONS: dict[type[errors.SixfoldError], str] = {
 }
 
 
-class ConnectionSweep:
-    """Closes connections that are idle, or whose client is too slow; called once a second.
-
-    A client has `header_seconds` for the headers of a request. A body must arrive at `body_bytes_per_second`
-    on average; a pause of 30 seconds is allowed, and time in which the server does not read is not counted. A
-    client, also of a websocket, must read its pending data at the same rate; a pause of `send_seconds` is
-    allowed. A limit of 0 is off.
-    """
-
-    def __init__(
-        self,
-        idle_seconds: float,
-        header_seconds: float,
-        body_bytes_per_second: int,
-        send_seconds: float = 0,
-        send_memory: SendMemory = _NO_SEND_LIMIT,
-    ) -> None:
-        self._idle_seconds = idle_seconds
-        self._header_seconds = header_seconds
-        self._body_rate = body_bytes_per_second
-        self._send_seconds = send_seconds
-        self._send_memory = send_memory
-
-    def run(self, connections: Iterable[Any], now: float) -> None:
-        """Check all connections; `now` is the event loop's time in seconds."""
-        record = refusals.recorder()
-        self._send_memory.check()
-        for connection in list(connections):
-            if not isinstance(connection, HttpProtocol | WebSocketProtocol):
-                continue
-            if self._send_seconds and self._is_behind(connection, now):
-                record.add("slow_reader", _peer(connection))
-                connection.transport.abort()
-            elif isinstance(connection, HttpProtocol) and not connection.transport.is_closing():
-                self._check(connection, now, record)
-        record.log(now)
-
-    def _check(self, connection: HttpProtocol, now: float, record: refusals.Refusals) -> None:
-        if 0 < connection.idle_since <= now - self._idle_seconds:
-            connection.timeout_keep_alive_handler()
-        elif self._is_late_with_headers(connection, now):
-            record.add("slow_headers", _peer(connection))
-            _end(connection, _TIMED_OUT)
-        elif self._is_late_with_body(connection):
-            record.add("slow_body", _peer(connection))
-            _end(connection, _TIMED_OUT)
-
-    def _is_behind(self, connection: HttpProtocol | WebSocketProtocol, now: float) -> bool:
-        unsent, before = connection.transport.get_write_buffer_size(), connection.unsent
-        seconds = now - connection.unsent_at
-        connection.unsent, connection.unsent_at = unsent, now
-        rate = self._body_rate or 1
-        allowance = rate * self._send_seconds
-        if not before or not unsent:
-            connection.unread_credit = allowance
-            return False
-        # This is a lower bound, because more may have been written meanwhile.
-        read = max(0, before - unsent)
-        connection.unread_credit = min(allowance, connection.unread_credit + read - rate * seconds)
-        return connection.unread_credit <= 0
-
-    def _is_late_with_headers(self, connection: HttpProtocol, now: float) -> bool:
-        if not self._header_seconds or not 0 < connection.headers_since <= now - self._header_seconds:
-            return False
-        return connection.current is None
-
-    def _is_late_with_body(self, connection: HttpProtocol) -> bool:
-        cycle = connection.current
-        if not self._body_rate or cycle is None or not cycle.more_body:
-            return False
-        allowance = float(self._body_rate * _PAUSE_SECONDS)
-        if connection.receiving is not cycle:
-            connection.receiving, connection.body_credit = cycle, allowance
-        elif not connection.flow.read_paused and not cycle.waiting_for_100_continue:
-            received = connection.body_bytes - connection.body_seen
-            connection.body_credit = min(allowance, connection.body_credit + received - self._body_rate)
-        connection.body_seen = connection.body_bytes
-        return connection.body_credit <= 0
-
-
-def _peer(connection: HttpProtocol | WebSocketProtocol) -> str:
+def client_address(connection: HttpProtocol | WebSocketProtocol) -> str:
+    """Return the client's IP address, or an empty string for a local socket."""
     return connection.client[0] if connection.client else ""
-
-
-def _end(connection: HttpProtocol, response: bytes) -> None:
-    if connection.current is not None and connection.current.response_started:
-        connection.transport.abort()
-        return
-    connection.transport.write(response)
-    connection.transport.close()
