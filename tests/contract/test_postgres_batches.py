@@ -266,9 +266,7 @@ async def test_query_plans_of_an_empty_queue_use_the_indexes(
     assert any(f"using {index} " in row[0] for row in rows), rows
 
 
-async def test_predictions_without_a_job_or_an_idempotency_key_are_in_neither_index(
-    database: Any, tmp_path: Path
-) -> None:
+async def test_missing_keys_are_not_in_unique_indexes(database: Any, tmp_path: Path) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
     await database.write(one("clock"))
@@ -284,6 +282,6 @@ async def test_predictions_without_a_job_or_an_idempotency_key_are_in_neither_in
     }
     for change in ("job_id = 'job'", "idempotency_id = 'key'"):
         with pytest.raises(asyncpg.UniqueViolationError):
-            await connection.execute(f"UPDATE prediction SET {change} WHERE id = 'p2'")  # noqa: S608
+            await connection.execute(f"UPDATE prediction SET {change} WHERE id = 'p2'")  # noqa: S608 - our own values
     await connection.close()
     assert sizes == {"prediction_job_id_key": 0, "prediction_idempotency_id_key": 0}
