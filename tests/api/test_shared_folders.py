@@ -113,12 +113,13 @@ async def test_a_shared_folder_is_read_and_written_on_pages(app: AppFixture) -> 
     assert ("engine" in matches, "Secret" in matches) == (True, False)
     for slug in OUTSIDE:
         assert (await ben.client.get(f"{base}/{slug}")).status_code == 404
-    edited = {"version": "1", "body": "By hand, see [[work/apollo/engine]].", "action": "save"}
+    edited = {"version": "1", "body": "By hand, see [[work/apollo/engine]]. #later", "action": "save"}
     saved = await ben.post(f"{base}/work/apollo/~edit", **edited, collections="folder:work/apollo")
     assert (saved.status_code, saved.headers["location"]) == (303, f"{base}/work/apollo")
     assert (await get(app, "/api/pages/work/apollo"))["body"].startswith("By hand")
     page = (await ben.client.get(f"{base}/work/apollo")).text
     assert f'<a class="wiki" href="{base}/work/apollo/engine">' in page
+    assert f'<a class="tag" href="{base}?tag=later">' in page
     card = (await ben.client.get(f"{base}/work/apollo/~card")).text
     assert "By hand, see work/apollo/engine." in card
     for path in (base, f"{base}/work/apollo", f"{base}/work/apollo/~card", f"{base}/work/apollo/~edit"):

@@ -268,10 +268,10 @@ class PageRenderer(render_limits.BoundedRenderer):
         )
 
     def tag(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        name = tokens[idx].content
-        if env.get("inside") or not env["context"].account_id:
+        name, context = tokens[idx].content, env["context"]
+        if env.get("inside") or not context.account_id:
             return f"#{html.escape(name)}"
-        return f'<a class="tag" href="/memory?tag={quote(name, safe="")}">#{html.escape(name)}</a>'
+        return f'<a class="tag" href="{context.base}?tag={quote(name, safe="")}">#{html.escape(name)}</a>'
 
     def formula(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return formulas.to_mathml(tokens[idx].content, block=tokens[idx].block)
