@@ -186,7 +186,7 @@ async def test_export_and_import_give_the_same_pages(app: AppFixture) -> None:
     ("name", "data", "words"),
     [
         ("a.pdf", b"%PDF-1.7 broken", "a.pdf: The PDF is damaged and cannot be read."),
-        ("a.exe", b"MZ", "a.exe is not a document that can be read (supported: .docx, .epub"),
+        ("a.exe", b"MZ", "a.exe is not a document that can be read (supported: .canvas, .docx"),
         ("a.zip", b"no zip", "The file is not a readable zip or tar archive"),
         ("...", b"x", "valid characters"),
         ("a", b"x", "a is not a document"),

@@ -45,7 +45,7 @@ def vault(**changed: bytes) -> bytes:
         "files/hum.wav": audio_bytes(),
         "files/fake.png": b"<script>1</script>",
         ".obsidian/app.json": b"{}",
-        "board.canvas": b"{}",
+        "books.base": b"{}",
         **changed,
     }
     data = io.BytesIO()
@@ -71,7 +71,7 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     for name, why in (
         ("files/fake.png", "its content is not an image"),
         (".obsidian/app.json", "settings"),
-        ("board.canvas", "an Obsidian canvas"),
+        ("books.base", "a view of Obsidian"),
     ):
         line = report[report.index(f">{name}<") :].partition("</li>")[0]
         assert why in line

@@ -1,4 +1,4 @@
-"""Documents (PDF, DOCX, HTML, EPUB, text) as Markdown with page marks, and the port that reads them.
+"""Documents (PDF, DOCX, HTML, EPUB, text, canvas) as Markdown with page marks, and the port that reads them.
 
 A document is untrusted, so a reader runs in a process with limits. The first line of a page's text is its
 mark, such as `[p. 12]`, which searches and language models cite.
@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = {
     ".htm": "html",
     ".xhtml": "html",
     ".epub": "epub",
+    ".canvas": "canvas",
     ".txt": "text",
     ".md": "text",
     ".markdown": "text",

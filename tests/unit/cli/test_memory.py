@@ -247,19 +247,21 @@ def test_vault_is_imported_with_images_and_a_report(server: Server, tmp_path: Pa
         "Notes/Ann Smith.md": b"---\r\naliases: [Annie]\r\n---\r\n![[lamp.png]]\r\n",
         "Home.md": b"[[Annie]]",
         "files/lamp.png": _PNG,
-        "Plan.canvas": b"{}",
+        "Plan.canvas": b'{"nodes": [{"id": "1", "type": "text", "text": "Buy helium"}]}',
+        "Books.base": b"views: []",
         ".trash/old.png": _PNG,
     }.items():
         (vault / name).parent.mkdir(parents=True, exist_ok=True)
         (vault / name).write_bytes(data)
     report = memory(server, "import", str(vault), "--json").json
-    assert (report["created"], report["errors"], len(report["left_out"])) == (3, [], 1)
-    assert report["left_out"][0].startswith("Plan.canvas")
+    assert (report["created"], report["errors"], len(report["left_out"])) == (4, [], 1)
+    assert report["left_out"][0].startswith("Books.base")
     assert memory(server, "read", "notes/ann-smith", "--json").json["title"] == "Ann Smith"
     assert [row["to"] for row in memory(server, "link", "home", "--json").json["links"]] == [
         "notes/ann-smith"
     ]
     assert memory(server, "sync", str(vault)).out == "  Both sides are equal\n"
     assert [path.name for path in (vault / "files").iterdir()] == ["lamp.png"]
+    assert not (vault / "plan.canvas.md").exists()
     single = memory(server, "import", str(vault / "files" / "lamp.png"), "--folder", "files", "--json")
     assert (single.status, single.json["skipped"]) == (0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import zlib
 from pathlib import Path
 
@@ -38,6 +39,36 @@ def refusal(tmp_path: Path, name: str, data: bytes, **limits: int) -> str:
         read(tmp_path, name, data, **limits)
     assert excinfo.value.message.startswith(f"{name}: ")
     return excinfo.value.message.removeprefix(f"{name}: ")
+
+
+def test_canvas_has_its_texts_by_group_and_its_arrows(tmp_path: Path) -> None:
+    nodes = [
+        {"id": "g", "type": "group", "label": "Work", "x": 0, "y": 0, "width": 500, "height": 500},
+        {
+            "id": "a",
+            "type": "text",
+            "text": "# Plan\nBuy helium",
+            "x": 10,
+            "y": 200,
+            "width": 50,
+            "height": 50,
+        },
+        {"id": "b", "type": "file", "file": "People/Ann.md", "subpath": "#Tasks", "x": 10, "y": 10},
+        {"id": "c", "type": "file", "file": "lamp.png", "x": 900, "y": 10, "color": "1"},
+        {"id": "d", "type": "link", "url": "https://a.example", "x": -10, "y": 10},
+    ]
+    edges = [
+        {"id": "1", "fromNode": "a", "toNode": "b", "label": "asks", "toEnd": "arrow"},
+        {"id": "2", "fromNode": "a", "toNode": "missing"},
+    ]
+    data = json.dumps({"nodes": nodes, "edges": edges}).encode()
+    assert read(tmp_path, "plan.canvas", data).text() == (
+        "https://a.example\n\n![[lamp.png]]\n\n"
+        "## Work\n\n[[People/Ann#Tasks]]\n\n# Plan\nBuy helium\n\n"
+        "## Arrows\n\n- Plan → [[People/Ann#Tasks]] (asks)"
+    )
+    assert read(tmp_path, "new.canvas", b"").text() == "This canvas is empty."
+    assert refusal(tmp_path, "no.canvas", b"[1]").startswith("The file is not a canvas")
 
 
 def test_pdf_has_its_pages_chapters_and_title(tmp_path: Path) -> None:

@@ -210,7 +210,8 @@ def _import(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
         "import",
         "memory.commands:import_files",
         "import documents and Markdown files: a file, a folder, a zip or a tar",
-        "Documents are PDF, DOCX, HTML, EPUB and text files. A new version of a file replaces its pages.",
+        "Documents are PDF, DOCX, HTML, EPUB, text and canvas files. A new version of a file replaces its "
+        "pages.",
     )
     parser.add_argument("source", metavar="FILE")
     parser.add_argument(

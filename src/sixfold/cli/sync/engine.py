@@ -76,7 +76,9 @@ class FolderSync:
             self._follow_pages(local_files, remote_pages)
             self._follow_files(local_files, remote_pages)
             slugs = local_files.keys() | remote_pages.keys() | self._known.keys()
-            for slug in sorted(slugs - self._skipped):
+            # The page of a document in the folder is not written beside it.
+            documents = files.document_slugs(self._folder) - local_files.keys() - self._known.keys()
+            for slug in sorted(slugs - self._skipped - documents):
                 self._sync_page(slug, local_files.get(slug), remote_pages.get(slug))
             if not all(synced.id for synced in self._known.values()):
                 self._store_ids(self._remote.list_pages())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sixfold.cli.sync.state import SyncRefusal
 from sixfold.cli.terminal import CommandError
+from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.import_export.archives import is_page
 
 FOLDER = ".sixfold"
@@ -63,6 +64,19 @@ def page_paths(folder: Path) -> Iterator[str]:
             relative = path.relative_to(folder).as_posix()
             if is_page_path(relative) and not path.is_symlink():
                 yield relative
+
+
+def document_slugs(folder: Path) -> set[str]:
+    """Return the slugs that an import assigns to files other than Markdown, except in hidden folders."""
+    found: set[str] = set()
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = (Path(base) / name).relative_to(folder).as_posix()
+            slug = paths.slug(path) if not is_page(path) and is_text(path) else None
+            if slug is not None:
+                found.add(slug)
+    return found
 
 
 def is_page_path(path: str) -> bool:

@@ -1,1 +1,1 @@
-"""Text of documents: PDF, DOCX, HTML, EPUB and plain text as Markdown."""
+"""Text of documents: PDF, DOCX, HTML, EPUB, canvases and plain text as Markdown."""

@@ -21,7 +21,14 @@ MAX_CHAPTERS = 2_000
 TITLE_CHARS = 300
 NOT_TEXT = "The file is not text in UTF-8."
 TOO_LONG = "The document has more than {:,} characters of text."
-_READERS: Mapping[str, str] = {"pdf": "pdf", "docx": "docx", "html": "markup", "epub": "epub", "text": "text"}
+_READERS: Mapping[str, str] = {
+    "pdf": "pdf",
+    "docx": "docx",
+    "html": "markup",
+    "epub": "epub",
+    "text": "text",
+    "canvas": "canvas",
+}
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _BLANK_LINES = re.compile(r"\n{3,}")

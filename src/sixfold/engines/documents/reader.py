@@ -28,6 +28,7 @@ _LIBRARIES = {
     "html": ("markdownify", "bs4"),
     "epub": ("markdownify", "bs4"),
     "text": (),
+    "canvas": (),
 }
 
 

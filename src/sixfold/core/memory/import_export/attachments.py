@@ -26,7 +26,6 @@ ENDINGS = (
 )
 # Kinds of files that note-taking applications write.
 _LEFT_OUT = {
-    ".canvas": "an Obsidian canvas, which cannot be imported",
     ".base": "a view of Obsidian's properties",
     ".edn": "settings of Logseq",
     ".css": "styles",
