@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sixfold.store.search.columns import Flags, Floats, FreeList, Positions
 from sixfold.store.search.strings import BytesColumn, Numbers
@@ -15,6 +16,8 @@ BLOCK_BITS = 16  # a posting has the last 16 bits of its position
 BLOCK_MASK = (1 << BLOCK_BITS) - 1
 _MAX_TIMES = 255
 _SEVEN_BITS, _MORE = 127, 128
+# A binary search takes as long as clearing and reading about this many numbers.
+_SCATTER_SHARE = 128
 _WORD_BYTES = 300  # measured size of the Python objects of one word
 
 
@@ -147,12 +150,9 @@ class Postings:
         if entry is None:
             return None
         positions = entry.positions()
-        times = np.ones(len(positions), np.float32)
-        if entry.repeated is not None:
-            packed = np.frombuffer(entry.repeated.tobytes(), np.uint32)
-            # Another thread may have changed the list in between.
-            np.put(times, np.searchsorted(positions, packed >> 8), packed & 255, mode="clip")
-        return positions, times
+        if entry.repeated is None or not len(positions):
+            return positions, np.ones(len(positions), np.float32)
+        return positions, _times(positions, np.frombuffer(entry.repeated.tobytes(), np.uint32))
 
     def positions(self, word: str) -> Positions:
         """Return the positions of the pages that contain a word, in ascending order."""
@@ -229,6 +229,20 @@ class Postings:
             del self._lists[entry.word]
             entry.word = ""
             self._numbers.release(number)
+
+
+def _times(positions: Positions, packed: NDArray[np.uint32]) -> Floats:
+    """Return the counts of a word at `positions`; `packed` has those above 1, as in `_List.repeated`."""
+    repeated, counts = (packed >> 8).astype(np.int64), packed & 255
+    # Another thread may have changed the list between the two copies.
+    length = int(max(positions[-1], repeated[-1])) + 1
+    if len(packed) * _SCATTER_SHARE < length:
+        times = np.ones(len(positions), np.float32)
+        np.put(times, np.searchsorted(positions, repeated), counts, mode="clip")
+        return times
+    scattered = np.ones(length, np.float32)
+    scattered[repeated] = counts
+    return scattered.take(positions)
 
 
 def _pack(numbers: list[int]) -> bytes:
