@@ -66,7 +66,7 @@ async def import_files(memory: MemoryFixture, **texts: str) -> None:
     assert report.errors == []
 
 
-async def test_files_of_one_import_link_to_each_other_by_alias(memory: MemoryFixture) -> None:
+async def test_files_of_one_import_link_by_alias(memory: MemoryFixture) -> None:
     await import_files(
         memory,
         Log="[[Annie]], [[The Big Airship|airship]], [[Smith, Ann]] and [[飛行船]]",
@@ -77,7 +77,7 @@ async def test_files_of_one_import_link_to_each_other_by_alias(memory: MemoryFix
     assert await out(memory, "people/ann") == {"people/ann"}
 
 
-async def test_file_without_a_main_heading_has_its_name_as_title(memory: MemoryFixture) -> None:
+async def test_file_without_a_main_heading_has_its_name(memory: MemoryFixture) -> None:
     await import_files(
         memory,
         People__Ann_Smith="## Career\ntext",
@@ -94,7 +94,7 @@ async def test_file_without_a_main_heading_has_its_name_as_title(memory: MemoryF
     }
 
 
-async def test_title_from_the_name_of_a_file_follows_its_rename(memory: MemoryFixture) -> None:
+async def test_title_from_a_file_name_follows_its_rename(memory: MemoryFixture) -> None:
     await import_files(memory, Ann_Smith="text", Gas_Bag="# Gas Bag\ntext")
     await memory.service.rename(memory.ann, "ann-smith", "ann-jones", WriteTerms(), "Ann Jones.md")
     await memory.service.rename(memory.ann, "gas-bag", "hull", WriteTerms(), "Hull.md")

@@ -66,7 +66,7 @@ class CanvasEdge(msgspec.Struct, rename="camel"):
     label: str = ""
 
 
-class Canvas(msgspec.Struct):
+class CanvasBoard(msgspec.Struct):
     """A canvas file."""
 
     nodes: list[CanvasNode] = []
@@ -79,14 +79,14 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
     if len(data) > 4 * max_chars:
         raise UnusableInput(extraction.TOO_LONG.format(max_chars))
     try:
-        canvas = msgspec.json.decode(data or b"{}", type=Canvas)
+        canvas = msgspec.json.decode(data or b"{}", type=CanvasBoard)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnusableInput("The file is not a canvas of Obsidian (JSON with nodes and edges).") from error
     text = "\n\n".join(_parts(canvas)) or "This canvas is empty."
     return Document("canvas", blocks=extraction.chapters(text, max_chars))
 
 
-def _parts(canvas: Canvas) -> Iterable[str]:
+def _parts(canvas: CanvasBoard) -> Iterable[str]:
     """Yield the nodes without a group, each group with its nodes, and the arrows, as Markdown."""
     ordered = sorted(canvas.nodes, key=lambda node: (node.y, node.x))
     groups = [node for node in ordered if node.type == "group"]
