@@ -40,18 +40,38 @@ _SIZES = {
     18: 8,
 }
 # Format characters of `struct` for the types of offsets and lengths.
-_NUMBERS = {3: "H", 4: "I", 16: "Q"}
+_NUMBERS = {3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 # Pairs of tags with the offsets and the lengths of coded data.
 _STRIPS, _TILES, _THUMBNAIL = (273, 279), (324, 325), (513, 514)
 _DATA = (_STRIPS, _TILES, _THUMBNAIL)
 # Old JPEG compression, whose tables are anywhere in the file.
 _OLD_JPEG_TABLES = frozenset({519, 520, 521})
+_SUB_DIRECTORIES = 330
 # Fields that determine how an image is decoded and shown; others, such as private ones, may have text.
 _KEPT = frozenset(
     (
         *(254, 255, 256, 257, 258, 259, 262, 263, 264, 265, 266, 273, 274, 277, 278, 279, 280, 281, 282, 283),
         *(284, 286, 287, 290, 291, 292, 293, 296, 297, 301, 317, 318, 319, 320, 321, 322, 323, 324, 325),
-        *(332, 334, 336, 338, 339, 340, 341, 347, 512, 513, 514, 515, 529, 530, 531, 532, 34675),
+        *(
+            _SUB_DIRECTORIES,
+            332,
+            334,
+            336,
+            338,
+            339,
+            340,
+            341,
+            347,
+            512,
+            513,
+            514,
+            515,
+            529,
+            530,
+            531,
+            532,
+            34675,
+        ),
     )
 )
 
@@ -89,8 +109,11 @@ def tiff(data: bytes) -> Iterator[FileEdit]:
     layout = _Layout(order, is_big)
     budget, numbers, directories = part_budget(_MAX_FIELDS), part_budget(_MAX_NUMBERS), set[int]()
     needed: list[Span] = [(0, 16 if is_big else 8)]
-    at = layout.number(data, 8 if is_big else 4)
-    while at and at not in directories:
+    remaining = [layout.number(data, 8 if is_big else 4)]
+    while remaining:
+        at = remaining.pop()
+        if not at or at in directories:
+            continue
         directories.add(at)
         count = layout.count(data, at)
         budget.spend(parts=1 + count)
@@ -114,7 +137,8 @@ def tiff(data: bytes) -> Iterator[FileEdit]:
             starts, sizes = (layout.values(data, own, tag, numbers) for tag in (offsets, lengths))
             pairs = zip(starts, sizes, strict=False)
             needed += [(offset, offset + length) for offset, length in pairs]
-        at = layout.number(data, after)
+        # Smaller copies of an image, and the image itself in files whose first one is a thumbnail.
+        remaining += [layout.number(data, after), *layout.values(data, own, _SUB_DIRECTORIES, numbers)]
     yield from _zeros(_between(needed, len(data)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from sixfold.core.input_limits.budget import InputBudget
 from sixfold.core.provenance import (
     bitmap_metadata,
     c2pa_removal,
@@ -27,7 +28,7 @@ from sixfold.core.provenance.formats import (
     webm,
 )
 from sixfold.core.provenance.formats.edits import FileEdit
-from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile
+from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile, part_budget
 from sixfold.core.provenance.track_metadata import DataTracks
 
 # Optional chunks that change how pixels and frames are shown; others, such as private ones, may have text.
@@ -47,8 +48,10 @@ _GIF_EXTENSION = 0x21
 _GIF_LABELS, _GIF_LOOPS = b"\xfe\xff", (b"\x0bNETSCAPE2.0", b"\x0bANIMEXTS1.0")
 # XMP, private boxes, and free space, in which an earlier manifest of this project may be readable.
 _PRIVATE_BOXES = frozenset({b"uuid", b"free", b"skip"})
-_MP4_BOXES = _PRIVATE_BOXES | {b"udta", b"meta"}
+# Events can have the tags of a song or the place of a camera.
+_MP4_BOXES = _PRIVATE_BOXES | {b"udta", b"meta", b"emsg"}
 _MP4_PARENTS = (b"moov", b"trak")
+_FRAGMENT, _FRAGMENT_PARENTS = b"moof", (b"traf",)
 _INDEX = b"mfra"
 # Images of editors have up to a hundred thousand attributes; only files that are made for it have more parts.
 MAX_EDITS = 250_000
@@ -135,6 +138,10 @@ def _mp4(data: bytes) -> Iterator[FileEdit]:
     tracks = DataTracks(data)
     yield from tracks.removals()
     yield from _base_media(data, _MP4_BOXES, _MP4_PARENTS, tracks.starts)
+    budget = part_budget(mp4.MAX_FRAGMENT_BOXES)
+    for box in mp4.boxes(data):
+        if box.kind == _FRAGMENT:
+            yield from _overwritten(data, (box.body, box.end), _MP4_BOXES, _FRAGMENT_PARENTS, budget=budget)
 
 
 def _avif(data: bytes) -> Iterator[FileEdit]:
@@ -164,14 +171,16 @@ def _overwritten(
     kinds: frozenset[bytes],
     parents: tuple[bytes, ...],
     starts: frozenset[int] = frozenset(),
+    budget: InputBudget | None = None,
 ) -> Iterator[FileEdit]:
     """Yield edits that make the boxes free space, because tables of the file contain offsets of frames."""
-    for box in mp4.boxes(data, *span):
+    budget = budget or part_budget(mp4.MAX_FRAGMENT_BOXES)
+    for box in mp4.boxes(data, *span, budget):
         if box.kind in kinds or box.start in starts:
             yield FileEdit(box.start + 4, box.start + 8, b"free")
             yield from edits.zeros(box.body, box.end)
         elif box.kind == next(iter(parents), None):
-            yield from _overwritten(data, (box.body, box.end), kinds, parents[1:], starts)
+            yield from _overwritten(data, (box.body, box.end), kinds, parents[1:], starts, budget)
 
 
 _READERS: Mapping[str, Callable[[bytes], Iterable[FileEdit]]] = {

@@ -7,13 +7,14 @@ import struct
 from collections.abc import Iterator
 
 from sixfold.core.input_limits.budget import InputBudget
+from sixfold.core.provenance import fragment_samples
 from sixfold.core.provenance.formats import edits, mp4
 from sixfold.core.provenance.formats.edits import FileEdit
-from sixfold.core.provenance.formats.parts import ContainerPart, part_budget
+from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, part_budget
 
 # Tracks that are shown or played, and timecodes, to which video tracks refer.
 _KEPT = frozenset(b"vide soun pict auxv text sbtl subt clcp tmcd".split())
-_MOVIE, _TRACK, _FRAGMENTS = b"moov", b"trak", b"mvex"
+_MOVIE, _TRACK, _TRACK_HEADER, _FRAGMENTS = b"moov", b"trak", b"tkhd", b"mvex"
 _MEDIA = (b"mdia", b"hdlr")
 _SAMPLES = (b"mdia", b"minf", b"stbl")
 _SIZES = {b"stsc", b"stsz"}
@@ -25,28 +26,46 @@ Box = ContainerPart[bytes]
 
 
 class DataTracks:
-    """The tracks of a file that are neither shown nor played; `starts` are the positions of their boxes."""
+    """The tracks of a file that are neither shown nor played; `starts` are the positions of their boxes.
+
+    The boxes of a fragmented file are kept, because its fragments refer to them; their samples are not.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._tracks = [track for movie in mp4.boxes(data) for track in _tracks(data, movie)]
-        self.starts = frozenset(track.start for track in self._tracks)
+        self._movies = [box for box in mp4.boxes(data) if box.kind == _MOVIE]
+        self._tracks = [track for movie in self._movies for track in _tracks(data, movie)]
+        self._is_fragmented = any(_inside(data, movie, _FRAGMENTS) for movie in self._movies)
+        self.starts = frozenset(() if self._is_fragmented else (track.start for track in self._tracks))
 
     def removals(self) -> Iterator[FileEdit]:
         """Yield the edits that overwrite the samples of these tracks, which are between those of others."""
         budget = part_budget()
         spans = [span for track in self._tracks for span in _samples(self._data, track, budget)]
+        if self._is_fragmented and self._tracks:
+            sizes: dict[int, int] = {}
+            for movie in self._movies:
+                sizes |= fragment_samples.default_sizes(self._data, movie)
+            ids = {_id(self._data, track) for track in self._tracks}
+            spans += fragment_samples.samples(self._data, ids, sizes, budget)
         yield from edits.zeros_of(spans)
 
 
 def _tracks(data: bytes, movie: Box) -> Iterator[Box]:
-    """Yield the data tracks of a movie; those of a fragmented one are kept: its fragments refer to them."""
-    boxes = list(mp4.boxes(data, movie.body, movie.end)) if movie.kind == _MOVIE else []
-    if not any(box.kind == _FRAGMENTS for box in boxes):
-        for box in boxes:
-            handler = _inside(data, box, *_MEDIA) if box.kind == _TRACK else None
-            if handler is not None and _kind(data, handler) not in _KEPT:
-                yield box
+    """Yield the data tracks of a movie."""
+    for box in mp4.boxes(data, movie.body, movie.end):
+        handler = _inside(data, box, *_MEDIA) if box.kind == _TRACK else None
+        if handler is not None and _kind(data, handler) not in _KEPT:
+            yield box
+
+
+def _id(data: bytes, track: Box) -> int:
+    """Return the id of a track; raises `MalformedFile` if it has none."""
+    header = _inside(data, track, _TRACK_HEADER)
+    if header is None:
+        raise MalformedFile("a track has no header")
+    # The times before the id have 4 bytes, or 8 in version 1.
+    return int(struct.unpack_from(">I", data, header.body + (20 if data[header.body] else 12))[0])
 
 
 def _kind(data: bytes, handler: Box) -> bytes:

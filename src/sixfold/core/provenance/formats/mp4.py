@@ -23,6 +23,8 @@ _NEEDED = frozenset({_MOVIE, b"mdat"})
 _VIDEO_BOXES = _NEEDED | {b"moof", b"ftyp", b"free", b"wide", b"sidx", b"styp"}
 _BOX = struct.Struct(">I4s")
 MAX_BOXES = 1 << 16
+# The boxes of all tracks and fragments together: three hours of fragments of a second have 600,000.
+MAX_FRAGMENT_BOXES = 1 << 22
 # Boxes without other boxes.
 _DATA = frozenset({b"mdat", b"free", b"skip", b"wide", b"uuid"})
 # The offset of the number of samples from the type of the box that states it, wherever that box is.
