@@ -2,8 +2,9 @@
 
 .venv/bin/python -m bench servers
 
-The key has a budget and both rate limits. The servers of a row share 64 connections, or have 64 each. The
-rows are measured in turns, and the median round counts.
+The key has a budget and both rate limits. The servers of a row share 64 connections, or have 64 each; one
+server is also measured with 32 and 16, as many as each of two or four servers then has. The rows are measured
+in turns, and the median round counts.
 """
 
 from __future__ import annotations
@@ -155,6 +156,11 @@ def setups(
         results.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster))
         if count == 1:
             results.append(Setup(f"{title}, {ACCOUNTS} accounts", ports[:1], pids[:1], keys, postmaster))
+            # As many as each of two or four servers has of the connections that they share.
+            results += [
+                Setup(f"{title}, {few} connections", ports[:1], pids[:1], keys[:1], postmaster, few)
+                for few in (MANY // 2, MANY // 4)
+            ]
         else:
             title, total = f"{title}, {MANY} connections each", MANY * count
             results.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster, total))
