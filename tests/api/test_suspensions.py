@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.account_data import deletion
+from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts.operation import customers
 from sixfold.core.batches import lines
 from sixfold.core.database import one
@@ -18,7 +21,9 @@ from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
 from sixfold.core.predictions.models import Prediction
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_account_data import EXPORT, read_zip
 from tests.api.test_batches import chat_line, content, create_batch, finished_batch
+from tests.api.test_pages import signed_in
 from tests.api.test_workflows_money import SPACES, template_graph
 
 SUSPENDED = "The account is suspended"
@@ -141,3 +146,45 @@ async def test_files_of_a_suspended_or_closed_account_are_404(either: Path, end:
         else:
             await app.database.write(deletion.reopen(app.account.id))
         assert await statuses() == [200, 200, 200]
+
+
+@pytest.mark.parametrize("browser", [False, True])
+async def test_export_of_a_suspended_account_is_complete(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, browser: bool
+) -> None:
+    app = any_database_app
+    await suspend(app)
+    ledger, closed = export._ledger, list[int]()
+
+    async def checked(*arguments: Any) -> AsyncIterator[bytes]:
+        async for piece in ledger(*arguments):
+            yield piece
+        closed.append(await app.server.connections.check())
+
+    async def exported() -> httpx.Response:
+        if browser:
+            form = {"csrf": await signed_in(app)}
+            return await app.client.post("/account/export", data=form)
+        return await app.client.get(EXPORT, headers=app.bearer)
+
+    monkeypatch.setattr(export, "_ledger", checked)
+    assert "ledger.jsonl" in read_zip(await exported()).namelist()
+    assert closed == [0]
+
+
+async def test_export_in_progress_ends_at_the_suspension(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    ledger, closed = export._ledger, list[int]()
+
+    async def ended(*arguments: Any) -> AsyncIterator[bytes]:
+        async for piece in ledger(*arguments):
+            yield piece
+        await suspend(app)
+        closed.append(await app.server.connections.check())
+
+    monkeypatch.setattr(export, "_ledger", ended)
+    cut = await app.client.get(EXPORT, headers=app.bearer)
+    assert not zipfile.is_zipfile(io.BytesIO(cut.content))
+    assert closed == [1]

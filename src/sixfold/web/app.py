@@ -24,7 +24,7 @@ from sixfold.web.connections import encoded_bodies
 from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.connections.peers import network
 from sixfold.web.metrics import Metrics
-from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse, late_headers
+from sixfold.web.raw_asgi import CONNECTION, RawHandler, RawRequest, RawResponse, late_headers
 from sixfold.web.responses import LongResponse, compress_page, error_response
 from sixfold.web.routing import ApiGroup, RouteMatch, Router
 
@@ -284,7 +284,10 @@ async def _dispatch(
 async def _stream(
     connections: Connections, response: Response, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Serve a long response until it ends or its credential is revoked."""
+    """Serve a long response until it ends or its credential is revoked.
+
+    The client of a file must not take it for complete, so its connection is closed.
+    """
     try:
         with connections.during(current()):
             await response(scope, receive, send)
@@ -292,6 +295,9 @@ async def _stream(
         text = response.revocation if isinstance(response, LongResponse) else b""
         if response.media_type == "text/event-stream":
             text = _REVOKED
+        if not text and CONNECTION in scope:
+            scope[CONNECTION].abort(scope)
+            return
         if text:
             await send({"type": "http.response.body", "body": text, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

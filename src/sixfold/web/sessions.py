@@ -17,9 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import connections, rights
+from sixfold.core.accounts import connections, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions
+from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import fair_threads
@@ -100,9 +101,11 @@ class SessionCookies:
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
         session = await self._database.read(login_sessions.session(token), snapshot=False)
-        connections.session_token.set(token if session is not None else None)
         if session is None:
+            connections.session.set(None)
             return None
+        token_hash, suspended = keys.hash_of(token).hex(), session.principal.suspended
+        connections.session.set(Credential("session", token_hash, suspended))
         access = rights.declared.get()
         # The response must not reveal that the page exists, except to the members of an organization.
         is_member = session.principal.member_id is not None and not access.right & rights.Rights.OPERATE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -30,6 +31,13 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
         while (message := await receive())["type"] == "http.request" and message["more_body"]:
             pass
         scope["state"]["told"].set()
+    if path in (b"part", b"part-of-10"):
+        headers = [(b"content-length", b"10")] if path.endswith(b"10") else []
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"part", "more_body": True})
+        await scope["state"]["told"].wait()
+        scope[CONNECTION].abort(scope)
+        return
     if path == b"late":
         scope["state"]["asked"].set()
         await scope["state"]["told"].wait()
@@ -90,6 +98,22 @@ async def test_header_with_a_line_break_is_never_sent() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_REQUEST % b"one!set-cookie:")
         assert await reader.read() == b""  # uvicorn hangs up
+        writer.close()
+
+
+@pytest.mark.parametrize("path", [b"part", b"part-of-10"])
+async def test_aborted_response_is_not_taken_for_complete(
+    path: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with _served() as (port, state, _, response), asyncio.timeout(60):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(_REQUEST % path)
+        await reader.readuntil(b"part")
+        response.set()
+        with contextlib.suppress(ConnectionResetError):
+            assert (await reader.read()).strip() == b""
+        await _until(lambda: not state.tasks)
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
         writer.close()
 
 

@@ -33,18 +33,17 @@ _LOG = logging.getLogger("sixfold.connections")
 authenticated: ContextVar[keys.Principal | None] = ContextVar("authenticated", default=None)
 """The principal of this request, once its key or local access has been authenticated."""
 
-session_token: ContextVar[str | None] = ContextVar("session_token", default=None)
-"""The login session token in this request's cookie."""
-
 
 class Credential(NamedTuple):
     """An API key by its id, or a login session by the hexadecimal hash of its token or (`login`) its own id.
 
-    A session that switches to another account gets a new token, which ends its connections.
+    A session that switches to another account gets a new token, which ends its connections. `suspended` means
+    that the request began while its account was suspended: its rights still allow, for example, an export.
     """
 
     kind: Kind
     id: str
+    suspended: bool = False
 
     @property
     def text(self) -> str:
@@ -58,22 +57,26 @@ class Credential(NamedTuple):
         return cls("key" if kind == "key" else "session", name)
 
 
+session: ContextVar[Credential | None] = ContextVar("session", default=None)
+"""The login session of this request's cookie."""
+
+
 class CredentialEnded(Exception):
     """The credential of a connection was revoked or has expired."""
 
 
 def current() -> Credential | None:
     """Return the credential of the current request, or None."""
-    principal, token = authenticated.get(), session_token.get()
-    if principal is not None:
-        return None if principal.key_id is None else Credential("key", principal.key_id)
-    return None if token is None else Credential("session", keys.hash_of(token).hex())
+    principal = authenticated.get()
+    if principal is None:
+        return session.get()
+    return None if principal.key_id is None else Credential("key", principal.key_id, principal.suspended)
 
 
 def reset(peer: str = "") -> None:
     """Start a request of `peer` without a credential that its task may have inherited."""
     authenticated.set(None)
-    session_token.set(None)
+    session.set(None)
     fair_threads.owner.set(peer)
 
 
@@ -164,9 +167,8 @@ class Connections:
 
 def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
     valid: set[Credential] = set()
-    for kind, query in _QUERIES.items():
-        ids = sorted(credential.id for credential in credentials if credential.kind == kind)
-        if ids:
-            rows = yield from many(query, ids=encode_json(ids))
-            valid |= {Credential(kind, str(row["id"])) for row in rows}
+    for kind, suspended in {(credential.kind, credential.suspended) for credential in credentials}:
+        ids = sorted(each.id for each in credentials if (each.kind, each.suspended) == (kind, suspended))
+        rows = yield from many(_QUERIES[kind], ids=encode_json(ids), suspended=int(suspended))
+        valid |= {Credential(kind, str(row["id"]), suspended) for row in rows}
     return valid
