@@ -93,8 +93,8 @@ class Product:
         server = gateway.process_cpu(self.pid)
         if self.postmaster is None:
             syncs = len(self.trace.read_text().splitlines()) if self.trace is not None else math.nan
-            kept = sum(each.stat().st_size for each in self.data.glob("sixfold.db"))
-            return Totals(server, workers, 0, math.nan, kept, syncs)
+            stored_bytes = sum(each.stat().st_size for each in self.data.glob("sixfold.db"))
+            return Totals(server, workers, 0, math.nan, stored_bytes, syncs)
         database = sum(map(gateway.process_cpu, _descendants(self.postmaster)))
         # A session reports its share of pg_stat_wal at the latest when it has been idle for ten seconds.
         await asyncio.sleep(11)
@@ -103,9 +103,9 @@ class Product:
         syncs = wal.get("wal_sync")
         if syncs is None:  # PostgreSQL 18 moved the count to pg_stat_io
             syncs = await connection.fetchval("SELECT SUM(fsyncs) FROM pg_stat_io WHERE object = 'wal'")
-        kept = await connection.fetchval("SELECT pg_database_size(current_database())")
+        stored_bytes = await connection.fetchval("SELECT pg_database_size(current_database())")
         await connection.close()
-        return Totals(server, workers, database, float(wal["wal_bytes"]), kept, float(syncs))
+        return Totals(server, workers, database, float(wal["wal_bytes"]), stored_bytes, float(syncs))
 
 
 def _descendants(pid: int) -> list[int]:

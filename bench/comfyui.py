@@ -180,10 +180,10 @@ async def _measure(url: str, folder: Path) -> list[Row]:
             probes.append(time.perf_counter() - began)
     rows: list[Row] = []
     straight = 0.0
-    for name, taken in samples.items():
-        middle = statistics.median(taken)
+    for name, durations in samples.items():
+        middle = statistics.median(durations)
         straight = middle if name in STRAIGHT else straight
-        rows.append(of_samples(name, taken, "ms", _note(middle - straight)))
+        rows.append(of_samples(name, durations, "ms", _note(middle - straight)))
     return [*rows, of_samples("discovery of its models (probe)", probes, "ms")]
 
 

@@ -75,10 +75,10 @@ class Executor:
         if not valid:
             raise SystemExit(f"ComfyUI refused the graph: {error}")
         self._own.execute(graph, "bench", {"client_id": "bench"}, outputs)
-        taken = time.perf_counter() - began
+        duration = time.perf_counter() - began
         if not self._own.success:
             raise SystemExit(f"ComfyUI failed: {self._own.status_messages}")
-        return taken
+        return duration
 
 
 def _load(checkout: Path) -> Any:

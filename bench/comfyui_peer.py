@@ -39,7 +39,7 @@ class Executor:
     version: str
     process: asyncio.subprocess.Process
 
-    async def taken(self, graph: dict[str, Any]) -> Timing:
+    async def measure(self, graph: dict[str, Any]) -> Timing:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(graph).encode() + b"\n")

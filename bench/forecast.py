@@ -118,10 +118,14 @@ def sixfold_forecast(job: Job) -> dict[str, Any]:
     return result
 
 
-def run_peer(python: str, *arguments: str, given: Any = None) -> Any:
+def run_peer(python: str, *arguments: str, inputs: Any = None) -> Any:
     """Run statsforecast and return its output."""
     done = subprocess.run(
-        [python, "-c", _PEER, *arguments], input=json.dumps(given), text=True, capture_output=True, check=True
+        [python, "-c", _PEER, *arguments],
+        input=json.dumps(inputs),
+        text=True,
+        capture_output=True,
+        check=True,
     )
     return json.loads(done.stdout)
 
@@ -149,7 +153,8 @@ def rows() -> list[Row]:
             {"y": job.known.tolist(), "season": job.season, "horizon": job.truth.size} for job in expected
         ]
         answers = [
-            mine | theirs for mine, theirs in zip(answers, run_peer(python, "run", given=inputs), strict=True)
+            mine | theirs
+            for mine, theirs in zip(answers, run_peer(python, "run", inputs=inputs), strict=True)
         ]
     messages = [(answer, job.truth) for answer, job in zip(answers, expected, strict=True)]
     kinds = [job.kind for job in expected]

@@ -243,13 +243,13 @@ def _latency_rows(name: str, found: dict[str, list[float]], direct: dict[str, li
 
 
 class _Server(NamedTuple):
-    """A measured server; `asked` is the number of its requests in a round."""
+    """A measured server; `request_count` is the number of its requests in a round."""
 
     name: str
     pid: int
     port: int
     key: str
-    asked: int
+    request_count: int
 
 
 class _Round(NamedTuple):
@@ -283,7 +283,7 @@ async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
         await load(server.port, server.key, MANY, MANY)
     for _ in range(ROUNDS):
         for server in servers:
-            result[server.name].append(await _round(server, MANY, server.asked))
+            result[server.name].append(await _round(server, MANY, server.request_count))
     return result
 
 
@@ -308,16 +308,16 @@ async def _figures(
     results: list[Row] = []
     waits: dict[str, list[float]] = {}
     for where, rounds in (
-        ("1 connection", [await _round(server, 1, server.asked)]),
+        ("1 connection", [await _round(server, 1, server.request_count)]),
         (f"{MANY} connections", many),
     ):
         waits[where] = [wait for one in rounds for wait in one.samples]
         results += _of_rounds(name, where, rounds)
     before = process_cpu(server.pid)
-    long = len(await load(port, key, MANY, max(server.asked // 3, MANY), document=_LONG_BODY))
+    long = len(await load(port, key, MANY, max(server.request_count // 3, MANY), document=_LONG_BODY))
     spent = (process_cpu(server.pid) - before) / long * 1e6
     results.append(Row(f"{name}, {MANY} connections: CPU per request of 20 kB", spent, "µs"))
-    if server.asked >= REQUESTS:
+    if server.request_count >= REQUESTS:
         samples = waits[f"{RATE:,} requests/s"] = await _pace(port, key)
         results.append(of_samples(f"{name}, {RATE:,} requests/s: complete response", samples, "ms"))
     if direct is not None:

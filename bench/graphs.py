@@ -112,7 +112,7 @@ async def executors(place: Path | None) -> list[Row]:
             ours, theirs = list[Timing](), list[Timing]()
             for _ in range(ROUNDS):
                 ours.append(await run_twice(graph))
-                theirs += [await peer.taken(graph)] if peer else []
+                theirs += [await peer.measure(graph)] if peer else []
             results += each_node(name, len(graph), ours)
             if peer:
                 note = f"ComfyUI {peer.version}: its execution.py without its server"
@@ -122,27 +122,27 @@ async def executors(place: Path | None) -> list[Row]:
     return results
 
 
-def text_chain(length: int, said: str) -> Graph:
+def text_chain(length: int, text: str) -> Graph:
     """Return a chain of ComfyUI's built-in classes that passes a string from node to node and displays it."""
-    graph = {"0": node("PrimitiveString", value=said)}
+    graph = {"0": node("PrimitiveString", value=text)}
     graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
 
 
-def show_nodes(length: int, said: str) -> Graph:
+def show_nodes(length: int, text: str) -> Graph:
     """Return a graph of nodes that each display a string."""
     graph: Graph = {}
     for at in range(length // 2):
-        graph[str(at)] = node("PrimitiveString", value=f"{said} {at}")
+        graph[str(at)] = node("PrimitiveString", value=f"{text} {at}")
         graph[f"out{at}"] = node("PreviewAny", source=[str(at), 0])
     return graph
 
 
-def images(length: int, said: str) -> Graph:
+def images(length: int, text: str) -> Graph:
     """Return a graph that creates, twice inverts and stores images, with four nodes for each image."""
     graph: Graph = {}
     for at in range(length // 4):
-        color = int(said[:5], 16) * 16 + at % 16
+        color = int(text[:5], 16) * 16 + at % 16
         graph[str(at)] = node("EmptyImage", width=8, height=1 + at, batch_size=1, color=color)
         graph[f"a{at}"] = node("ImageInvert", image=[str(at), 0])
         graph[f"b{at}"] = node("ImageInvert", image=[f"a{at}", 0])
@@ -235,9 +235,9 @@ async def measure_servers(place: Path | None) -> list[Row]:
     ]
 
 
-def best_times(what: Callable[[Any], object], given: list[Any], times: int = 5) -> list[float]:
+def best_times(what: Callable[[Any], object], arguments: list[Any], times: int = 5) -> list[float]:
     results: list[float] = []
-    for each in given:
+    for each in arguments:
         samples: list[float] = []
         for _ in range(times):
             began = time.perf_counter()

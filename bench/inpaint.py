@@ -62,11 +62,11 @@ def rim(result: Pixels, hole: MaskHole) -> float:
 
 def steps(image: Pixels, hole: MaskHole) -> NDArray[Any]:
     """Return the step of the mean color across the hole's edge, in each part of the edge."""
-    gone = hole.gone.astype(np.uint8)
+    mask = hole.mask.astype(np.uint8)
     window = np.ones((2 * _RING + 1,) * 2, np.uint8)
-    outer, inner = cv2.dilate(gone, window) - gone, gone - cv2.erode(gone, window)
+    outer, inner = cv2.dilate(mask, window) - mask, mask - cv2.erode(mask, window)
     left, top, width, height = hole.box
-    rows, columns = np.indices(gone.shape)
+    rows, columns = np.indices(mask.shape)
     angle = np.arctan2((rows - top - height / 2) / height, (columns - left - width / 2) / width)
     sector = ((angle + np.pi) / (2 * np.pi) * _SECTORS).astype(int) % _SECTORS
     result: list[float] = []

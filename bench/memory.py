@@ -205,7 +205,7 @@ async def _on(back: str, folder: Path) -> list[Row]:
         index_cache = IndexCache(database, PageIndex, 2**33)
         finder = SearchService(database, index_cache)
         await finder.search(caller, SearchRequest("first"))
-        started, taken = await _anew(back, folder, account.id)
+        started, memory_bytes = await _anew(back, folder, account.id)
         searched, cpu = await _searches(finder, caller, questions, "lexical")
         rows = [
             Row(f"{back}: import, with links and inference", imported, "pages per s"),
@@ -213,7 +213,7 @@ async def _on(back: str, folder: Path) -> list[Row]:
             Row(f"{back}: loading the index, once per start", started, "s"),
             Row(
                 f"{back}: memory of the index",
-                taken / 2**20,
+                memory_bytes / 2**20,
                 "MiB",
                 note="PSS of a process that only reads it",
             ),

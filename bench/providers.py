@@ -108,9 +108,12 @@ async def _measure_ways(ways: dict[str, One]) -> list[Row]:
     straight = statistics.median(next(iter(samples.values())))
     return [
         of_samples(
-            name, taken, "ms", f"{(statistics.median(taken) - straight) * 1e3:+.1f} ms" if index else ""
+            name,
+            durations,
+            "ms",
+            f"{(statistics.median(durations) - straight) * 1e3:+.1f} ms" if index else "",
         )
-        for index, (name, taken) in enumerate(samples.items())
+        for index, (name, durations) in enumerate(samples.items())
     ]
 
 

@@ -151,9 +151,9 @@ def languages() -> tuple[Corpus, ...]:
     return tuple(_make(name, result) for name, result in made_languages().items())
 
 
-def _make(name: str, made: Wiki) -> Corpus:
-    notes = tuple(CorpusPage(page.slug, page.title, page.body, page.type) for page in made.pages)
-    cases = tuple(Case(request.text, request.answers, request.kind) for request in made.questions)
+def _make(name: str, wiki: Wiki) -> Corpus:
+    notes = tuple(CorpusPage(page.slug, page.title, page.body, page.type) for page in wiki.pages)
+    cases = tuple(Case(request.text, request.answers, request.kind) for request in wiki.questions)
     return Corpus(name, notes, cases)
 
 

@@ -93,7 +93,7 @@ async def _answers(client: aiohttp.ClientSession, url: str) -> bool:
 
 async def _figures(name: str, address: str, call: Call, headers: dict[str, str] | None = None) -> list[Row]:
     """Measure `CALLS` calls, `AT_ONCE` at a time, after a warm-up."""
-    taken: list[float] = []
+    durations: list[float] = []
     numbers = itertools.count()
 
     async def caller(client: aiohttp.ClientSession, calls: int, into: list[float]) -> None:
@@ -105,12 +105,12 @@ async def _figures(name: str, address: str, call: Call, headers: dict[str, str] 
     async with aiohttp.ClientSession(headers=headers) as client:
         await caller(client, WARM, [])
         began = time.perf_counter()
-        await asyncio.gather(*(caller(client, CALLS // AT_ONCE, taken) for _ in range(AT_ONCE)))
+        await asyncio.gather(*(caller(client, CALLS // AT_ONCE, durations) for _ in range(AT_ONCE)))
         wall = time.perf_counter() - began
     note = "" if name == "Sixfold" else "without storage or charges"
     return [
-        Row(f"{name}: jobs", len(taken) / wall, "per s", note=note),
-        of_samples(f"{name}: one of {AT_ONCE}", taken, "ms"),
+        Row(f"{name}: jobs", len(durations) / wall, "per s", note=note),
+        of_samples(f"{name}: one of {AT_ONCE}", durations, "ms"),
     ]
 
 

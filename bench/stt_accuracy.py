@@ -133,9 +133,12 @@ def rows() -> list[Row]:
     results: list[Row] = []
     listening = SphinxEngine()
     for name, listener in (
-        ("the package's model", lambda *said: listening.original.decode(synthesize(*said), 0).text),
-        ("the model moved to our voices", lambda *said: listening.adapted.decode(synthesize(*said), 0).text),
-        ("the engine", lambda *said: _engine(listening, *said)),
+        ("the package's model", lambda *speech: listening.original.decode(synthesize(*speech), 0).text),
+        (
+            "the model moved to our voices",
+            lambda *speech: listening.adapted.decode(synthesize(*speech), 0).text,
+        ),
+        ("the engine", lambda *speech: _engine(listening, *speech)),
     ):
         began = time.process_time()
         shares = {voice: share(listener, sentences, voice) for voice in VOICES}

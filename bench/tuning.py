@@ -74,9 +74,9 @@ async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: Mi
     return prepared
 
 
-def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
+def evaluate(questions: Iterable[Asked], weights: Weights) -> Quality:
     judged: list[tuple[float, float, float, float]] = []
-    for one in asked:
+    for one in questions:
         ranked = ranking.rank(one.view, one.question, weights)
         places = one.view.best(ranked.score, ranked.candidates, SearchFilter(), quality.DEPTH)
         judged.append(quality.judge([one.slugs[place] for place in places], one.case.answers))

@@ -109,8 +109,8 @@ def write_weights(uv: Path, locked: Path) -> None:
     known = {name_of(pin) for text in layers for pin in blocks(text)}
     old = ROOT / WEIGHTS
     constraints = locked.with_name("weights.txt")
-    kept = pins_only(old.read_text()) if old.exists() and "--upgrade" not in sys.argv else ""
-    constraints.write_text(locked.read_text() + kept)
+    old_pins = pins_only(old.read_text()) if old.exists() and "--upgrade" not in sys.argv else ""
+    constraints.write_text(locked.read_text() + old_pins)
     pins = blocks(resolve(uv, ("weights",), constraints))
     added = [text for pin, text in pins.items() if name_of(pin) not in known and not OF_TORCH.match(pin)]
     note = " Adds the extra `weights` to constraints-embedded.txt."

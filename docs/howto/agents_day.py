@@ -19,7 +19,7 @@ PAGE = "people/ann"
 WIDTH = 116
 
 
-def told(value: Any, *names: str) -> None:
+def show_fields(value: Any, *names: str) -> None:
     """Write down some of what came back."""
     shown = {name: value[name] for name in names}
     sys.stdout.write(pformat(shown, width=WIDTH, sort_dicts=False) + "\n\n")
@@ -29,7 +29,7 @@ async def call(agent: Client, tool: str, shown: str, **arguments: Any) -> Any:
     """Call a tool, and write down the call and the answer."""
     sys.stdout.write(f"> {tool} {pformat(arguments, width=WIDTH, sort_dicts=False)}\n")
     answer = (await agent.call_tool(tool, arguments)).structured_content
-    told(answer, *shown.split())
+    show_fields(answer, *shown.split())
     return answer
 
 
@@ -44,7 +44,7 @@ async def morning(agent: Client) -> None:
     await call(agent, "tag", "tags version", slug=PAGE, tags=["friend"])
     sys.stdout.write("> search {'query': 'Who works at Acme?', 'limit': 1}\n")
     found = await agent.call_tool("search", {"query": "Who works at Acme?", "limit": 1})
-    told(found.structured_content["results"][0], "slug", "title", "snippet")
+    show_fields(found.structured_content["results"][0], "slug", "title", "snippet")
 
 
 async def correct(http: httpx2.AsyncClient, origin: str) -> None:

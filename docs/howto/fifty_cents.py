@@ -41,25 +41,25 @@ class Agent:
         """Call a tool, and write down the call and some of the answer."""
         sys.stdout.write(f"> {tool} {self._short(arguments)}\n")
         answer = (await self.tools.call_tool(tool, arguments)).structured_content
-        told = answer["results"][0] if tool == "search" else answer
-        sys.stdout.write(self._short({name: told[name] for name in shown.split()}) + "\n\n")
+        result = answer["results"][0] if tool == "search" else answer
+        sys.stdout.write(self._short({name: result[name] for name in shown.split()}) + "\n\n")
         return answer
 
-    async def make(self, name: str, model: str, **given: Any) -> Any:
+    async def make(self, name: str, model: str, **inputs: Any) -> Any:
         """Run a model: the address of what it made, or None where the budget does not reach."""
-        sys.stdout.write(f"> run {model} {self._short(given)}\n")
-        order = {"model": model, "input": given, "wait_seconds": 300}
+        sys.stdout.write(f"> run {model} {self._short(inputs)}\n")
+        order = {"model": model, "input": inputs, "wait_seconds": 300}
         answer = (await self.tools.call_tool("run", order)).structured_content
         if answer.get("code") == "budget_exceeded":
             sys.stdout.write(f"{answer['status']} {answer['code']}: {answer['error']}\n\n")
             return None
-        [made] = answer["output"]
-        self._names[made["url"]] = f"‹{name}›"
+        [output] = answer["output"]
+        self._names[output["url"]] = f"‹{name}›"
         self.receipts.append((name, answer["cost_usd"]))
         sys.stdout.write(
-            f"{answer['status']}: ‹{name}›, {made['content_type']}, {answer['cost_usd']} USD\n\n"
+            f"{answer['status']}: ‹{name}›, {output['content_type']}, {answer['cost_usd']} USD\n\n"
         )
-        return made["url"]
+        return output["url"]
 
     def _short(self, value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False)
@@ -91,7 +91,7 @@ async def work(agent: Agent) -> None:
     found = await agent.call(
         "search", "slug snippet", query="What did Ann want for the lighthouse film?", limit=1
     )
-    asked = await agent.call("read", "title body", slug=found["results"][0]["slug"])
+    notes = await agent.call("read", "title body", slug=found["results"][0]["slug"])
     await agent.call("quote", "cost_usd engine quality", model="ra1", input={"prompt": SHOTS[0], **SHOT})
     shots = [await agent.make(f"shot {n}", "ra1", prompt=words, **SHOT) for n, words in enumerate(SHOTS, 1)]
     voice = await agent.make("voice", "tts", prompt="One day at the light.", voice="isla", format="wav")
@@ -101,7 +101,7 @@ async def work(agent: Agent) -> None:
         if not await agent.make(f"poster {number}", "ra1", prompt=f"a poster: {words}", size="768x1152"):
             break
     spent = sum(float(cost) for _, cost in agent.receipts)
-    lines = [f"# {asked['title']}: done", f"The [film]({film}) is for [[{NOTES}]].", ""]
+    lines = [f"# {notes['title']}: done", f"The [film]({film}) is for [[{NOTES}]].", ""]
     lines += [f"- {name}: {cost} USD" for name, cost in agent.receipts]
     lines += ["", f"Together {spent:.3f} USD of 0.50: another poster did not fit."]
     await agent.call("write", "slug version", slug=NOTEBOOK, body="\n".join(lines))

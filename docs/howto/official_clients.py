@@ -24,9 +24,9 @@ FORMATS: Any = ("mp3", "wav", "opus", "flac", "aac", "pcm")
 SHAPES: Any = ("json", "text", "srt", "vtt", "verbose_json")
 
 
-def told(what: str, said: object) -> None:
+def report(what: str, result: object) -> None:
     """One line of the report."""
-    sys.stdout.write(f"{what:<37}{said}\n")
+    sys.stdout.write(f"{what:<37}{result}\n")
 
 
 # -- OpenAI ----------------------------------------------------------------------------------------
@@ -38,26 +38,26 @@ def talk() -> None:
     """Chat completions."""
     chat = client.chat.completions
     answer: Any = chat.create(model=MODEL, messages=ASKED)
-    told("chat.completions", f"{answer.choices[0].message.content!r}, {answer.usage.total_tokens} tokens")
+    report("chat.completions", f"{answer.choices[0].message.content!r}, {answer.usage.total_tokens} tokens")
     options: Any = {"include_usage": True}
     chunks = list(chat.create(model=MODEL, messages=ASKED, stream=True, stream_options=options))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     used: Any = chunks[-1].usage
-    told("… as a stream", f"{text!r}, {used.total_tokens} tokens")
+    report("… as a stream", f"{text!r}, {used.total_tokens} tokens")
     weather: Any = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
     messages: Any = [{"role": "user", "content": "How is it in Oslo?"}]
     message: Any = chat.create(model=MODEL, messages=messages, tools=[weather]).choices[0].message
     call = message.tool_calls[0]
-    told("… with a tool", f"{call.function.name}({call.function.arguments})")
+    report("… with a tool", f"{call.function.name}({call.function.arguments})")
     messages += [message.model_dump(exclude_none=True)]
     messages += [{"role": "tool", "tool_call_id": call.id, "content": "rain"}]
     answer = chat.create(model=MODEL, messages=messages, tools=[weather])
-    told("… and its result", repr(answer.choices[0].message.content))
+    report("… and its result", repr(answer.choices[0].message.content))
     answer = chat.create(model=MODEL, messages=ASKED, response_format={"type": "json_object"})
-    told("… in JSON mode", json.loads(answer.choices[0].message.content or ""))
+    report("… in JSON mode", json.loads(answer.choices[0].message.content or ""))
     shape: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": CITY, "strict": True}}
     answer = chat.create(model=MODEL, messages=ASKED, response_format=shape)
-    told("… by a schema", json.loads(answer.choices[0].message.content or ""))
+    report("… by a schema", json.loads(answer.choices[0].message.content or ""))
 
 
 def see(picture: str) -> None:
@@ -65,37 +65,40 @@ def see(picture: str) -> None:
     parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": picture}}]
     messages: Any = [{"role": "user", "content": parts}]
     answer = client.chat.completions.create(model=MODEL, messages=messages)
-    told("… with a picture", repr(answer.choices[0].message.content))
+    report("… with a picture", repr(answer.choices[0].message.content))
 
 
 def respond() -> None:
     """Responses."""
     answer = client.responses.create(model=MODEL, input="say 4 words", instructions="Be short.")
-    told("responses", f"{answer.output_text!r}, {answer.status}")
+    report("responses", f"{answer.output_text!r}, {answer.status}")
     with client.responses.stream(model=MODEL, input="say 4 words") as events:
         kinds = [event.type for event in events]
-    told("… as events", f"{len(kinds)}: {kinds[0]} to {kinds[-1]}")
+    report("… as events", f"{len(kinds)}: {kinds[0]} to {kinds[-1]}")
     tool: Any = {"type": "function", "name": "weather", "parameters": CITY, "strict": False}
-    given: Any = [{"role": "user", "content": "How is it in Oslo?"}]
-    answer = client.responses.create(model=MODEL, input=given, tools=[tool])
+    messages: Any = [{"role": "user", "content": "How is it in Oslo?"}]
+    answer = client.responses.create(model=MODEL, input=messages, tools=[tool])
     call: Any = next(item for item in answer.output if item.type == "function_call")
     outcome = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
-    given += [*answer.output, outcome]
-    answer = client.responses.create(model=MODEL, input=given, tools=[tool])
-    told("… with a tool and its result", f"{call.name}({call.arguments}), {answer.output_text!r}")
+    messages += [*answer.output, outcome]
+    answer = client.responses.create(model=MODEL, input=messages, tools=[tool])
+    report("… with a tool and its result", f"{call.name}({call.arguments}), {answer.output_text!r}")
 
 
 def draw() -> str:
     """Pictures; gives one as a data URI."""
     size: Any = "128x128"
-    made: Any = client.images.generate(model="gpt-image-1", prompt="a lighthouse at dawn", size=size)
-    picture = base64.b64decode(made.data[0].b64_json)
-    told("images.generate", f"{len(made.data)} picture, {picture[1:4].decode()}, as base64")
-    made = client.images.generate(model="ra2", prompt="a lighthouse at dawn", size=size, n=2)
-    told("… by their addresses", f"{len(made.data)} pictures, {made.data[0].url.rpartition('.')[2]}")
+    images: Any = client.images.generate(model="gpt-image-1", prompt="a lighthouse at dawn", size=size)
+    picture = base64.b64decode(images.data[0].b64_json)
+    report("images.generate", f"{len(images.data)} picture, {picture[1:4].decode()}, as base64")
+    images = client.images.generate(model="ra2", prompt="a lighthouse at dawn", size=size, n=2)
+    report("… by their addresses", f"{len(images.data)} pictures, {images.data[0].url.rpartition('.')[2]}")
     file = ("lighthouse.png", picture, "image/png")
-    made = client.images.edit(model="gpt-image-1", image=file, prompt="watercolour")
-    told("images.edit", f"{len(made.data)} picture, {base64.b64decode(made.data[0].b64_json)[1:4].decode()}")
+    images = client.images.edit(model="gpt-image-1", image=file, prompt="watercolour")
+    report(
+        "images.edit",
+        f"{len(images.data)} picture, {base64.b64decode(images.data[0].b64_json)[1:4].decode()}",
+    )
     return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
@@ -107,11 +110,11 @@ def speak() -> None:
             model="tts-1", voice="alloy", input="Good morning, dear friends.", response_format=kind
         )
         spoken[kind] = answer.content
-        told(f"audio.speech as {kind}", answer.response.headers["content-type"])
+        report(f"audio.speech as {kind}", answer.response.headers["content-type"])
     with client.audio.speech.with_streaming_response.create(
         model="tts", voice="ava", input="Hello."
     ) as answer:
-        told(
+        report(
             "… as it comes",
             f"{answer.headers['content-type']}, more than 1 kB: {sum(map(len, answer.iter_bytes())) > 1000}",
         )
@@ -121,25 +124,25 @@ def speak() -> None:
         heard: Any = client.audio.transcriptions.create(model="whisper-1", file=file, response_format=shape)
         file.seek(0)
         known = "".join(heard.split()[:1]) if isinstance(heard, str) else sorted(heard.to_dict())
-        told(f"audio.transcriptions as {shape}", "some words" if shape == "text" and known else known)
+        report(f"audio.transcriptions as {shape}", "some words" if shape == "text" and known else known)
 
 
 def rest() -> None:
     """Vectors, models, and what goes wrong."""
     vectors = client.embeddings.create(model="embeddings", input=["a fox", "a wolf"])
-    told("embeddings", f"{len(vectors.data)} of {len(vectors.data[0].embedding)} numbers")
+    report("embeddings", f"{len(vectors.data)} of {len(vectors.data[0].embedding)} numbers")
     names = [model.id for model in client.models.list()]
-    told("models", f"{'tts' in names}, {client.models.retrieve('tts').owned_by}")
+    report("models", f"{'tts' in names}, {client.models.retrieve('tts').owned_by}")
     stranger = openai.OpenAI(base_url=f"{ORIGIN}/v1", api_key="sf_nobody", max_retries=0)
-    for what, asked in (
+    for what, request in (
         ("a wrong key", lambda: stranger.models.list()),
         ("a model that is not there", lambda: client.chat.completions.create(model="gpt-0", messages=ASKED)),
         ("a field that is wrong", lambda: client.images.generate(prompt="x", n=99)),
     ):
         try:
-            asked()
+            request()
         except openai.APIStatusError as error:
-            told(what, f"{type(error).__name__}, {error.code}, {error.param}")
+            report(what, f"{type(error).__name__}, {error.code}, {error.param}")
 
 
 # -- Anthropic -------------------------------------------------------------------------------------
@@ -151,27 +154,27 @@ def messages(picture: str) -> None:
     """Messages."""
     create = claude.messages.create
     answer: Any = create(model=MODEL, max_tokens=100, system="Be short.", messages=ASKED)
-    told("messages", f"{answer.content[0].text!r}, {answer.stop_reason}")
+    report("messages", f"{answer.content[0].text!r}, {answer.stop_reason}")
     with claude.messages.stream(model=MODEL, max_tokens=100, messages=ASKED) as stream:
-        told("… as a stream", repr("".join(stream.text_stream)))
+        report("… as a stream", repr("".join(stream.text_stream)))
     tool: Any = {"name": "weather", "description": "How it is outside", "input_schema": CITY}
-    given: Any = [{"role": "user", "content": "How is it in Oslo?"}]
-    answer = create(model=MODEL, max_tokens=100, messages=given, tools=[tool])
+    turns: Any = [{"role": "user", "content": "How is it in Oslo?"}]
+    answer = create(model=MODEL, max_tokens=100, messages=turns, tools=[tool])
     call = answer.content[0]
-    told("… with a tool", f"{call.name}({json.dumps(call.input)})")
+    report("… with a tool", f"{call.name}({json.dumps(call.input)})")
     result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "rain"}]}
-    given += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
-    answer = create(model=MODEL, max_tokens=100, messages=given, tools=[tool])
-    told("… and its result", repr(answer.content[0].text))
+    turns += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+    answer = create(model=MODEL, max_tokens=100, messages=turns, tools=[tool])
+    report("… and its result", repr(answer.content[0].text))
     source: Any = {"type": "base64", "media_type": "image/png", "data": picture.partition(",")[2]}
     seen: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
     answer = create(model=MODEL, max_tokens=100, messages=[{"role": "user", "content": seen}])
-    told("… with a picture", repr(answer.content[0].text))
-    told("messages.count_tokens", claude.messages.count_tokens(model=MODEL, messages=ASKED).input_tokens)
+    report("… with a picture", repr(answer.content[0].text))
+    report("messages.count_tokens", claude.messages.count_tokens(model=MODEL, messages=ASKED).input_tokens)
     try:
         create(model="claude-0", max_tokens=100, messages=ASKED)
     except anthropic.APIStatusError as error:
-        told("a model that is not there", f"{type(error).__name__}, {error.type}")
+        report("a model that is not there", f"{type(error).__name__}, {error.type}")
 
 
 def main() -> None:

@@ -117,8 +117,8 @@ async def test_the_ledger_is_verified_from_closing_balances(app: AppFixture) -> 
 
 async def test_charges_are_archived_only_after_their_runs(app: AppFixture) -> None:
     await run_image(app, app.key)
-    kept = {**ALL, "predictions_days": 0}
-    assert (await sweep(app, kept, 500))["ledger"] == 0
+    limits = {**ALL, "predictions_days": 0}
+    assert (await sweep(app, limits, 500))["ledger"] == 0
     assert await app.faults() == ()
     with pytest.raises(TransactionConflict):
         await app.database.write(delete_charges())

@@ -311,8 +311,8 @@ async def test_media_that_each_attempt_inlines_are_counted_once(
         sizes.append(size)
 
     async with running_gateway(tmp_path) as gateway:
-        made = await gateway.app.client.post("/api/ra1", json={"prompt": "x"}, headers=gateway.headers)
-        part = {"type": "image_url", "image_url": {"url": made.json()["image_url"]}}
+        image = await gateway.app.client.post("/api/ra1", json={"prompt": "x"}, headers=gateway.headers)
+        part = {"type": "image_url", "image_url": {"url": image.json()["image_url"]}}
         monkeypatch.setattr(MemoryLimit, "resize", record)
         monkeypatch.setattr(loaded_objects, "_SMALL_BYTES", 0)
         gateway.acme.mode = "fail"

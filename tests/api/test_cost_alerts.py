@@ -236,8 +236,8 @@ async def test_alerts_belong_to_their_account_and_are_validated(gateway: Gateway
         assert response.status_code == 400, wrong
     unknown = await app.client.post(PATH, json={**valid, "key": "key_none"}, headers=app.bearer)
     assert unknown.status_code == 404
-    gone = await app.client.delete(f"{PATH}/{alert['id']}", headers=app.bearer)
-    assert gone.status_code == 204
+    removal = await app.client.delete(f"{PATH}/{alert['id']}", headers=app.bearer)
+    assert removal.status_code == 204
     await create(gateway, "https://example.com/", "1")
     await app.database.write(deletion.close(app.account, -1))
     await app.database.write(deletion.erase(app.account.id))

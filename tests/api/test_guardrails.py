@@ -200,8 +200,8 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
         second.id: ["secrets"],
         fourth.id: [],
     }
-    gone = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
-    assert gone.status_code == 204
+    deletion = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
+    assert deletion.status_code == 204
     second_response = await app.client.delete(PATH, params={"key": second.id}, headers=app.bearer)
     assert second_response.status_code == 404
 

@@ -107,8 +107,8 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
     first = await run_model(app, "a fox")
     path = "/api/containers/motion-model/sessions"
     live = (await app.client.post(path, json={"input": {"prompt": "wave"}}, headers=app.bearer)).json()
-    gone = await app.client.delete(f"/api/containers/sessions/{live['session_id']}", headers=app.bearer)
-    assert gone.status_code == 200
+    deletion = await app.client.delete(f"/api/containers/sessions/{live['session_id']}", headers=app.bearer)
+    assert deletion.status_code == 200
     last = await run_model(app, "a hen")
     history, tenant = RunHistory(app.database), Tenant(app.account.id)
     page = await history.page(tenant, HistoryFilter(), 10)

@@ -220,7 +220,7 @@ async def test_public_server_loads_only_added_model_files(tmp_path: Path) -> Non
         assert app.server.model_watcher.faults == {}
         own = await app.predictions.custom_models.find("greet", app.operator.id)
         assert own.model.hardware == "gpu-16gb-a"
-        gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
-        assert await asyncio.to_thread(main.main, gone) == 0
+        arguments = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
+        assert await asyncio.to_thread(main.main, arguments) == 0
         await app.server.model_watcher.refresh()
         assert await app.predictions.custom_models.page(app.operator.id) == ((), None)

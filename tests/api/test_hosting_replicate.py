@@ -284,13 +284,19 @@ async def test_every_server_gives_a_version_the_same_date(tmp_path: Path) -> Non
 
 
 async def test_a_prediction_of_another_model_is_not_a_training(app: AppFixture) -> None:
-    made = await client(app).models.predictions.async_create(
+    prediction = await client(app).models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True
     )
-    for method, path in (("GET", f"trainings/{made.id}"), ("POST", f"trainings/{made.id}/cancel")):
+    for method, path in (
+        ("GET", f"trainings/{prediction.id}"),
+        ("POST", f"trainings/{prediction.id}/cancel"),
+    ):
         response = await app.client.request(method, f"{BASE}/{path}", headers=app.bearer)
-        assert (response.status_code, response.json()["detail"]) == (404, f"Training {made.id} not found")
-    response = await app.client.get(f"{BASE}/predictions/{made.id}", headers=app.bearer)
+        assert (response.status_code, response.json()["detail"]) == (
+            404,
+            f"Training {prediction.id} not found",
+        )
+    response = await app.client.get(f"{BASE}/predictions/{prediction.id}", headers=app.bearer)
     assert response.json()["status"] == "succeeded"
 
 

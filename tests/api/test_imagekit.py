@@ -294,8 +294,8 @@ async def test_unknown_path_below_a_route_is_404(app: AppFixture, path: str) -> 
 
 async def test_disabled_image_api_is_404(tmp_path: Path) -> None:
     async with running_app(tmp_path, areas=("media",)) as app:
-        gone = await app.client.get("/create_image", params=SMALL)
-        assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+        response = await app.client.get("/create_image", params=SMALL)
+        assert (response.status_code, response.json()["code"]) == (404, "not_found")
         assert (await app.client.get("/")).status_code == 200
         assert (await app.client.get("/health")).json() == {"status": "ok"}
         assert (await app.client.get("/openapi/image.json")).status_code == 404

@@ -111,10 +111,10 @@ async def test_if_match_guards_every_change(app: AppFixture) -> None:
         assert (refused_response.status_code, odd.status_code) == (412, 400), route
         assert refused_response.json()["code"] == "precondition_failed"
         assert response.status_code in {200, 201}, (route, response.text)
-    gone = await send_route(app, CREATES, "never", app.key, headers={"If-Match": "*"})
+    absent = await send_route(app, CREATES, "never", app.key, headers={"If-Match": "*"})
     new = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
     twice = await send_route(app, CREATES, "never", app.key, headers={"If-None-Match": "*"})
-    assert [answer.status_code for answer in (gone, new, twice)] == [412, 201, 412]
+    assert [answer.status_code for answer in (absent, new, twice)] == [412, 201, 412]
 
 
 async def test_concurrent_appends_over_http_are_all_kept(app: AppFixture) -> None:

@@ -93,15 +93,15 @@ async def test_hook_remembers_a_turn_and_recalls_it(
 ) -> None:
     served, model = memory_server
     model.extract = [{"facts": [STARTED]}]
-    asked = {"hook_event_name": "UserPromptSubmit", "prompt": "Where does Ann work?"}
-    assert await run_hook(served, monkeypatch, asked) == CommandResult(0, "", ""), "nothing is known yet"
+    prompt = {"hook_event_name": "UserPromptSubmit", "prompt": "Where does Ann work?"}
+    assert await run_hook(served, monkeypatch, prompt) == CommandResult(0, "", ""), "nothing is known yet"
     stopped = {"hook_event_name": "Stop", "transcript_path": str(transcript(tmp_path, lines))}
     result = await run_hook(served, monkeypatch, stopped, "--folder", "people")
     assert result == CommandResult(0, "", ""), "agents read the output of this hook as instructions"
     source = str(model.requests[-1])
     assert "I started at Acme last week" in source
     assert "Peru" not in source
-    recalled = await run_hook(served, monkeypatch, asked)
+    recalled = await run_hook(served, monkeypatch, prompt)
     assert "people/ann" in recalled.out
     assert "Ann started at Acme." in recalled.out
     assert recalled.out.startswith("Excerpts of the user's memory")

@@ -223,8 +223,8 @@ async def test_page_is_created_moved_deleted_and_restored(app: AppFixture) -> No
     old = await open_page(app, "/memory/quiet-engines")
     assert (old.status_code, old.headers["Location"]) == (308, "/memory/ideas/engines")
     await post_form(app, "/memory/ideas/engines/~delete")
-    gone = await open_page(app, "/memory/ideas/engines")
-    assert (gone.status_code, ">Restore</button>" in gone.text) == (404, True)
+    deleted_page = await open_page(app, "/memory/ideas/engines")
+    assert (deleted_page.status_code, ">Restore</button>" in deleted_page.text) == (404, True)
     await post_form(app, "/memory/ideas/engines/~restore", version="1")
     assert (await open_page(app, "/memory/ideas/engines")).status_code == 200
 

@@ -181,8 +181,8 @@ async def test_user_links_and_unlinks_an_identity(app_and_provider: AppAndProvid
     assert (await app.client.get(there)).headers["Location"] == "/account/security?done=linked"
     assert "else@where.example" in (await app.client.get("/account/security")).text
     assert (await sign_in(app, result)).status_code == 303
-    gone = await app.client.post("/account/identities/remove", data=form)
-    assert gone.headers["Location"] == "/account/security?done=unlinked"
+    removal = await app.client.post("/account/identities/remove", data=form)
+    assert removal.headers["Location"] == "/account/security?done=unlinked"
     assert (await sign_in(app, result)).status_code == 403
 
 
@@ -192,8 +192,8 @@ async def test_unlinking_an_identity_ends_its_sessions(app_and_provider: AppAndP
     assert (await by_identity.get(result.grant(await login_redirect(by_identity)))).status_code == 303
     assert (await by_identity.get("/account")).status_code == 200
     form = {"csrf": await signed_in(app)}
-    gone = await app.client.post("/account/identities/remove", data=form)
-    assert gone.headers["Location"] == "/account/security?done=unlinked"
+    removal = await app.client.post("/account/identities/remove", data=form)
+    assert removal.headers["Location"] == "/account/security?done=unlinked"
     assert (await by_identity.get("/account")).status_code == 303
     assert (await app.client.get("/account")).status_code == 200
 

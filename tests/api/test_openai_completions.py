@@ -52,15 +52,15 @@ async def test_completion_is_forwarded_unchanged_and_charged(gateway: Gateway) -
     assert call["usage"]["counted_by"] == "server"
 
 
-@pytest.mark.parametrize("asked", [True, False])
-async def test_streamed_usage_is_charged_and_sent_on_request(gateway: Gateway, asked: bool) -> None:
-    more: dict[str, Any] = {"stream_options": {"include_usage": True}} if asked else {}
+@pytest.mark.parametrize("include_usage", [True, False])
+async def test_streamed_usage_is_charged_and_sent_on_request(gateway: Gateway, include_usage: bool) -> None:
+    more: dict[str, Any] = {"stream_options": {"include_usage": True}} if include_usage else {}
     stream = await gateway.openai().completions.create(
         model="acme/small", prompt="say 4 words", max_tokens=9, stream=True, **more
     )
     chunks = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == " word word word word"
-    assert any(chunk.usage is not None for chunk in chunks) == asked
+    assert any(chunk.usage is not None for chunk in chunks) == include_usage
     assert (await gateway.settled())[0]["cost_usd"] == "0.0045"
 
 

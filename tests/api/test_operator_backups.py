@@ -67,8 +67,8 @@ async def test_backup_is_written_downloaded_restored_and_deleted(
     # A backup of either database can be restored into SQLite.
     restore = ["restore", str(file), "--data-dir", str(tmp_path / "new")]
     assert await asyncio.to_thread(main, restore) == 0
-    gone = await app.client.delete(f"{ROOT}/{view.name}", headers=headers)
-    assert gone.json() == {"backups": []}
+    deletion = await app.client.delete(f"{ROOT}/{view.name}", headers=headers)
+    assert deletion.json() == {"backups": []}
     assert not list((app.settings.data_dir / "backups").glob("sixfold-*"))
     assert await noted(app) == ["backup.remove", "backup.download", "backup.download", "backup.start"]
 

@@ -39,8 +39,8 @@ async def test_guardrail_of_the_form_masks_the_next_call(either: Path) -> None:
         assert response.status_code == 200, response.text
         assert "[EMAIL]" in json.dumps(acme.requests[-1].document)
         assert (await shown(app))["guardrail"]["mask"] == ["emails"]
-        gone = {"csrf": csrf, "name": "guardrail"}
-        assert (await app.client.post("/admin/content/guardrail/remove", data=gone)).status_code == 303
+        removal = {"csrf": csrf, "name": "guardrail"}
+        assert (await app.client.post("/admin/content/guardrail/remove", data=removal)).status_code == 303
         await app.client.post("/v1/chat/completions", json=MAIL, headers=app.bearer)
         assert "ann@example.com" in json.dumps(acme.requests[-1].document)
         assert [(action, target) for action, target, *_ in await log(app)][:2] == [

@@ -76,12 +76,12 @@ async def test_tool_server_of_the_form_is_used_in_the_next_chat(tmp_path: Path) 
         assert "with a key" in page
         assert "sk-weather" not in f"{stored}{await log(app)}{page}"
         # Without a key in the form, the stored key is kept, unless the address changes.
-        kept = {**form, "csrf": csrf, "api_key": "", "original": "weather"}
-        assert (await app.client.post("/admin/tools/servers", data=kept)).status_code == 303
+        changes = {**form, "csrf": csrf, "api_key": "", "original": "weather"}
+        assert (await app.client.post("/admin/tools/servers", data=changes)).status_code == 303
         headers = bearer(await app.operator_key())
         view = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()
         assert [(each["name"], each["has_key"]) for each in view["tool_servers"]] == [("weather", True)]
-        moved = {**kept, "url": "http://127.0.0.1:9/mcp"}
+        moved = {**changes, "url": "http://127.0.0.1:9/mcp"}
         assert (await app.client.post("/admin/tools/servers", data=moved)).status_code == 303
         view = (await app.client.get(f"{ROOT}/configuration", headers=headers)).json()
         assert view["tool_servers"][0]["has_key"] is False
@@ -102,8 +102,8 @@ async def test_web_search_of_the_form_is_offered_without_a_restart(either: Path)
         assert (await app.client.post("/admin/tools/search", data=form)).status_code == 303
         assert app.server.web_search.available
         assert "web_search" in await tools_of(agent)
-        gone = await app.client.post("/admin/tools/search/remove", data={"csrf": csrf, "name": "searxng"})
-        assert gone.status_code == 303
+        removal = await app.client.post("/admin/tools/search/remove", data={"csrf": csrf, "name": "searxng"})
+        assert removal.status_code == 303
         assert not app.server.web_search.available
         targets = [(action, target) for action, target, *_ in await log(app)]
         assert targets == [

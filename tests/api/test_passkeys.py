@@ -219,16 +219,16 @@ async def test_unverified_copied_or_erased_passkey_is_refused(
         page.remove_listener("console", tab.note)
         await tab.open("/account/security")
         token = await csrf(page)
-        made = await page.evaluate(MAKE, token)
+        credential = await page.evaluate(MAKE, token)
         async with browser.tab(chromium, app, url) as second:
             second.page.remove_listener("console", second.note)
             await second.open(f"/signin?token={await link(app, 'ben@example.com')}")
             await second.open("/account/security")
             foreign = await csrf(second.page)
             await second.page.evaluate(SEND, ["/account/passkeys/ask", {}, foreign])
-            send = ["/account/passkeys", {"credential": made}, foreign]
+            send = ["/account/passkeys", {"credential": credential}, foreign]
             assert (await second.page.evaluate(SEND, send))[0] == 400, "the response to another's challenge"
-        assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": made}, token]))[0] == 201
+        assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": credential}, token]))[0] == 201
 
         async def sign_in(script: str = USE) -> tuple[int, str]:
             await tab.open("/signin")

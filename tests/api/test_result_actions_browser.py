@@ -151,7 +151,7 @@ async def test_history_draws_data_and_names_runs_by_their_files(
 
 async def test_3d_model_that_cannot_be_drawn_has_a_mark(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    made = await run(app, "text-to-3d", prompt="a red chair")
+    prediction = await run(app, "text-to-3d", prompt="a red chair")
 
     def refuse(_path: Path, _width: int) -> bytes:
         raise errors.BadRequest("the file has no triangles")
@@ -162,7 +162,7 @@ async def test_3d_model_that_cannot_be_drawn_has_a_mark(browser_app: tuple[AppFi
         await tab.page.wait_for_selector(".run .thumb .glyph:has-text('3D')")
         tab.ignore("status of 404")
         await tab.page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
-        await tab.open(f"/predictions/{made['id']}")
+        await tab.open(f"/predictions/{prediction['id']}")
         assert await tab.page.inner_text(".model3d.undrawn") == "3D"
 
 

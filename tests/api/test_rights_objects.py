@@ -306,8 +306,8 @@ async def test_a_limited_key_changes_no_share_of_the_account(any_database_app: A
     headers = bearer(limited)
     assert (await app.client.delete(f"{FOLDERS}/{own}", headers=headers)).status_code == 404
     assert (await app.client.get(FOLDERS, headers=headers)).json()["folders"] == []
-    (kept,) = (await app.client.get(FOLDERS, headers=app.bearer)).json()["folders"]
-    assert (kept["id"], kept["access"]) == (own, "read")
+    (folder,) = (await app.client.get(FOLDERS, headers=app.bearer)).json()["folders"]
+    assert (folder["id"], folder["access"]) == (own, "read")
 
 
 async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFixture) -> None:

@@ -135,8 +135,8 @@ async def test_pages_enter_and_leave_with_their_slugs(app: AppFixture) -> None:
     await app.client.patch("/api/pages/work/plan", json=move, headers=app.bearer)
     assert (await send(app, "GET", "/api/pages/work/apollo/plan", chosen)).status_code == 200
     move = {"operation": "rename", "slug": "work/engine"}
-    gone = await app.client.patch("/api/pages/work/apollo/engine", json=move, headers=app.bearer)
-    assert gone.json()["collections"] == ["plans"]
+    renaming = await app.client.patch("/api/pages/work/apollo/engine", json=move, headers=app.bearer)
+    assert renaming.json()["collections"] == ["plans"]
     assert (await send(app, "GET", "/api/pages/work/engine", chosen)).status_code == 404
     archive = zip_of([("work/apollo/imported.md", "new"), ("diary2.md", "other")])
     sending = {"content": archive, "headers": {**app.bearer, "content-type": "application/zip"}}

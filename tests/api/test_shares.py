@@ -270,9 +270,9 @@ async def test_share_requires_its_token(app: AppFixture) -> None:
     assert [each.status_code for each in responses] == [404] * len(wrong)
     for key, expected in ((None, 401), (app.other, 404)):
         headers = {} if key is None else bearer(key)
-        gone = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
+        deletion = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
         response = await visitor.post(PATH, json={"kind": "run", "id": shared["object_id"]}, headers=headers)
-        assert (gone.status_code, response.status_code) == (expected, expected)
+        assert (deletion.status_code, response.status_code) == (expected, expected)
     rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=5))
     stored = await app.database.read(
         one("share_get", account_id=app.account.id, credential_id="", id=shared["id"])

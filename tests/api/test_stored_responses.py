@@ -261,7 +261,7 @@ async def test_store_false_stores_no_response(gateway: Gateway, stream: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("rules", "store", "kept"),
+    ("rules", "store", "stored_count"),
     [
         ({"store_responses": False}, openai.omit, 0),
         ({"store_responses": False}, True, 1),
@@ -269,12 +269,12 @@ async def test_store_false_stores_no_response(gateway: Gateway, stream: bool) ->
     ],
 )
 async def test_operator_sets_the_default_and_limit_of_storing(
-    tmp_path: Path, rules: dict[str, Any], store: Any, kept: int
+    tmp_path: Path, rules: dict[str, Any], store: Any, stored_count: int
 ) -> None:
     async with running_gateway(tmp_path, **rules) as gateway:
         answer = await gateway.openai().responses.create(model="acme/small", input="Hello", store=store)
-        assert cast("Any", answer).store is bool(kept)
-        assert len(await rows(gateway)) == kept
+        assert cast("Any", answer).store is bool(stored_count)
+        assert len(await rows(gateway)) == stored_count
 
 
 # -- reading, listing, deleting --------------------------------------------------------------------

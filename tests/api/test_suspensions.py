@@ -122,13 +122,13 @@ async def test_a_workflow_that_was_accepted_before_ends_as_usual(
 @pytest.mark.parametrize("end", ["suspended", "closed"])
 async def test_files_of_a_suspended_or_closed_account_are_404(either: Path, end: str) -> None:
     async with running_app(either) as app:
-        made = await app.client.post("/api/ra1", json={"prompt": "a cat"}, headers=app.bearer)
-        post = {"text": "a cat", "media_url": made.json()["image_url"]}
+        image = await app.client.post("/api/ra1", json={"prompt": "a cat"}, headers=app.bearer)
+        post = {"text": "a cat", "media_url": image.json()["image_url"]}
         posted = await app.client.post("/api/create-post", json=post, headers=app.bearer)
         path = {"prompt": "a cat", "save_path": "a/cat.png"}
         saved = await app.client.get("/create_and_upload_image", params=path, headers=app.bearer)
         assert saved.status_code == 200, saved.text
-        urls = [made.json()["image_url"], posted.json()["media_url"], saved.json()["path"]]
+        urls = [image.json()["image_url"], posted.json()["media_url"], saved.json()["path"]]
         visitor = app.visitor("203.0.113.9")
 
         async def statuses() -> list[int]:

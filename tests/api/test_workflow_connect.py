@@ -57,8 +57,10 @@ async def test_an_operator_tests_and_connects_a_comfyui(tmp_path: Path) -> None:
         page = (await app.client.get("/admin/models")).text
         results = re.search(r'comfyui/remove".*?name="name" value="([^"]+)"', page)
         assert results is not None
-        gone = await app.client.post("/admin/models/comfyui/remove", data={"csrf": token, "name": results[1]})
-        assert gone.headers["location"] == "/admin/models"
+        removal = await app.client.post(
+            "/admin/models/comfyui/remove", data={"csrf": token, "name": results[1]}
+        )
+        assert removal.headers["location"] == "/admin/models"
         # A change that takes longer than the request waits is applied soon after it.
         async with asyncio.timeout(30):
             while "Disconnect" in (await app.client.get("/admin/models")).text:  # noqa: ASYNC110 - by a task

@@ -21,8 +21,8 @@ def test_license_page_lists_no_removed_package() -> None:
     known = licenses.closure([text for texts in request.values() for text in texts], request)
     pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
     locked = {lock.name_of(pin) for pin in pins}  # some need another target of make, and may not be here
-    gone = sorted(licenses.documented().keys() - known - locked)
-    assert not gone, f"`python -m tools.licenses` writes the page anew: it still names {gone}"
+    stale = sorted(licenses.documented().keys() - known - locked)
+    assert not stale, f"`python -m tools.licenses` writes the page anew: it still names {stale}"
 
 
 def test_every_font_has_a_license_file_and_is_documented() -> None:

@@ -80,17 +80,17 @@ class FakeContainer:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.gone = asyncio.Event()
+        self.stopped = asyncio.Event()
 
     async def wait(self) -> str:
-        await self.gone.wait()
+        await self.stopped.wait()
         return "exited with status 137"
 
     async def log(self) -> str:
         return "the last line"
 
     async def remove(self) -> None:
-        self.gone.set()
+        self.stopped.set()
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_a_killed_container_loses_its_run_and_its_worker(
 ) -> None:
     pending_task = asyncio.create_task(run(worker, do="wait"))
     await containers.cog.start_event.wait()
-    containers.started[0].gone.set()
+    containers.started[0].stopped.set()
     assert (await pending_task)[0] == WorkerLost("the worker went away: its container exited with status 137")
     assert not worker.alive
     assert isinstance((await run(worker))[0], WorkerLost)
@@ -223,7 +223,7 @@ async def test_failed_setup_is_reported_with_its_output(
     containers.cog.status = "SETUP_FAILED"
     with pytest.raises(StartFailed, match="there are no weights\nthe last line"):
         await driver.start(spec(tmp_path))
-    assert containers.started[0].gone.is_set()
+    assert containers.started[0].stopped.is_set()
     assert remaining_files(tmp_path) == []
 
 
@@ -248,7 +248,7 @@ async def test_closing_removes_every_container(
         await driver.start(spec(tmp_path))
     assert containers.tidied == 1
     await driver.close()
-    assert [container.gone.is_set() for container in containers.started] == [True, True]
+    assert [container.stopped.is_set() for container in containers.started] == [True, True]
     assert remaining_files(tmp_path) == []
     with pytest.raises(StartFailed):
         await driver.start(spec(tmp_path))
@@ -258,7 +258,7 @@ async def test_inspected_image_describes_its_model(
     containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
 ) -> None:
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
-    assert containers.started[0].gone.is_set()
+    assert containers.started[0].stopped.is_set()
     model = catalog_models.parse_custom(document, Catalog({}, PriceTable({})), "sharpen-it")
     results = [(each.name, each.type, each.required, each.default) for each in model.inputs]
     assert results == [

@@ -27,7 +27,7 @@ class Listening:
     heads: list[bytes] = field(default_factory=list[bytes])
     bodies: list[bytes] = field(default_factory=list[bytes])
     connections: int = 0
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def listening(answer: Answer) -> AsyncIterator[Listening]:
                 listener.heads.append(head)
                 listener.bodies.append(await reader.readexactly(int(length or 0)))
                 await answer(writer)
-        listener.gone.set()
+        listener.disconnected.set()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -125,7 +125,7 @@ async def test_closing_a_stream_closes_the_connection(transport: Transport) -> N
         await stream.aclose()
         await stream.aclose()
         async with asyncio.timeout(60):
-            await server.gone.wait()
+            await server.disconnected.wait()
 
 
 async def test_error_status_is_returned_as_a_response(transport: Transport) -> None:

@@ -131,8 +131,8 @@ async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) ->
         tmp_path, dataclasses.replace(WORKS, start=False), dataclasses.replace(WORKS, start=False)
     ) as (asks, late):
         prediction = await asks.service.submit(asks.request())
-        gone = RunLease(ids.new("boot"), 3_600_000_000)
-        (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
+        dead_server = RunLease(ids.new("boot"), 3_600_000_000)
+        (claimed,) = await asks.database.write(claims.claim("echo", dead_server, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
         final_prediction = await late.service.wait(prediction, 60)  # its lease has an hour to go

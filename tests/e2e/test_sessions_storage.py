@@ -19,17 +19,17 @@ from tests.e2e.session_server import SessionServer, running_session_server
 def _out_of_reach(server: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Make writes of session states fail; return a function that ends this."""
     database = server.app.database
-    write, gone = database.write, True
+    write, unreachable = database.write, True
 
     async def refuse(transaction: Transaction[Any], **more: Any) -> Any:
-        if gone and cast("GeneratorType[Any, Any, Any]", transaction).gi_code.co_name == "transition":
+        if unreachable and cast("GeneratorType[Any, Any, Any]", transaction).gi_code.co_name == "transition":
             transaction.close()
             raise errors.StoreFailed
         return await write(transaction, **more)
 
     def back() -> None:
-        nonlocal gone
-        gone = False
+        nonlocal unreachable
+        unreachable = False
 
     monkeypatch.setattr(database, "write", refuse)
     return back

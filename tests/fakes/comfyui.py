@@ -254,8 +254,8 @@ class Comfy:
     async def _queue(self, request: Request) -> Response:
         if request.method == "POST":
             body = await request.json()
-            gone = {item.prompt_id for item in self.pending} if body.get("clear") else set(body["delete"])
-            self.pending = [item for item in self.pending if item.prompt_id not in gone]
+            removals = {item.prompt_id for item in self.pending} if body.get("clear") else set(body["delete"])
+            self.pending = [item for item in self.pending if item.prompt_id not in removals]
             self.change_event.set()
             return Response()
         running_entries = [self.running.entry()] if self.running else []

@@ -98,8 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts: list[str] = []
         with self.server.lock:
             for number, path in enumerate(paths):
-                gone = self.server.blobs.pop(path.removeprefix(f"/{ACCOUNT}/"), None)
-                status = "404 The specified blob does not exist." if gone is None else "202 Accepted"
+                content = self.server.blobs.pop(path.removeprefix(f"/{ACCOUNT}/"), None)
+                status = "404 The specified blob does not exist." if content is None else "202 Accepted"
                 parts.append(
                     f"--parts\r\nContent-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
                     f"HTTP/1.1 {status}\r\nx-ms-version: 2023-11-03\r\n\r\n"

@@ -33,13 +33,13 @@ _FREE = {"acme/small": {"input_per_million_usd": "0", "output_per_million_usd": 
 async def _try_sign_in(recipe: Recipe, home: Path, place: Place) -> tuple[str, str]:
     try:
         await asyncio.to_thread(installation.install, recipe.name, recipe.packages, home)
-        said = await recipe.run(place)
+        output = await recipe.run(place)
     except NotInstalled as error:
         return "skipped", str(error)
     except (RecipeFailed, OSError, TimeoutError) as error:
         return "fails", str(error) or type(error).__name__
-    missing = [text for text in recipe.prints if text not in said]
-    return ("fails", f"does not print {missing[0]!r}:\n{said[-3000:]}") if missing else ("works", "")
+    missing = [text for text in recipe.prints if text not in output]
+    return ("fails", f"does not print {missing[0]!r}:\n{output[-3000:]}") if missing else ("works", "")
 
 
 async def _run(names: list[str], home: Path) -> int:

@@ -50,12 +50,12 @@ class Place:
         )
         try:
             async with asyncio.timeout(_SECONDS):
-                said, _ = await child.communicate()
+                output, _ = await child.communicate()
         except TimeoutError:
             child.kill()
             await child.wait()
             raise
-        text = said.decode("utf-8", "replace")
+        text = output.decode("utf-8", "replace")
         if child.returncode:
             raise RecipeFailed(f"{command[0]} ended with {child.returncode}:\n{text[-3000:]}")
         return text

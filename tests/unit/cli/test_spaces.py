@@ -27,10 +27,10 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
         pytest.skip("takes a minute of two processors, which CI does not have: --spaces runs it")
     home, packed = gradio.base("6"), tmp_path / "root.tar"
 
-    def prepare(made: Podman) -> None:
+    def prepare(podman: Podman) -> None:
         gradio.pack("6", packed)
         changes = [f"--change=ENV {line}" for line in (f"PYTHONHOME={home}", "PYTHONPATH=/packages")]
-        made.output_of("import", "-q", *changes, str(packed), BASE)
+        podman.output_of("import", "-q", *changes, str(packed), BASE)
         packed.unlink()
 
     with podman_harness.running_service(prepare) as made:

@@ -193,7 +193,7 @@ class SyncFixture:
         """Rename a page on the server."""
         self.memory.move(slug, "x/renamed")
 
-    def gone(self, slug: str) -> None:
+    def delete_page(self, slug: str) -> None:
         """Delete a page on the server."""
         self.memory.pages.pop(slug, None)
 
@@ -232,13 +232,17 @@ class SyncFixture:
 
 
 ACTIONS = st.tuples(
-    st.sampled_from(["edit", "add", "add", "drop", "move", "other", "begin", "begin", "gone", "elsewhere"]),
+    st.sampled_from(
+        ["edit", "add", "add", "drop", "move", "other", "begin", "begin", "delete_page", "elsewhere"]
+    ),
     st.sampled_from(SLUGS),
 )
 MIDST = st.dictionaries(
     st.integers(1, 60),
     st.tuples(
-        st.sampled_from(["kill", "kill", "edit", "add", "drop", "other", "begin", "gone", "elsewhere"]),
+        st.sampled_from(
+            ["kill", "kill", "edit", "add", "drop", "other", "begin", "delete_page", "elsewhere"]
+        ),
         st.sampled_from(SLUGS),
     ),
     max_size=3,
@@ -276,7 +280,7 @@ def test_changes_of_one_side_are_copied_to_the_other(fixture: SyncFixture) -> No
     assert (result.sent, result.received) == (["a"], ["x/a"])
     assert fixture.files() == {"a.md": b"text 1\n", "x/a.md": b"text 2\n"}
     fixture.drop("a")
-    fixture.gone("x/a")
+    fixture.delete_page("x/a")
     result = FolderSync(fixture.folder, fixture.memory, "test").run()
     assert (result.removed_there, result.removed_here) == (["a"], ["x/a"])
     assert (fixture.files(), fixture.memory.pages) == ({}, {})
@@ -295,7 +299,7 @@ def test_page_recreated_after_an_interrupted_sync_is_received(fixture: SyncFixtu
 def test_page_recreated_with_the_same_version_is_received(fixture: SyncFixture) -> None:
     fixture.other("a")
     fixture.sync({})
-    fixture.gone("a")
+    fixture.delete_page("a")
     del fixture.memory.ids["a"]
     fixture.other("a")
     fixture.both_sides_agree()

@@ -245,13 +245,13 @@ async def test_slow_reader_delays_the_server_and_loses_nothing(client: AsyncioTr
 
 
 async def test_canceled_call_closes_its_connection(client: AsyncioTransport) -> None:
-    request, gone = asyncio.Event(), asyncio.Event()
+    request, closed = asyncio.Event(), asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         request.set()
         await reader.read()
-        gone.set()
+        closed.set()
 
     async with serving(talk) as url, asyncio.timeout(60):
         asking = asyncio.create_task(_ask(client, url))
@@ -259,7 +259,7 @@ async def test_canceled_call_closes_its_connection(client: AsyncioTransport) -> 
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await gone.wait()
+        await closed.wait()
 
 
 async def test_idle_connections_are_closed_after_a_while(

@@ -184,7 +184,7 @@ async def test_every_call_has_the_hop_header(fixture: ComfyFixture) -> None:
 # -- cancellation ---------------------------------------------------------------------------------
 
 
-async def gone(comfy: Comfy) -> None:
+async def stop_server(comfy: Comfy) -> None:
     """Wait until nothing runs and nothing waits."""
     async with asyncio.timeout(60):
         while comfy.running or comfy.pending:
@@ -201,7 +201,7 @@ async def test_canceled_run_is_interrupted_on_the_server(fixture: ComfyFixture, 
     run.cancel()
     await asyncio.wait([run])
     hold.go.set()
-    await gone(fixture.comfy)
+    await stop_server(fixture.comfy)
     assert run.cancelled()
     assert fixture.comfy.called("/interrupt") == 1
     assert "VAEDecode" not in fixture.comfy.executed_classes
@@ -232,7 +232,7 @@ async def test_exception_of_the_watcher_interrupts_the_run(fixture: ComfyFixture
 
     with pytest.raises(Enough):
         await fixture.server.run(graph(steps=10_000), {"7"}, watch)
-    await gone(fixture.comfy)
+    await stop_server(fixture.comfy)
     assert "VAEDecode" not in fixture.comfy.executed_classes
 
 
@@ -253,7 +253,7 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(fixture: ComfyFi
             fixture.comfy.drop_sockets()
         if chance.random() < 0.3:
             runs[chance.integers(len(runs))].cancel()
-    await gone(fixture.comfy)
+    await stop_server(fixture.comfy)
     for n, run in enumerate(runs):
         assert run.cancelled() or (await picture(fixture, run.result())).tobytes() == alone[n % 4]
     assert 0 < sum(run.cancelled() for run in runs) < len(runs)

@@ -23,10 +23,10 @@ EXCESSES = {
 }
 
 
-@pytest.mark.parametrize("told", EXCESSES.values(), ids=EXCESSES)
-def test_context_overflow_is_recognised_for_every_server(told: dict[str, str]) -> None:
-    result = parse_rejection(json.dumps({"error": told}).encode())
-    assert result.message == told["message"]
+@pytest.mark.parametrize("error", EXCESSES.values(), ids=EXCESSES)
+def test_context_overflow_is_recognised_for_every_server(error: dict[str, str]) -> None:
+    result = parse_rejection(json.dumps({"error": error}).encode())
+    assert result.message == error["message"]
     assert isinstance(result.error(400), TooLong)
 
 

@@ -82,8 +82,8 @@ async def test_pinned_model_is_ready_if_installed() -> None:
             there = await ask(spec("text-to-image", comfy.url, checkpoint=named))
             assert there.ready
             assert named in there.detail
-        gone = await ask(spec("text-to-image", comfy.url, checkpoint="gone.ckpt"))
-    assert gone == EngineStatus(
+        status = await ask(spec("text-to-image", comfy.url, checkpoint="gone.ckpt"))
+    assert status == EngineStatus(
         False, "ComfyUI does not have the model gone.ckpt, which this engine is configured to use."
     )
 

@@ -85,11 +85,11 @@ def shade(side: int) -> Any:
 def test_inpaint_continues_patterns_and_soft_shades(drawn: Any, most: float) -> None:
     truth = drawn(600).astype(np.uint8)
     hole = masks.make_hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
-    spoilt = np.where(hole.gone[..., None], np.array((255, 0, 255), np.uint8), truth)
+    spoilt = np.where(hole.mask[..., None], np.array((255, 0, 255), np.uint8), truth)
     result = fill.fill_hole(spoilt, hole)
-    plain = cv2.inpaint(spoilt, hole.gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
+    plain = cv2.inpaint(spoilt, hole.mask.astype(np.uint8), 4, cv2.INPAINT_TELEA)
     error, drawn_through = (
-        float(np.sqrt(((tried[hole.gone].astype(float) - truth[hole.gone]) ** 2).mean()))
+        float(np.sqrt(((tried[hole.mask].astype(float) - truth[hole.mask]) ** 2).mean()))
         for tried in (result, plain)
     )
     assert error < min(most, 0.7 * drawn_through)
@@ -108,7 +108,7 @@ def test_filled_area_of_a_sky_has_no_visible_edge() -> None:
     image = clouds(500)
     hole = masks.make_hole(cv2.circle(np.zeros((500, 500), np.uint8), (250, 225), 95, 1, -1) > 0, 4, 3)
     filled = masks.blend(image, fill.fill_hole(image, hole), hole.cover)
-    inside = cv2.erode(hole.gone.astype(np.uint8), np.ones((13, 13), np.uint8)) > 0
+    inside = cv2.erode(hole.mask.astype(np.uint8), np.ones((13, 13), np.uint8)) > 0
     assert np.abs(filled[inside].astype(int) - image[inside]).mean() > 5
     assert filled[inside].std(0).min() > 4
     assert inpaint.rim(filled, hole) < 3

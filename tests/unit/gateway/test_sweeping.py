@@ -41,9 +41,9 @@ async def test_live_server_call_is_kept_and_dead_one_checked_twice(tmp_path: Pat
             for suspects in (None, frozenset({"boot_there"})):
                 for cutoff in (0, 1 << 60):
                     assert await ours.write(request_log.sweep("boot_here", cutoff, suspects)) == NONE
-        gone = await ours.write(request_log.sweep("boot_here", 0, NONE))
-        assert (gone, await _read_held(ours, account_id)) == ({"boot_there"}, 10)
-        await ours.write(request_log.sweep("boot_here", 0, gone))
+        dead_servers = await ours.write(request_log.sweep("boot_here", 0, NONE))
+        assert (dead_servers, await _read_held(ours, account_id)) == ({"boot_there"}, 10)
+        await ours.write(request_log.sweep("boot_here", 0, dead_servers))
         assert await _read_held(ours, account_id) == 0
 
 

@@ -63,11 +63,11 @@ async def test_cached_words_count_towards_the_limit() -> None:
         for caller in callers:
             await sizes.index(caller.account_id)
         loaded = [await sizes.index(caller.account_id) for caller in callers]
-        made: list[PageIndex] = []
+        page_indexes: list[PageIndex] = []
 
         def new_index() -> PageIndex:
-            made.append(PageIndex())
-            return made[-1]
+            page_indexes.append(PageIndex())
+            return page_indexes[-1]
 
         indexes = IndexCache(
             database, new_index, sum(index.size + index.cache_size for index in loaded) + 1_000
@@ -75,11 +75,11 @@ async def test_cached_words_count_towards_the_limit() -> None:
         finder = SearchService(database, indexes)
         for caller in callers:
             await indexes.index(caller.account_id)
-        assert len(made) == 2
+        assert len(page_indexes) == 2
         for _ in range(2):
             await finder.search(callers[1], SearchRequest(" ".join(WORDS)))
-        assert made[1].cache_size > made[0].cache_size + 1_000
+        assert page_indexes[1].cache_size > page_indexes[0].cache_size + 1_000
         await indexes.index(callers[0].account_id)
-        assert len(made) == 3
+        assert len(page_indexes) == 3
     finally:
         await database.close()

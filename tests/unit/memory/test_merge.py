@@ -39,13 +39,15 @@ def test_blocks_cover_both_texts_in_their_order(old: str, new: str) -> None:
 def test_hunks_contain_exactly_the_changes(old: str, new: str) -> None:
     hunks = diff.hunks(old, new, context=0)
     lines = [line for hunk in hunks for line in hunk.lines]
-    gone = {line.old: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "gone"}
+    removals = {
+        line.old: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "gone"
+    }
     come = {line.new: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "new"}
     before = [line.rstrip("\r\n") for line in diff.lines(old)]
     after = [line.rstrip("\r\n") for line in diff.lines(new)]
     assert (not hunks) == (old == new)
-    assert len(gone) - len(come) == len(before) - len(after)
-    assert all(before[number - 1] == text for number, text in gone.items())
+    assert len(removals) - len(come) == len(before) - len(after)
+    assert all(before[number - 1] == text for number, text in removals.items())
     assert all(after[number - 1] == text for number, text in come.items())
 
 

@@ -33,13 +33,14 @@ async def do(memory: MemoryFixture, name: str, **inputs: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tags", "kept"), [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])]
+    ("tags", "expected"),
+    [(["a", "b, c"], ["a", "b, c"]), ("a, b", ["a", "b"]), ("#a,b,", ["a", "b"]), ("", [])],
 )
 async def test_tags_are_a_list_or_one_text_with_commas(
-    memory: MemoryFixture, tags: list[str] | str, kept: list[str]
+    memory: MemoryFixture, tags: list[str] | str, expected: list[str]
 ) -> None:
     saved = await do(memory, "write", slug="a", body="x", tags=tags)
-    assert saved["tags"] == kept
+    assert saved["tags"] == expected
 
 
 async def test_every_operation_has_a_short_description(memory: MemoryFixture) -> None:

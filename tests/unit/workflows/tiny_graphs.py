@@ -57,7 +57,7 @@ CLASSES = Registry(
             "words STRING -> STRING",
             run=ask,
             where="await",
-            estimate=lambda told: (ChildRequest("writer", told),),
+            estimate=lambda fields: (ChildRequest("writer", fields),),
         ),
         spec("List", "upto INT -> INT[]", run=lambda _, upto: (list(range(upto)),)),
         spec("Fail", "a INT -> INT", run=lambda _, a: (1 // 0,)),

@@ -99,8 +99,8 @@ class SharedContents:
         output = prediction.output
         data = {} if output is None else output.first.data
         answer = self._plain(next_models.text_of(data))
-        made = f"Made with {model.title if model else prediction.model} on Sixfold"
-        content = SharedContent(title, formatting.excerpt(answer) or made)
+        credit = f"Made with {model.title if model else prediction.model} on Sixfold"
+        content = SharedContent(title, formatting.excerpt(answer) or credit)
         outputs = () if output is None else output.files
         content.files.add_names(file.name for file in outputs)
         views = [
@@ -115,7 +115,7 @@ class SharedContents:
         text = self._plain(output_view.data_text(data))
         inputs = text_inputs(prediction.task.inputs, model)
         view = data_views.draw(prediction.model, inputs, data)
-        if text and not outputs and content.description == made:
+        if text and not outputs and content.description == credit:
             content.drawing = data_drawings.draw(prediction.model, inputs, data)
         input_files = self._input_files(content, stored, path)
         content.values = {

@@ -27,9 +27,9 @@ def jpeg(shade: int, size: tuple[int, int] = (64, 48)) -> bytes:
     return cv2.imencode(".jpg", np.full((*size[::-1], 3), shade, np.uint8))[1].tobytes()
 
 
-def encode(made: SessionRecording, folder: Path) -> tuple[dict[str, Any], list[float]]:
+def encode(session: SessionRecording, folder: Path) -> tuple[dict[str, Any], list[float]]:
     """Return the properties of the video of a recording, and the mean brightness of its frames."""
-    (folder / "frames.zip").write_bytes(made.archive())
+    (folder / "frames.zip").write_bytes(session.archive())
     task = Task("t", "live-recording", {}, {"frames": folder / "frames.zip"})
     (artifact,) = RecordingEngine().run(task, Recorder(folder)).artifacts
     with av.open(str(artifact.path)) as container:
@@ -66,15 +66,15 @@ def test_poses_become_a_video_of_the_body(tmp_path: Path) -> None:
 def test_recorded_frames_are_stored_on_disk(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        made = SessionRecording("", folder=tmp_path / "recordings")
+        session = SessionRecording("", folder=tmp_path / "recordings")
         for t in range(600):
-            made.add(t, "jpeg", bytes([t % 256]) * 100_000)
+            session.add(t, "jpeg", bytes([t % 256]) * 100_000)
         grown = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert made.size == 600 * 100_000
+    assert session.size == 600 * 100_000
     assert grown < 2**20
-    with zipfile.ZipFile(io.BytesIO(made.archive())) as archive:
+    with zipfile.ZipFile(io.BytesIO(session.archive())) as archive:
         assert archive.read("00000599.jpeg") == bytes([599 % 256]) * 100_000
 
 
@@ -97,13 +97,13 @@ def test_uncollected_recordings_are_deleted() -> None:
 def test_recordings_are_bounded_and_invalid_archives_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = SessionRecording("")
-    made.add(0, "jpeg", b"x" * 10)
-    made.add(recording.MAX_SECONDS * 1000 + 1, "jpeg", b"late")
+    session = SessionRecording("")
+    session.add(0, "jpeg", b"x" * 10)
+    session.add(recording.MAX_SECONDS * 1000 + 1, "jpeg", b"late")
     monkeypatch.setattr(recording, "MAX_BYTES", 15)
-    made.add(1, "jpeg", b"x" * 6)
-    made.add(2, "jpeg", b"x" * 5)
-    assert [(t, size) for t, _, size in made.pieces] == [(0, 10), (2, 5)]
-    for strange in (made, SessionRecording("")):
+    session.add(1, "jpeg", b"x" * 6)
+    session.add(2, "jpeg", b"x" * 5)
+    assert [(t, size) for t, _, size in session.pieces] == [(0, 10), (2, 5)]
+    for strange in (session, SessionRecording("")):
         with pytest.raises(errors.BadRequest):
             encode(strange, tmp_path)

@@ -64,8 +64,8 @@ def test_walking_and_turning_change_the_view() -> None:
     ahead, moved = look("rolling hills", response.state, keys=("w",), ticks=30)
     turned, aside = look("rolling hills", response.state, keys=("a",), ticks=20)
     assert np.abs(same - first).mean() < 4 < np.abs(moved - first).mean() < np.abs(aside - first).mean()
-    gone = math.hypot(ahead.state["x"] - response.state["x"], ahead.state["z"] - response.state["z"])
-    assert 1.0 < gone < 4.0
+    distance = math.hypot(ahead.state["x"] - response.state["x"], ahead.state["z"] - response.state["z"])
+    assert 1.0 < distance < 4.0
     assert turned.state["yaw"] != still.state["yaw"] == response.state["yaw"]
 
 

@@ -75,8 +75,8 @@ async def test_url_of_an_mcp_server_is_refused(named: dict[str, Any]) -> None:
         with pytest.raises(errors.InvalidInput, match=f"{name}: a model server in the local network"):
             await image_message(store, body.encode())
     assert store.requests == []
-    kept = {"tools": [{"type": "mcp", "server_label": "own"}], "mcp_servers": []}
-    assert (await image_message(store, turn() | kept))["tools"] == kept["tools"]
+    fields = {"tools": [{"type": "mcp", "server_label": "own"}], "mcp_servers": []}
+    assert (await image_message(store, turn() | fields))["tools"] == fields["tools"]
 
 
 async def test_nested_parts_and_escaped_names_are_detected() -> None:

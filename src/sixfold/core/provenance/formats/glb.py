@@ -45,8 +45,8 @@ def extras_removals(data: bytes) -> list[FileEdit]:
     after = end
     if data[end + 4 : end + 8] == _BINARY:
         after += 8 + int.from_bytes(data[end : end + 4], "little")
-    kept = {name: value for name, value in asset.items() if name in _ASSET_KEPT}
-    return [_replaced(scene, kept, end, after - end), FileEdit(after, len(data), b"")]
+    fields = {name: value for name, value in asset.items() if name in _ASSET_KEPT}
+    return [_replaced(scene, fields, end, after - end), FileEdit(after, len(data), b"")]
 
 
 def _replaced(scene: _Object, asset: _Object, end: int, following: int) -> FileEdit:

@@ -32,7 +32,7 @@ _SMOOTH = 4.0
 def fill_hole(rgb: Pixels, hole: MaskHole) -> Pixels:
     """Return the image with the hole filled; pixels outside it are unchanged."""
     top, bottom, left, right = _part(rgb.shape, hole)
-    part, missing = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
+    part, missing = rgb[top:bottom, left:right], hole.mask[top:bottom, left:right]
     depth = cv2.distanceTransform(
         cv2.copyMakeBorder(missing.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
     )

@@ -45,7 +45,7 @@ class FillArea(msgspec.Struct, frozen=True):
     @property
     def mask(self) -> Pixels:
         """The area's mask (HxW): 255 where the model paints, 0 elsewhere."""
-        return self.hole.gone[self._slices].astype(np.uint8) * 255
+        return self.hole.mask[self._slices].astype(np.uint8) * 255
 
     def finish(self, painted: Pixels) -> Pixels:
         """Return the whole image with the painted area (HxWx3, of any size) in its hole."""

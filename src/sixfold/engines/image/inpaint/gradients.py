@@ -24,11 +24,11 @@ _REST = 1e-4
 _BESIDE = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
-def join(part: Pixels, gone: Array, offsets: Array) -> Pixels:
+def join(part: Pixels, mask: Array, offsets: Array) -> Pixels:
     """Return the part with its hole copied from `offsets` rows and columns away, without seams."""
-    rows, columns = (np.flatnonzero(gone.any(axis)) for axis in (1, 0))
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
     box = tuple(slice(max(0, line[0] - 1), line[-1] + 2) for line in (rows, columns))
-    hole, moves = gone[box], offsets[box]
+    hole, moves = mask[box], offsets[box]
     values = part.astype(np.float32)
     top, left = box[0].start, box[1].start
     scale = min(1.0, _SIDE / max(hole.shape))

@@ -24,18 +24,18 @@ _GROW, _FEATHER = 8, 6
 
 
 class MaskHole(msgspec.Struct, frozen=True):
-    """The hole of a mask: `gone` (bool, HxW) marks its pixels.
+    """The area to replace: `mask` (bool, HxW) marks its pixels.
 
     `cover` (float32, HxW) is the opacity of the replacement.
     """
 
-    gone: Array
+    mask: Array
     cover: Array
 
     @property
     def box(self) -> tuple[int, int, int, int]:
         """Left, top, width and height of the hole."""
-        left, top, width, height = cv2.boundingRect(self.gone.astype(np.uint8))
+        left, top, width, height = cv2.boundingRect(self.mask.astype(np.uint8))
         return left, top, width, height
 
 
@@ -64,10 +64,10 @@ def make_hole(marked: Array, grow: int, feather: int) -> MaskHole:
     beyond = np.maximum(0, distance - grow)
     cover = np.clip(1 - beyond / max(feather, 1e-3), 0, 1).astype(np.float32)
     cover = cover * cover * (3 - 2 * cover)
-    gone = cover > 0
-    if gone.mean() > _MAX_SHARE:
+    mask_pixels = cover > 0
+    if mask_pixels.mean() > _MAX_SHARE:
         raise UnusableInput("The mask covers the whole image: leave part of the image unmasked.")
-    return MaskHole(gone, cover)
+    return MaskHole(mask_pixels, cover)
 
 
 def blend(image: Pixels, filling: Pixels, cover: Array) -> Pixels:

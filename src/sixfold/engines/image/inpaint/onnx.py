@@ -39,9 +39,9 @@ class OnnxInpaintEngine:
     def fill_hole(self, rgb: Pixels, hole: MaskHole) -> Pixels:
         """Return the image with the hole filled from a square part around it, at the model's input size."""
         top, bottom, left, right = _square(rgb.shape, hole)
-        part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
+        part, mask = rgb[top:bottom, left:right], hole.mask[top:bottom, left:right]
         pixels = cv2.resize(part, self._size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
-        hidden = cv2.resize(gone.astype(np.float32), self._size, interpolation=cv2.INTER_AREA) > 0
+        hidden = cv2.resize(mask.astype(np.float32), self._size, interpolation=cv2.INTER_AREA) > 0
         output = self._model.run(onnx_session.to_batch(pixels), hidden[None, None].astype(np.float32))
         if output.shape != (1, 3, self._size[1], self._size[0]):
             raise EngineError(
@@ -52,8 +52,8 @@ class OnnxInpaintEngine:
             values = values * 255
         eight = np.rint(np.clip(values, 0, 255)).astype(np.uint8)
         whole = rgb.copy()
-        sharp = cv2.resize(eight, gone.shape[::-1], interpolation=cv2.INTER_CUBIC)
-        whole[top:bottom, left:right][gone] = sharp[gone]
+        sharp = cv2.resize(eight, mask.shape[::-1], interpolation=cv2.INTER_CUBIC)
+        whole[top:bottom, left:right][mask] = sharp[mask]
         return whole
 
 

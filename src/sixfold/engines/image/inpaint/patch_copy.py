@@ -31,18 +31,18 @@ _SAMPLES = 4000
 _GOOD = 0.2
 
 
-def offsets(part: Pixels, gone: Array) -> Array | None:
+def offsets(part: Pixels, mask: Array) -> Array | None:
     """Return the offset (rows, columns) to each pixel's source, or None if no repetition fits well enough."""
-    scale = min(1.0, _SIDE / max(gone.shape))
-    size = (max(8, round(gone.shape[1] * scale)), max(8, round(gone.shape[0] * scale)))
+    scale = min(1.0, _SIDE / max(mask.shape))
+    size = (max(8, round(mask.shape[1] * scale)), max(8, round(mask.shape[0] * scale)))
     small = cv2.resize(part, size, interpolation=cv2.INTER_AREA).astype(np.float64)
-    hidden = cv2.resize(gone.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
+    hidden = cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
     ring = ring_of(hidden)
     if not ring.any():
         return None
     limit = (_GOOD * float(small[ring].std(0).mean())) ** 2
     misfit = _misfits(small, hidden, ring)
-    moves, unfilled, needed = np.zeros((*gone.shape, 2), np.intp), gone.copy(), hidden
+    moves, unfilled, needed = np.zeros((*mask.shape, 2), np.intp), mask.copy(), hidden
     for _ in range(_PIECES):
         covers = _correlate(needed, ~hidden) / max(int(needed.sum()), 1)
         whole = (covers > _WHOLE) & (misfit <= limit)
@@ -51,7 +51,7 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
         if not np.isfinite(worth[at]):
             return None
         offset = (int(at[0]) - worth.shape[0] // 2, int(at[1]) - worth.shape[1] // 2)
-        _lay(moves, unfilled, gone, _refine(part, gone, offset, scale))
+        _lay(moves, unfilled, mask, _refine(part, mask, offset, scale))
         if not unfilled.any():
             return moves
         needed = cv2.resize(unfilled.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
@@ -59,22 +59,22 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
     return None
 
 
-def _lay(moves: Array, unfilled: Array, gone: Array, offset: tuple[int, int]) -> None:
+def _lay(moves: Array, unfilled: Array, mask: Array, offset: tuple[int, int]) -> None:
     """Assign an offset to the remaining pixels whose source at that offset is known, in place."""
     rows, columns = np.nonzero(unfilled)
     there, beside = rows + offset[0], columns + offset[1]
-    inside = (there >= 0) & (there < gone.shape[0]) & (beside >= 0) & (beside < gone.shape[1])
+    inside = (there >= 0) & (there < mask.shape[0]) & (beside >= 0) & (beside < mask.shape[1])
     rows, columns, there, beside = (values[inside] for values in (rows, columns, there, beside))
-    valid = ~gone[there, beside]
+    valid = ~mask[there, beside]
     moves[rows[valid], columns[valid]] = offset
     unfilled[rows[valid], columns[valid]] = False
 
 
-def _refine(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) -> tuple[int, int]:
+def _refine(part: Pixels, mask: Array, offset: tuple[int, int], scale: float) -> tuple[int, int]:
     """Return the best offset at full resolution near an offset of the reduced image."""
     if scale == 1.0:
         return offset
-    rows, columns = np.nonzero(ring_of(gone))
+    rows, columns = np.nonzero(ring_of(mask))
     every = max(1, len(rows) // _SAMPLES)
     rows, columns = rows[::every], columns[::every]
     here = part[rows, columns].astype(np.float32)
@@ -83,10 +83,10 @@ def _refine(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) ->
     for down in range(middle[0] - reach, middle[0] + reach + 1):
         for across in range(middle[1] - reach, middle[1] + reach + 1):
             there = (
-                np.clip(rows + down, 0, gone.shape[0] - 1),
-                np.clip(columns + across, 0, gone.shape[1] - 1),
+                np.clip(rows + down, 0, mask.shape[0] - 1),
+                np.clip(columns + across, 0, mask.shape[1] - 1),
             )
-            difference = ((part[there] - here) ** 2).mean(1)[~gone[there]]
+            difference = ((part[there] - here) ** 2).mean(1)[~mask[there]]
             if len(difference) and difference.mean() < smallest:
                 best, smallest = (down, across), float(difference.mean())
     return best

@@ -30,12 +30,12 @@ _SWEEPS, _COMMON, _BREAK = 12, 24, 1.0
 _BESIDE = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
-def offsets(part: Pixels, gone: Array) -> Array | None:
+def offsets(part: Pixels, mask: Array) -> Array | None:
     """Return the offset (rows, columns) to each pixel's source, or None if too little is known."""
-    scale = min(1.0, _SIDE / max(gone.shape))
-    size = (max(8, round(gone.shape[1] * scale)), max(8, round(gone.shape[0] * scale)))
+    scale = min(1.0, _SIDE / max(mask.shape))
+    size = (max(8, round(mask.shape[1] * scale)), max(8, round(mask.shape[0] * scale)))
     small = cv2.resize(part, size, interpolation=cv2.INTER_AREA)
-    hidden = cv2.resize(gone.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
+    hidden = cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
     sources = np.argwhere(~_near(hidden, border=True))
     if not len(sources):
         return None
@@ -47,10 +47,10 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
     visible[tuple(sources.T)] = True
     _join(moves, targets, described, visible)
     planes = [
-        cv2.resize(plane, gone.shape[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
+        cv2.resize(plane, mask.shape[::-1], interpolation=cv2.INTER_NEAREST_EXACT)
         for plane in cv2.split(moves.astype(np.float32))
     ]
-    return np.rint(np.dstack(planes) * (np.array(gone.shape) / hidden.shape)).astype(np.intp)
+    return np.rint(np.dstack(planes) * (np.array(mask.shape) / hidden.shape)).astype(np.intp)
 
 
 def _near(hidden: Array, *, border: bool = False) -> Array:

@@ -48,8 +48,8 @@ class ComfyAvailability:
         """Probe all candidates; return the successful probes, or the failed probe of the preferred server."""
         urls = await self._address.candidates()
         results = tuple(await asyncio.gather(*(self._found(url) for url in urls)))
-        for gone in self.latest.keys() - set(urls):
-            del self.latest[gone]
+        for stale_url in self.latest.keys() - set(urls):
+            del self.latest[stale_url]
         ready = [each for each in results if not each.problem]
         self._address.ready = tuple(each.url for each in ready)
         if not results:

@@ -126,8 +126,8 @@ class ComfyHosts:
         Servers in `excluded` are used only if all servers are excluded.
         """
         urls = self._urls()
-        for gone in self._hosts.keys() - {*urls, self.last.server.url}:
-            del self._hosts[gone]
+        for stale_url in self._hosts.keys() - {*urls, self.last.server.url}:
+            del self._hosts[stale_url]
         hosts = [self._host(url) for url in urls if url not in excluded] or [self._host(urls[0])]
         address = None if self._url else self._outside.comfyui
         active: Counter[str] = Counter() if address is None else address.active
