@@ -5,7 +5,7 @@ export interface PlatformSchemas {
   "AccountAlert": { "account_id": string; "created_at": string; "email": string | null; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "receiver": string; "sent_for": string | null; "spent_usd": string; "threshold_usd": string };
   "AccountAlertRequest": { "account_id": string; "period": "day" | "month"; "threshold_usd": string | number; "url": string; "key"?: string | null };
   "AccountAlerts": { "alerts": Array<PlatformSchemas["AccountAlert"]>; "next_cursor": string | null };
-  "AccountInvitation": { "email": string; "credit_usd"?: string | number | null };
+  "AccountInvitation": { "email": string; "credit_usd"?: string | number | null; "reason"?: string };
   "AccountSecret": { "webhook_secret": string };
   "Alert": { "created_at": string; "error": string | null; "id": string; "key": string | null; "period": "day" | "month"; "sent_for": string | null; "spent_usd": string; "threshold_usd": string; "url": string };
   "Alerts": { "alerts": Array<PlatformSchemas["Alert"]> };
@@ -24,7 +24,7 @@ export interface PlatformSchemas {
   "ContentSettings": { "guardrail": Record<string, unknown> | null; "guardrail_source": "bundled" | "file" | "found" | "page" | "provider"; "log_bodies": boolean; "log_bodies_source": "bundled" | "file" | "found" | "page" | "provider"; "log_days": number; "log_days_source": "bundled" | "file" | "found" | "page" | "provider"; "problem": string | null };
   "CreatedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "team_id": string | null; "title": string; "url": string; "views": number; "with": string | null };
   "CreditRequest": { "amount_usd": string | number; "reason": string };
-  "Customer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "used_at"?: string | null };
+  "Customer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "closing_at": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "pending_credit_usd": string | null; "plan": string; "suspended_at": string | null; "used_at"?: string | null };
   "CustomerChanges": { "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
   "Customers": { "accounts": Array<PlatformSchemas["Customer"]>; "next_cursor": string | null };
   "Engine": { "detail": string; "engine": string; "kind": string; "models": Array<string>; "quality": "full" | "preview" | null; "ready": boolean; "unlock": string; "version": string };
@@ -46,7 +46,7 @@ export interface PlatformSchemas {
   "Invitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null };
   "InvitationRequest": { "email"?: string; "role"?: string; "team_id"?: string | null; "days"?: number };
   "InvitationToken": { "token": string };
-  "InvitedCustomer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "plan": string; "suspended_at": string | null; "url": string; "used_at"?: string | null };
+  "InvitedCustomer": { "account_id": string; "balance_usd": string; "budget_day_usd": string | null; "budget_month_usd": string | null; "closing_at": string | null; "created_at"?: string | null; "email": string; "held_usd": string; "keys"?: number; "kind": string; "pending_credit_usd": string | null; "plan": string; "suspended_at": string | null; "url": string; "used_at"?: string | null };
   "KeyCheck": { "message": string; "state": "accepted" | "refused" | "unknown" };
   "Ledger": { "entries": Array<PlatformSchemas["LedgerEntry"]>; "next_cursor": string | null };
   "LedgerEntry": { "amount_usd": string; "charge": PlatformSchemas["Charge"] | null; "created_at": string; "description": string; "id": string; "kind": string; "request_id": string | null };
@@ -87,7 +87,10 @@ export interface PlatformSchemas {
   "ServedModel": { "detail": string; "engine": string | null; "full_for": string; "model": string; "quality": "full" | "preview" | null; "title": string; "unlock": string };
   "ServerTest": { "ok": boolean; "models": Array<string>; "problem": string | null };
   "ServerTestRequest": { "value": Record<string, unknown>; "name"?: string };
+  "ServerUsage": { "days": number; "usage": Array<PlatformSchemas["ServerUsageRow"]> };
+  "ServerUsageRow": { "account"?: string; "amount_usd": string; "day"?: string; "email"?: string; "input_tokens": number; "model"?: string; "output_tokens": number; "provider_cost_usd": string; "requests": number };
   "Share": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "public": boolean; "team_id": string | null; "title": string; "views": number; "with": string | null };
+  "SharedUrl": { "url": string };
   "Shares": { "shares": Array<PlatformSchemas["Share"]>; "next_cursor": string | null };
   "Status": { "status": "ok" };
   "Team": { "budget": PlatformSchemas["Budget"]; "created_at": string; "id": string; "members": number; "name": string };
@@ -292,10 +295,17 @@ export interface Operations {
   "POST /api/operator/accounts": { body: PlatformSchemas["AccountInvitation"]; response: PlatformSchemas["InvitedCustomer"] };
   "GET /api/operator/accounts/{account_id}": { path: { "account_id": string }; response: PlatformSchemas["Customer"] };
   "PATCH /api/operator/accounts/{account_id}": { path: { "account_id": string }; body: PlatformSchemas["CustomerChanges"]; response: PlatformSchemas["Customer"] };
+  "DELETE /api/operator/accounts/{account_id}": { path: { "account_id": string }; body: PlatformSchemas["Confirmation"]; response: PlatformSchemas["ClosedAccount"] };
   "POST /api/operator/accounts/{account_id}/credit": { path: { "account_id": string }; body: PlatformSchemas["CreditRequest"]; response: PlatformSchemas["Customer"] };
   "POST /api/operator/accounts/{account_id}/suspend": { path: { "account_id": string }; body: PlatformSchemas["OperatorReason"]; response: PlatformSchemas["Customer"] };
   "POST /api/operator/accounts/{account_id}/resume": { path: { "account_id": string }; body: PlatformSchemas["OperatorReason"]; response: PlatformSchemas["Customer"] };
   "GET /api/operator/actions": { query?: { "target"?: string; "limit"?: number; "cursor"?: string }; response: PlatformSchemas["OperatorActions"] };
+  "POST /api/operator/accounts/{account_id}/keep": { path: { "account_id": string }; response: PlatformSchemas["Customer"] };
+  "DELETE /api/operator/posts/{post_id}": { path: { "post_id": string }; response: Response };
+  "DELETE /api/operator/characters/{character_id}": { path: { "character_id": string }; response: Response };
+  "POST /api/operator/shares/end": { body: PlatformSchemas["SharedUrl"]; response: Response };
+  "GET /api/operator/usage": { query?: { "days"?: number; "by"?: string; "format"?: "json" | "csv" }; response: PlatformSchemas["ServerUsage"] | Response };
+  "GET /api/operator/accounts/{account_id}/usage": { path: { "account_id": string }; query?: { "days"?: number; "by"?: string; "format"?: "json" | "csv" }; response: PlatformSchemas["Usage"] | Response };
   "GET /api/operator/configuration": { response: PlatformSchemas["OperatorConfiguration"] };
   "PUT /api/operator/configuration/{section}": { path: { "section": string }; body: PlatformSchemas["ConfigurationEntry"]; response: PlatformSchemas["OperatorConfiguration"] };
   "DELETE /api/operator/configuration/{section}": { path: { "section": string }; query?: { "name"?: string }; response: PlatformSchemas["OperatorConfiguration"] };

@@ -122,6 +122,7 @@ async def _runs_and_pages(app: AppFixture) -> dict[str, str]:
     polled = (await client.post("/api/ra1", json=job)).json()
     share = {"kind": "run", "id": prediction["id"]}
     folder = {"folder": SECRET, "with": "cleo@example.com"}
+    hero = {"api_key": app.key, "name": "Sailor"}
     # A post is public, so it does not contain the secret; only its author can delete it.
     post = {"api_key": app.key, "text": "a post", "media_bytes": base64.b64encode(_png()).decode()}
     return {
@@ -133,6 +134,7 @@ async def _runs_and_pages(app: AppFixture) -> dict[str, str]:
         "job_id": polled["job_id"],
         "share_id": await _created_id(app, "/api/shares", share),
         "folder_id": await _created_id(app, "/api/shared-folders", folder),
+        "character_id": (await client.post("/api/create-ai", json=hero)).json()["id"],
         "post_id": (await client.post("/api/create-post", json=post)).json()["id"],
     }
 

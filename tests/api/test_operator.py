@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginDetails
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.configuration import entries
@@ -87,6 +88,18 @@ async def test_credit_of_an_invitation_is_booked_once(any_database_app: AppFixtu
     account = await app.database.read(accounts.by_id(invited.account.id))
     assert account.posted == 1_000_000
     assert await app.database.read(ledger_queries.verify()) == ()
+
+
+async def test_key_of_an_invited_account_books_its_credit_once(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    write, actor = app.database.write, app.operator.owner
+    invited = await write(customers.invite(actor, "new@example.com", 1_000_000, "a trial"))
+    key = await write(customers.create_key(actor, invited.account.id, "batch jobs", KeyLimits()))
+    run = await app.client.post(RUN, json=BODY, headers=bearer(key.api_key))
+    assert run.status_code == 200
+    await write(login_sessions.take_link(invited.token, await app.database.read(now())))
+    account = await app.database.read(accounts.by_id(invited.account.id))
+    assert (account.posted, account.invitation_credit) == (960_000, None)
 
 
 async def test_rejected_invitation_keeps_what_was_entered(app: AppFixture) -> None:
@@ -229,6 +242,10 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
         "/api/operator/accounts", json={"email": "zoe@example.com", "credit_usd": "1"}, headers=full_key
     )
     assert (invited.status_code, "/signin?token=link_" in invited.json()["url"]) == (201, True)
+    assert (invited.json()["balance_usd"], invited.json()["pending_credit_usd"]) == ("0.00", "1.00")
+    await app.visitor().get(invited.json()["url"])
+    signed = (await app.client.get("/api/operator/accounts?q=zoe", headers=full_key)).json()["accounts"][0]
+    assert (signed["balance_usd"], signed["pending_credit_usd"]) == ("1.00", None)
     response_body = (await app.client.get("/api/operator/accounts?q=zoe", headers=full_key)).json()
     assert [each["email"] for each in response_body["accounts"]] == ["zoe@example.com"]
     result = (await app.client.get("/api/operator/actions", headers=full_key)).json()["actions"]

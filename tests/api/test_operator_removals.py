@@ -9,7 +9,7 @@ import pytest
 from sixfold.core.accounts import accounts, audit_log
 from sixfold.core.accounts.operation import actions, customers
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
+from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
 from tests.api.test_gallery import post
 from tests.api.test_memory_browser import RULES
@@ -111,3 +111,106 @@ async def test_page_of_a_person_deletes_the_account_at_each_width(app: AppFixtur
             await tab.open(f"/admin/people/{app.account.id}")
             result = await axe.Axe().run(tab.page, options=RULES)
             assert result.response["violations"] == []
+
+
+# -- over HTTP -----------------------------------------------------------------------------------------
+
+
+async def test_account_is_closed_and_kept_over_http(any_database_app: AppFixture) -> None:
+    app, email = any_database_app, any_database_app.account.email
+    path, headers = f"/api/operator/accounts/{app.account.id}", bearer(await app.operator_key())
+
+    async def close(body: dict[str, str], credential: dict[str, str] = headers) -> int:
+        response = await app.client.request("DELETE", path, json=body, headers=credential)
+        return response.status_code
+
+    assert await close({"confirm": email}, bearer(app.other)) == 403
+    assert [await close({"confirm": "zoe@example.com"}), await close({})] == [400, 400]
+    assert (await app.client.post(f"{path}/keep", headers=headers)).status_code == 409
+    assert await close({"confirm": email}) == 202
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
+    assert (await app.client.get(path, headers=headers)).json()["closing_at"] is not None
+    assert await close({"confirm": email}) == 409
+    kept = await app.client.post(f"{path}/keep", headers=headers)
+    assert (kept.status_code, kept.json()["closing_at"]) == (200, None)
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
+    assert await actions_on(app, app.account.id) == ["account.keep", "account.close"]
+    operator = f"/api/operator/accounts/{app.operator.id}"
+    refused = await app.client.request(
+        "DELETE", operator, json={"confirm": app.operator.email}, headers=headers
+    )
+    assert refused.status_code == 403
+
+
+async def test_work_of_a_suspended_account_is_removed_over_http(any_database_app: AppFixture) -> None:
+    app, headers = any_database_app, bearer(await any_database_app.operator_key())
+    created = (await post(app)).json()["id"]
+    hero = {"api_key": app.key, "name": "Sailor", "description": "Salt", "greeting": "Ahoy"}
+    character = (await app.client.post("/api/create-ai", json=hero)).json()["id"]
+    body = {"model": "ra1", "input": {"prompt": "a fox"}}
+    run = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    link = (await share(app, "run", run["id"], **{"with": "ben@example.com"}))["url"]
+    await app.database.write(customers.suspend(app.operator.owner, app.account.id, suspended=True))
+    removals = [
+        ("DELETE", f"/api/operator/posts/{created}", None),
+        ("DELETE", f"/api/operator/characters/{character}", None),
+        ("POST", "/api/operator/shares/end", {"url": link}),
+    ]
+    statuses: list[list[int]] = []
+    for method, path, fields in removals:
+        sent = [bearer(app.other), headers, headers]
+        answers = [await app.client.request(method, path, json=fields, headers=each) for each in sent]
+        statuses.append([answer.status_code for answer in answers])
+    assert statuses == [[403, 204, 404]] * 3
+    elsewhere = {"url": "https://elsewhere.example/gallery"}
+    refused = await app.client.post("/api/operator/shares/end", json=elsewhere, headers=headers)
+    assert refused.status_code == 400
+    await app.database.write(customers.suspend(app.operator.owner, app.account.id, suspended=False))
+    assert (await app.client.get("/api/posts")).json()["posts"] == []
+    assert (await app.client.get("/api/characters")).json()["characters"] == []
+    assert (await app.client.get("/api/shares", headers=app.bearer)).json()["shares"] == []
+    removed = ["share.withdraw", "character.remove", "post.remove"]
+    assert (await actions_on(app, app.account.id))[1:4] == removed
+    assert set(removed) < set(await events_of(app, app.account.id))
+
+
+async def test_characters_are_removed_by_their_owner_or_the_operator(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    hero = {"api_key": app.key, "description": "Salt", "greeting": "Ahoy"}
+    first, second = [
+        (await app.client.post("/api/create-ai", json={**hero, "name": name})).json()["id"]
+        for name in ("Sailor", "Diver")
+    ]
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
+    csrf = {"csrf": await signed_in(app, ben)}
+    assert "/delete" not in (await app.client.get("/characters")).text
+    for ending in ("delete", "remove"):
+        assert (await app.client.post(f"/characters/{first}/{ending}", data=csrf)).status_code == 404
+    csrf = {"csrf": await signed_in(app)}
+    assert f"/characters/{first}/delete" in (await app.client.get("/characters")).text
+    assert (await app.client.post(f"/characters/{first}/delete", data=csrf)).status_code == 303
+    csrf = {"csrf": await signed_in(app, app.operator)}
+    page = (await app.client.get("/characters")).text
+    assert (first in page, f"/characters/{second}/remove" in page) == (False, True)
+    assert (await app.client.post(f"/characters/{second}/remove", data=csrf)).status_code == 303
+    assert "No characters yet" in (await app.client.get("/characters")).text
+    assert await actions_on(app, app.account.id) == ["character.remove"]
+
+
+async def test_usage_of_the_server_and_of_an_account_over_http(any_database_app: AppFixture) -> None:
+    app, headers = any_database_app, bearer(await any_database_app.operator_key())
+    body = {"model": "ra1", "input": {"prompt": "a fox"}}
+    assert (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).status_code == 200
+    one, server = f"/api/operator/accounts/{app.account.id}/usage", "/api/operator/usage"
+    for path in (one, server):
+        assert (await app.client.get(path, headers=bearer(app.other))).status_code == 403
+        assert (await app.client.get(f"{path}?by=secret", headers=headers)).status_code == 400
+        csv = await app.client.get(f"{path}?format=csv", headers=headers)
+        assert csv.headers["content-type"].startswith("text/csv")
+        assert len(csv.text.splitlines()) == 2
+    (row,) = (await app.client.get(f"{one}?by=model", headers=headers)).json()["usage"]
+    assert (row["model"], row["requests"], row["amount_usd"]) == ("ra1", 1, "0.04")
+    (row,) = (await app.client.get(f"{server}?by=email,model", headers=headers)).json()["usage"]
+    assert (row["email"], row["model"], row["amount_usd"]) == (app.account.email, "ra1", "0.04")
+    gone = await app.client.get("/api/operator/accounts/acct_0/usage", headers=headers)
+    assert gone.status_code == 404

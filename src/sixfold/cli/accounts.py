@@ -214,6 +214,7 @@ def _create_key(
     email: str, scope: KeyLimits, expires_at: int | None, key_rights: Rights | None, name: str
 ) -> Transaction[NewKey]:
     account = yield from accounts.by_email(email)
+    yield from accounts.accept_invitation(account.id)
     return (
         yield from keys.create(account.id, scope, expires_at, granted=key_rights, holder=Holder(name=name))
     )

@@ -26,6 +26,7 @@ MAX_CHARACTERS = MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
 _URL_NAME_CHARS = 48
 _MAX_ATTEMPTS = 8
+_NO_CHARACTER, _NO_POST = "The character was not found", "The post was not found"
 _PUBLIC_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{1,29}", re.ASCII)
 
 
@@ -69,6 +70,7 @@ class Character(msgspec.Struct, frozen=True):
     """A published character; the time is in epoch µs."""
 
     id: str
+    account_id: str
     author_id: str
     url_name: str
     name: str
@@ -108,6 +110,26 @@ def list_characters(limit: int, cursor: str | None) -> Transaction[GalleryPage[C
     """Return a page of all characters, newest first."""
     rows = yield Query("gallery_characters", {"before": pagination.id_before(cursor), "limit": limit + 1})
     return _page([Character.of(row) for row in rows], limit)
+
+
+def delete_character(account_id: str, character_id: str) -> Transaction[None]:
+    """Delete a character of an account with its avatar; raises `NotFound`."""
+    rows = yield Query("gallery_character_delete", {"id": character_id, "account_id": account_id})
+    if not rows:
+        raise errors.NotFound(_NO_CHARACTER)
+    if rows[0]["avatar"] is not None:
+        yield Query("media_expire", {"name": rows[0]["avatar"], "account_id": account_id})
+
+
+def remove_character(actor: Principal, character_id: str) -> Transaction[None]:
+    """Delete a character of any account as an operator, and record it; raises `NotFound`."""
+    row = yield from one("gallery_character_account", id=character_id)
+    if row is None:
+        raise errors.NotFound(_NO_CHARACTER)
+    account_id = str(row["account_id"])
+    yield from delete_character(account_id, character_id)
+    yield from audit_log.note(account_id, "character.remove", character_id)
+    yield actions.note(actor, "character.remove", account_id, before={"character": character_id})
 
 
 def slug(name: str) -> str:
@@ -203,7 +225,7 @@ def get_post(post_id: str) -> Transaction[Post]:
     """Return a post; raises `NotFound`, also while its account is suspended or about to be closed."""
     row = yield from one("gallery_post", id=post_id)
     if row is None:
-        raise errors.NotFound("The post was not found")
+        raise errors.NotFound(_NO_POST)
     return Post.of(row)
 
 
@@ -213,16 +235,19 @@ def delete_post(account_id: str, post_id: str) -> Transaction[None]:
     yield Query("gallery_post_tags_delete", params)
     rows = yield Query("gallery_post_delete", params)
     if not rows:
-        raise errors.NotFound("The post was not found")
+        raise errors.NotFound(_NO_POST)
     yield Query("media_expire", {"name": rows[0]["media"], "account_id": account_id})
 
 
 def remove_post(actor: Principal, post_id: str) -> Transaction[None]:
-    """Delete a post of any account as an operator, and record it; raises `NotFound`."""
-    post = yield from get_post(post_id)
-    yield from delete_post(post.account_id, post_id)
-    yield from audit_log.note(post.account_id, "post.remove", post_id)
-    yield actions.note(actor, "post.remove", post.account_id, before={"post": post_id})
+    """Delete a post of any account, also of a suspended one, as an operator; raises `NotFound`."""
+    row = yield from one("gallery_post_account", id=post_id)
+    if row is None:
+        raise errors.NotFound(_NO_POST)
+    account_id = str(row["account_id"])
+    yield from delete_post(account_id, post_id)
+    yield from audit_log.note(account_id, "post.remove", post_id)
+    yield actions.note(actor, "post.remove", account_id, before={"post": post_id})
 
 
 def public_name(account_id: str) -> Transaction[str]:

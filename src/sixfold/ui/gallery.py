@@ -48,7 +48,10 @@ class GalleryPages:
     async def characters(self, request: Request) -> Response:
         session = await self._services.sessions.admitted(request)
         page = await self._gallery.characters(_PAGE, _cursor(request))
-        return self._pages.render("gallery/characters.html", session, page=page, media=MEDIA_PATH)
+        operates = session is not None and session.principal.has(rights.Rights.OPERATE)
+        return self._pages.render(
+            "gallery/characters.html", session, page=page, operates=operates, media=MEDIA_PATH
+        )
 
     async def post(self, request: Request) -> Response:
         """Show a post, which may be unlisted."""
@@ -74,7 +77,7 @@ class GalleryPages:
 
 
 class PublishForms:
-    """The forms to publish the result of a run, and to delete a post as its owner or as an operator."""
+    """The forms to publish the result of a run, and to delete posts and characters as owner or operator."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
         self._services = services
@@ -124,6 +127,19 @@ class PublishForms:
         post_id = requests.path_value(request, "post_id")
         await self._services.database.write(gallery.remove_post(user.principal, post_id))
         return RedirectResponse("/gallery", 303)
+
+    async def delete_character(self, request: Request, user: PageUser) -> Response:
+        await self._auth.read_form(request, user)
+        character_id = requests.path_value(request, "character_id")
+        await self._services.database.write(gallery.delete_character(user.account_id, character_id))
+        return RedirectResponse("/characters", 303)
+
+    async def remove_character(self, request: Request, user: PageUser) -> Response:
+        """Delete a character of any account, as an operator."""
+        await self._auth.read_form(request, user)
+        character_id = requests.path_value(request, "character_id")
+        await self._services.database.write(gallery.remove_character(user.principal, character_id))
+        return RedirectResponse("/characters", 303)
 
     async def _result(self, user: PageUser, prediction_id: str) -> tuple[Prediction, OutputFile]:
         """Return a run and its first image or video; raises `NotFound`, or `Conflict` if it has neither."""
@@ -190,14 +206,17 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
     """Return the routes of the lists, of a post, and of the forms."""
     public, own = GalleryPages(services, pages), PublishForms(services, pages, auth)
     publish = {"GET": auth.page(own.form), "POST": auth.signed_in(own.publish)}
-    post = "/gallery/posts/{post_id}"
+    post, character = "/gallery/posts/{post_id}", "/characters/{character_id}"
+    remove, remove_character = auth.page(own.remove), auth.page(own.remove_character)
+    delete_character = auth.signed_in(own.delete_character)
+    changes = rights.OPERATE_CHANGES
     return (
         RouteEntry("/gallery", {"GET": public.posts}, access=rights.PUBLIC),
         RouteEntry("/characters", {"GET": public.characters}, access=rights.PUBLIC),
         RouteEntry("/gallery/publish", publish, _FORM_BYTES, access=rights.RUN),
         RouteEntry(post, {"GET": public.post}, access=rights.PUBLIC),
         RouteEntry(f"{post}/delete", {"POST": auth.signed_in(own.delete)}, _FORM_BYTES, access=rights.RUN),
-        RouteEntry(
-            f"{post}/remove", {"POST": auth.page(own.remove)}, _FORM_BYTES, access=rights.OPERATE_CHANGES
-        ),
+        RouteEntry(f"{post}/remove", {"POST": remove}, _FORM_BYTES, access=changes),
+        RouteEntry(f"{character}/delete", {"POST": delete_character}, _FORM_BYTES, access=rights.RUN),
+        RouteEntry(f"{character}/remove", {"POST": remove_character}, _FORM_BYTES, access=changes),
     )

@@ -24,7 +24,7 @@ from sixfold.web.connections import encoded_bodies
 from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.connections.peers import network
 from sixfold.web.metrics import Metrics
-from sixfold.web.raw_asgi import CONNECTION, RawHandler, RawRequest, RawResponse, late_headers
+from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse, abort, late_headers
 from sixfold.web.responses import LongResponse, compress_page, error_response
 from sixfold.web.routing import ApiGroup, RouteMatch, Router
 
@@ -295,8 +295,7 @@ async def _stream(
         text = response.revocation if isinstance(response, LongResponse) else b""
         if response.media_type == "text/event-stream":
             text = _REVOKED
-        if not text and CONNECTION in scope:
-            scope[CONNECTION].abort(scope)
+        if not text and abort(scope):
             return
         if text:
             await send({"type": "http.response.body", "body": text, "more_body": True})

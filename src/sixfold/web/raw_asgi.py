@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -100,6 +100,21 @@ class RawResponse:
         response = Response(self.body, self.status_code)
         response.raw_headers = self.raw_headers
         return response
+
+
+def abort(scope: Scope) -> bool:
+    """Close the connection of a request whose response is left incomplete.
+
+    Returns False if the connection is not known, as in tests without a socket.
+    """
+    connection: Any = scope.get(CONNECTION)
+    if connection is None:
+        return False
+    if connection.cycle.scope is scope:
+        # Otherwise, uvicorn logs an error about the incomplete response.
+        connection.cycle.disconnected = True
+    connection.transport.abort()
+    return True
 
 
 class RawHandler:

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from sixfold.web import refusals
 from sixfold.web.connections.sweep import ConnectionSweep
 from sixfold.web.connections.uvicorn_protocol import HttpProtocol
-from sixfold.web.raw_asgi import CONNECTION, RawResponse
+from sixfold.web.raw_asgi import CONNECTION, RawResponse, abort
 from tests.harness.waiting import wait_until
 
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
@@ -36,7 +36,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"part", "more_body": True})
         await scope["state"]["told"].wait()
-        scope[CONNECTION].abort(scope)
+        assert abort(scope)
         return
     if path == b"late":
         scope["state"]["asked"].set()

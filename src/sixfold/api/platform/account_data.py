@@ -14,7 +14,7 @@ from sixfold.api.platform.accounts import AccountRoutes
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.clock import rfc3339
-from sixfold.web import bodies, idempotency, responses
+from sixfold.web import bodies, idempotency, openapi, responses
 from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -28,6 +28,9 @@ class ClosedAccountSchema(TypedDict):
 
     account_id: str
     erased_at: str
+
+
+CONFIRMATION = openapi.shape("Confirmation", confirm=str)
 
 
 class AccountDataRoutes:

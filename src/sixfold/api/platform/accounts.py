@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Required, TypedDict
+from collections.abc import Collection
+from typing import Any, Required, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,8 +13,11 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, ledger_queries, rights, usage_report
+from sixfold.core.accounts.usage_report import UsageReport
 from sixfold.core.concurrency.single_thread import PARSER
-from sixfold.web import requests, responses
+from sixfold.core.database import Transaction
+from sixfold.web import openapi, requests, responses
+from sixfold.web.openapi import Node
 from sixfold.web.services import WebServices
 
 MAX_PAGE, PAGE = 200, 50
@@ -54,6 +58,20 @@ class UsageRowSchema(TypedDict, total=False):
     output_tokens: Required[int]
     amount_usd: Required[str]
     provider_cost_usd: str
+
+
+USAGE = openapi.shape("Usage", days=int, usage=list[UsageRowSchema])
+USAGE_PARAMETERS = (
+    openapi.query("days", {"type": "integer", "minimum": 1, "maximum": usage_report.MAX_DAYS}),
+    openapi.text("by", MAX_TEXT),
+    openapi.query("format", {"enum": ["json", "csv"]}),
+)
+
+
+def usage_content(shape: type[Any]) -> Node:
+    """Return the response of a usage report in the OpenAPI document."""
+    rows = openapi.response("The usage", shape)
+    return {**rows, "content": {**rows["content"], "text/csv": {"schema": openapi.Text}}}
 
 
 class AccountRoutes:
@@ -101,20 +119,26 @@ class AccountRoutes:
     async def usage(self, request: Request) -> Response:
         """Return the usage by day, kind, model, key, member, team and tag; members see their own."""
         principal = await self._services.authenticator.bearer(request)
-        days, dimensions = usage_days(request), _dimensions(request)
+        days = usage_days(request)
+        dimensions = usage_dimensions(request, usage_report.DIMENSIONS, usage_report.USUAL)
         holder_id = (principal.member_id or principal.team_id) if principal.role == "member" else None
-        as_csv = requests.query_choice(request, "format", ("json", "csv"), MAX_TEXT) == "csv"
-        report = await self._services.database.read(
-            usage_report.report(
-                principal.account_id, days, dimensions, holder_id, with_costs=principal.is_operator
-            ),
-            in_thread=True,
+        report = usage_report.report(
+            principal.account_id, days, dimensions, holder_id, with_costs=principal.is_operator
         )
-        if as_csv:
-            text = await asyncio.to_thread(report.csv)
-            return Response(text, media_type="text/csv", headers=_NO_STORE)
-        content = await PARSER.run(responses.encode, {"days": days, "usage": report.rows})
-        return Response(content, media_type="application/json", headers=_NO_STORE)
+        return await usage_response(self._services, request, days, report)
+
+
+async def usage_response(
+    services: WebServices, request: Request, days: int, report: Transaction[UsageReport]
+) -> Response:
+    """Return the report of `days` days as JSON, or as CSV if the parameter `format` requests it."""
+    as_csv = requests.query_choice(request, "format", ("json", "csv"), MAX_TEXT) == "csv"
+    result = await services.database.read(report, in_thread=True)
+    if as_csv:
+        text = await asyncio.to_thread(result.csv)
+        return Response(text, media_type="text/csv", headers=_NO_STORE)
+    content = await PARSER.run(responses.encode, {"days": days, "usage": result.rows})
+    return Response(content, media_type="application/json", headers=_NO_STORE)
 
 
 def usage_days(request: Request) -> int:
@@ -125,12 +149,13 @@ def usage_days(request: Request) -> int:
     return int(text)
 
 
-def _dimensions(request: Request) -> tuple[str, ...]:
-    names = requests.query_text(request, "by", MAX_TEXT) or ",".join(usage_report.USUAL)
+def usage_dimensions(request: Request, allowed: Collection[str], default: Collection[str]) -> tuple[str, ...]:
+    """Return the dimensions in the parameter `by`; raises `BadRequest` for a name that is not allowed."""
+    names = requests.query_text(request, "by", MAX_TEXT) or ",".join(default)
     dimensions = tuple(dict.fromkeys(names.split(",")))
-    if unknown := [name for name in dimensions if name not in usage_report.DIMENSIONS]:
-        allowed = ", ".join(usage_report.DIMENSIONS)
-        raise errors.BadRequest(f"by must be one or more of {allowed}, joined by commas; got {unknown[0]!r}")
+    if unknown := [name for name in dimensions if name not in allowed]:
+        text = ", ".join(allowed)
+        raise errors.BadRequest(f"by must be one or more of {text}, joined by commas; got {unknown[0]!r}")
     return dimensions
 
 

@@ -15,10 +15,10 @@ from sixfold.api.platform import (
     uploads,
 )
 from sixfold.api.platform.operator import alerts as operator_alerts
-from sixfold.api.platform.operator import backups, configuration_schemas, figures, installs
+from sixfold.api.platform.operator import backups, configuration_schemas, figures, installs, removals
 from sixfold.api.platform.operator import schemas as operator
+from sixfold.api.platform.operator import usage as operator_usage
 from sixfold.api.platform.organization import openapi as organization
-from sixfold.core.accounts import usage_report
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
 from sixfold.core.media.thumbnails import WIDTHS
 from sixfold.web import openapi
@@ -44,6 +44,8 @@ def document() -> OpenApiDocument:
             **_policy(),
             **organization.operations(),
             **operator.operations(),
+            **removals.operations(),
+            **operator_usage.operations(),
             **configuration_schemas.operations(),
             **installs.operations(),
             **backups.operations(),
@@ -103,7 +105,7 @@ def _account() -> dict[str, OperationSpec]:
             "Close the account; `confirm` is its e-mail address",
             {202: openapi.response("The time of the deletion", account_data.ClosedAccountSchema)},
             (400,),
-            openapi.shape("Confirmation", confirm=str),
+            account_data.CONFIRMATION,
         ),
         "POST /api/account/webhook-secret": OperationSpec(
             "Replace the secret that signs webhooks, at once",
@@ -115,13 +117,9 @@ def _account() -> dict[str, OperationSpec]:
         ),
         "GET /api/account/usage": OperationSpec(
             "Requests, tokens and amounts by day, kind, model, key, member and team",
-            {200: _usage()},
+            {200: accounts.usage_content(accounts.USAGE)},
             (400,),
-            parameters=(
-                openapi.query("days", {"type": "integer", "minimum": 1, "maximum": usage_report.MAX_DAYS}),
-                openapi.text("by", accounts.MAX_TEXT),
-                openapi.query("format", {"enum": ["json", "csv"]}),
-            ),
+            parameters=accounts.USAGE_PARAMETERS,
         ),
         "POST /api/account/checkout": OperationSpec(
             "Pay credit by card",
@@ -210,13 +208,6 @@ def _policy() -> dict[str, OperationSpec]:
             parameters=(openapi.text("key", 100),),
         ),
     }
-
-
-def _usage() -> Node:
-    rows = openapi.response(
-        "The usage", openapi.shape("Usage", days=int, usage=list[accounts.UsageRowSchema])
-    )
-    return {**rows, "content": {**rows["content"], "text/csv": {"schema": openapi.Text}}}
 
 
 def _server() -> dict[str, OperationSpec]:

@@ -49,6 +49,7 @@ class AccountAlerts(TypedDict):
 class AccountInvitation(TypedDict):
     email: str
     credit_usd: NotRequired[str | float | None]
+    reason: NotRequired[str]
 
 
 class AccountSecret(TypedDict):
@@ -201,11 +202,13 @@ class Customer(TypedDict):
     balance_usd: str
     budget_day_usd: str | None
     budget_month_usd: str | None
+    closing_at: str | None
     created_at: NotRequired[str | None]
     email: str
     held_usd: str
     keys: NotRequired[int]
     kind: str
+    pending_credit_usd: str | None
     plan: str
     suspended_at: str | None
     used_at: NotRequired[str | None]
@@ -395,11 +398,13 @@ class InvitedCustomer(TypedDict):
     balance_usd: str
     budget_day_usd: str | None
     budget_month_usd: str | None
+    closing_at: str | None
     created_at: NotRequired[str | None]
     email: str
     held_usd: str
     keys: NotRequired[int]
     kind: str
+    pending_credit_usd: str | None
     plan: str
     suspended_at: str | None
     url: str
@@ -751,6 +756,25 @@ class ServerTestRequest(TypedDict):
     name: NotRequired[str]
 
 
+class ServerUsage(TypedDict):
+    days: int
+    usage: list[ServerUsageRow]
+
+
+class ServerUsageRow(TypedDict):
+    """Requests, tokens and amounts for one combination of the requested dimensions."""
+
+    account: NotRequired[str]
+    amount_usd: str
+    day: NotRequired[str]
+    email: NotRequired[str]
+    input_tokens: int
+    model: NotRequired[str]
+    output_tokens: int
+    provider_cost_usd: str
+    requests: int
+
+
 class Share(TypedDict):
     """A share of an object; `public` allows search engines to list it."""
 
@@ -764,6 +788,10 @@ class Share(TypedDict):
     team_id: str | None
     title: str
     views: int
+
+
+class SharedUrl(TypedDict):
+    url: str
 
 
 class Shares(TypedDict):

@@ -10,8 +10,10 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
 
 
-def close(actor: Principal, account_id: str, days: float, confirmation: str) -> Transaction[None]:
-    """Close an account, to be erased after `days`; `confirmation` is its e-mail address or name.
+def close(actor: Principal, account_id: str, days: float, confirmation: str) -> Transaction[int]:
+    """Close an account for `days` and return the time of its erasure (epoch µs).
+
+    `confirmation` is its e-mail address or name.
 
     Raises `NotFound`, `BadRequest` for another confirmation, `Forbidden` for the operator's account, and
     `Conflict` for an account that is closed or whose user owns an organization.
@@ -27,6 +29,7 @@ def close(actor: Principal, account_id: str, days: float, confirmation: str) -> 
         )
     erased_at = yield from deletion.close(account, days)
     yield actions.note(actor, "account.close", account.id, after={"erased_at": rfc3339(erased_at)})
+    return erased_at
 
 
 def keep(actor: Principal, account_id: str) -> Transaction[None]:

@@ -37,6 +37,8 @@ class Account(msgspec.Struct, frozen=True):
     operator_day: int | None = None
     operator_month: int | None = None
     suspended_at: int | None = None
+    # The credit that the first sign-in books.
+    invitation_credit: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> Account:
@@ -55,6 +57,7 @@ class Account(msgspec.Struct, frozen=True):
             operator_day=row["operator_day"],
             operator_month=row["operator_month"],
             suspended_at=row["suspended_at"],
+            invitation_credit=row["invitation_credit"],
         )
 
     @property

@@ -167,8 +167,8 @@ class Connections:
 
 def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
     valid: set[Credential] = set()
-    for kind, suspended in {(credential.kind, credential.suspended) for credential in credentials}:
-        ids = sorted(each.id for each in credentials if (each.kind, each.suspended) == (kind, suspended))
-        rows = yield from many(_QUERIES[kind], ids=encode_json(ids), suspended=int(suspended))
-        valid |= {Credential(kind, str(row["id"]), suspended) for row in rows}
+    for group in {each._replace(id="") for each in credentials}:
+        ids = sorted(each.id for each in credentials if each._replace(id="") == group)
+        rows = yield from many(_QUERIES[group.kind], ids=encode_json(ids), suspended=int(group.suspended))
+        valid |= {group._replace(id=str(row["id"])) for row in rows}
     return valid

@@ -270,8 +270,16 @@ def end(principal: Principal, share_id: str) -> Transaction[None]:
 
 
 def withdraw(actor: Principal, token: str) -> Transaction[None]:
-    """End a share of any account by its token as an operator, and record it; raises `NotFound`."""
-    share = yield from opened(token, actor)
+    """End a share of any account, also of a suspended one, by its token or id as an operator.
+
+    Raises `NotFound`.
+    """
+    row = None
+    if len(token) <= _MAX_TOKEN:
+        row = yield from one("share_by_token_or_id", token_hash=_hash(token), id=token)
+    if row is None:
+        raise errors.NotFound(_UNKNOWN)
+    share = Share.of(row)
     if not (yield Query("share_end", {**share.tenant.row, "id": share.id})):
         raise _missing(share.id)
     yield from audit_log.note(share.account_id, "share.withdraw", share.id)

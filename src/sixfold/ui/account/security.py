@@ -90,6 +90,7 @@ _ACTIONS = {
     "share.end": "Ended a shared link",
     "share.withdraw": "Shared link ended by the operator",
     "post.remove": "Post removed by the operator",
+    "character.remove": "Character removed by the operator",
     "folder.share": "Shared a folder of the memory",
     "folder.end": "Ended the share of a folder",
     "prediction.delete": "Deleted runs",

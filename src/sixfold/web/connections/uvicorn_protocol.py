@@ -394,13 +394,6 @@ class HttpProtocol(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return None if cycle is None or cycle.response_complete else cycle
 
-    def abort(self, scope: Scope) -> None:
-        """Close the connection of a request whose response cannot be completed."""
-        if self.cycle.scope is scope:
-            # uvicorn would log an error for a response that the application leaves incomplete.
-            self.cycle.disconnected = True
-        self.transport.abort()
-
     def send_response(self, scope: Scope, response: RawResponse) -> bool:
         """Send a whole response and return True, or return False if it must go through uvicorn."""
         cycle, flow = self.cycle, self.flow

@@ -5,13 +5,15 @@ The routes require `operate` together with `account.read` or `account.manage`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.platform.operator import schemas
+from sixfold.api.platform.operator import removals, schemas, usage
+from sixfold.api.platform.operator.removals import RemovalRoutes
 from sixfold.api.platform.organization import fields
 from sixfold.core import money
 from sixfold.core.accounts import rights
@@ -49,9 +51,10 @@ class OperatorRoutes:
 
     async def invite(self, request: Request) -> Response:
         """Create an account, and return the link that signs in to it once."""
-        principal, body = await self._fields(request, "email", "credit_usd")
-        credit = _amount(body, "credit_usd", "0")
-        invitation = await self._write(customers.create(principal, fields.text(body, "email"), credit))
+        principal, body = await self._fields(request, "email", "credit_usd", "reason")
+        email, credit = fields.text(body, "email"), _amount(body, "credit_usd", "0")
+        reason = fields.text(body, "reason", customers.STARTING_CREDIT)
+        invitation = await self._write(customers.invite(principal, email, credit, reason))
         url = f"{self._services.settings.base_url}/signin?token={invitation.token}"
         return responses.json({**schemas.of_account(invitation.account), "url": url}, 201, _NO_STORE)
 
@@ -78,11 +81,8 @@ class OperatorRoutes:
     async def budgets(self, request: Request) -> Response:
         """Set the budgets of an account; a budget that is missing from the request is unchanged."""
         principal, body = await self._fields(request, *fields.BUDGETS)
-        account = await self._read(customers.find(requests.path_value(request, "account_id")))
-        changed = fields.changes(body)
-        day = changed.get("budget_day", account.operator_day)
-        month = changed.get("budget_month", account.operator_month)
-        return await self._changed(customers.set_budgets(principal, account.id, _micros(day), _micros(month)))
+        account_id = requests.path_value(request, "account_id")
+        return await self._changed(_change_budgets(principal, account_id, fields.changes(body)))
 
     async def list_actions(self, request: Request) -> Response:
         """List the actions of operators, newest first."""
@@ -97,6 +97,15 @@ class OperatorRoutes:
 
     async def _changed(self, transaction: Transaction[Account]) -> Response:
         return responses.json(schemas.of_account(await self._write(transaction)), headers=_NO_STORE)
+
+
+def _change_budgets(
+    principal: Principal, account_id: str, changed: Mapping[str, Any]
+) -> Transaction[Account]:
+    account = yield from customers.find(account_id)
+    day = changed.get("budget_day", account.operator_day)
+    month = changed.get("budget_month", account.operator_month)
+    return (yield from customers.set_budgets(principal, account_id, _micros(day), _micros(month)))
 
 
 async def _body(request: Request, *names: str) -> dict[str, Any]:
@@ -126,7 +135,7 @@ def _micros(value: Any) -> int | None:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    handlers, root = OperatorRoutes(services), "/api/operator"
+    handlers, removing, root = OperatorRoutes(services), RemovalRoutes(services), "/api/operator"
     account_path = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
     credit = services.idempotency.once(services.authenticator.bearer, handlers.credit)
@@ -141,13 +150,15 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         ),
         RouteEntry(
             account_path,
-            {"GET": handlers.show, "PATCH": handlers.budgets},
+            {"GET": handlers.show, "PATCH": handlers.budgets, "DELETE": removing.close},
             _BODY_BYTES,
-            access={"GET": see, "PATCH": change},
+            access={"GET": see, "PATCH": change, "DELETE": change},
         ),
         *(
             RouteEntry(f"{account_path}/{name}", {"POST": post}, _BODY_BYTES, access=change)
             for name, post in posts.items()
         ),
         RouteEntry(f"{root}/actions", {"GET": handlers.list_actions}, access=see),
+        *removals.routes(removing),
+        *usage.routes(services),
     )

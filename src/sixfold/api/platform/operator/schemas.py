@@ -20,7 +20,10 @@ _Amount = str | float | None
 
 
 class CustomerSchema(TypedDict):
-    """An account as the operator sees it; lists include the number of keys and their last use."""
+    """An account as the operator sees it; lists include the number of keys and their last use.
+
+    The first sign-in adds `pending_credit_usd`, and the account is erased at `closing_at`; both may be null.
+    """
 
     account_id: str
     kind: str
@@ -30,7 +33,9 @@ class CustomerSchema(TypedDict):
     plan: str
     budget_day_usd: str | None
     budget_month_usd: str | None
+    pending_credit_usd: str | None
     suspended_at: str | None
+    closing_at: str | None
     created_at: NotRequired[str | None]
     keys: NotRequired[int]
     used_at: NotRequired[str | None]
@@ -64,7 +69,9 @@ def of_account(account: Account) -> CustomerSchema:
         "plan": account.plan,
         "budget_day_usd": _usd(account.operator_day),
         "budget_month_usd": _usd(account.operator_month),
+        "pending_credit_usd": _usd(account.invitation_credit),
         "suspended_at": rfc3339(account.suspended_at),
+        "closing_at": rfc3339(account.closing_at),
     }
 
 
@@ -78,7 +85,9 @@ def account(row: Row) -> CustomerSchema:
         "plan": row["plan"],
         "budget_day_usd": _usd(row["operator_day"]),
         "budget_month_usd": _usd(row["operator_month"]),
+        "pending_credit_usd": _usd(row["invitation_credit"]),
         "suspended_at": rfc3339(row["suspended_at"]),
+        "closing_at": rfc3339(row["closing_at"]),
         "created_at": rfc3339(row["created_at"]),
         "keys": row["keys"],
         "used_at": rfc3339(row["used_at"]),
@@ -125,7 +134,7 @@ def operations() -> dict[str, OperationSpec]:
             "Create an account and a link that signs in once",
             {201: openapi.response("The account", InvitedCustomerSchema)},
             (400, 409),
-            _request("AccountInvitation", {"email": str}, {"credit_usd": _Amount}),
+            _request("AccountInvitation", {"email": str}, {"credit_usd": _Amount, "reason": str}),
         ),
         f"GET {account_path}": OperationSpec("An account", changed, (404,)),
         f"PATCH {account_path}": OperationSpec(

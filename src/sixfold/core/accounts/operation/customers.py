@@ -51,22 +51,16 @@ def page(text: str, limit: int, cursor: str | None) -> Transaction[AccountsPage]
     return AccountsPage(entries, str(entries[-1]["id"]) if len(rows) > limit else None)
 
 
-def create(actor: Principal, email: str, credit: int = 0) -> Transaction[InvitedAccount]:
-    """Create an account with `credit` micro-dollars and a sign-in link; raises `BadRequest`, `Conflict`."""
-    _check_credit(credit)
-    account = yield from accounts.create(email, credit=credit)
-    yield actions.note(actor, "account.invite", account.id, after={"credit_usd": money.format_usd(credit)})
-    return InvitedAccount(account, (yield from _link(account)))
-
-
 def invite(
     actor: Principal, email: str, credit: int = 0, reason: str = STARTING_CREDIT
 ) -> Transaction[InvitedAccount]:
     """Create an account for a person, and a sign-in link; raises `BadRequest` and `Conflict`.
 
-    The first sign-in books `credit` micro-dollars, with `reason` in the ledger.
+    The first sign-in books `credit` micro-dollars, with `reason` in the ledger. If the operator creates a key
+    of the account before, that books it.
     """
-    _check_credit(credit)
+    if not 0 <= credit <= MAX_CREDIT:
+        raise errors.BadRequest(f"The credit must be from 0 to {money.format_usd(MAX_CREDIT)} USD")
     account = yield from accounts.create(email)
     after = {"credit_usd": money.format_usd(credit)}
     if credit:
@@ -74,12 +68,8 @@ def invite(
         pending = {"id": account.id, "amount": credit, "reason": after["reason"]}
         yield Query("invitation_credit_set", pending)
     yield actions.note(actor, "account.invite", account.id, after=after)
-    return InvitedAccount(account, (yield from _link(account)))
-
-
-def _check_credit(credit: int) -> None:
-    if not 0 <= credit <= MAX_CREDIT:
-        raise errors.BadRequest(f"The credit must be from 0 to {money.format_usd(MAX_CREDIT)} USD")
+    token = yield from _link(account)
+    return InvitedAccount((yield from accounts.by_id(account.id)), token)
 
 
 def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccount]:
@@ -165,6 +155,7 @@ def _budgets(account: Account) -> dict[str, Any]:
 def create_key(actor: Principal, account_id: str, name: str, scope: KeyLimits) -> Transaction[NewKey]:
     """Create a key of an account, without the right `operate`; raises `BadRequest` and `NotFound`."""
     yield from find(account_id)
+    yield from accounts.accept_invitation(account_id)
     key = yield from keys.create(account_id, scope, holder=Holder(name=name))
     yield actions.note(actor, "key.create", account_id, after={"key": key.id, "name": name})
     return key

@@ -10,6 +10,12 @@ SELECT id FROM gallery_character WHERE url_name = :url_name;
 SELECT c.*, a.author_id FROM gallery_character AS c JOIN account AS a ON a.id = c.account_id
 WHERE c.id < :before AND a.closing_at IS NULL AND a.suspended_at IS NULL ORDER BY c.id DESC LIMIT :limit;
 
+-- name: gallery_character_account | Return the account of a character, also of a suspended one.
+SELECT account_id FROM gallery_character WHERE id = :id;
+
+-- name: gallery_character_delete | Delete a character of an account and return its avatar; return no row if there is none.
+DELETE FROM gallery_character WHERE id = :id AND account_id = :account_id RETURNING avatar;
+
 -- name: gallery_character_count | Count an account's characters.
 SELECT COUNT(*) AS total FROM gallery_character WHERE account_id = :account_id;
 
@@ -37,6 +43,9 @@ ORDER BY o.step, o.original LIMIT 1;
 -- name: gallery_post | Return a post of an open account, listed or not.
 SELECT p.*, a.author_id, a.public_name AS author_name FROM gallery_post AS p JOIN account AS a ON a.id = p.account_id
 WHERE p.id = :id AND a.closing_at IS NULL AND a.suspended_at IS NULL;
+
+-- name: gallery_post_account | Return the account of a post, also of a suspended one.
+SELECT account_id FROM gallery_post WHERE id = :id;
 
 -- name: gallery_post_tags_delete | Delete the tags of a post of an account.
 DELETE FROM gallery_tag WHERE post_id IN (SELECT id FROM gallery_post WHERE id = :id AND account_id = :account_id);

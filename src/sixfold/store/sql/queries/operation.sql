@@ -8,7 +8,7 @@ WHERE id < :before_id AND (:target = '' OR target = :target
   OR (SUBSTR(:target, LENGTH(:target), 1) IN ('.', '_') AND SUBSTR(target, 1, LENGTH(:target)) = :target)) ORDER BY id DESC LIMIT :limit;
 
 -- name: operator_accounts | Return accounts whose email address matches a pattern, newest first.
-SELECT a.id, a.kind, a.email, a.posted, a.held, a.plan, a.operator_day, a.operator_month, a.created_at, a.closing_at, a.suspended_at,
+SELECT a.id, a.kind, a.email, a.posted, a.held, a.plan, a.operator_day, a.operator_month, a.created_at, a.closing_at, a.suspended_at, a.invitation_credit,
     (SELECT COUNT(*) FROM api_key k WHERE k.account_id = a.id AND k.revoked_at IS NULL AND k.hint <> '') AS keys,
     (SELECT MAX(k.used_at) FROM api_key k WHERE k.account_id = a.id) AS used_at
 FROM account a

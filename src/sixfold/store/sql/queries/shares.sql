@@ -29,6 +29,9 @@ WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :no
   AND {has_active_member s}
   AND {has_valid_credential s} AND {has_valid_key s};
 
+-- name: share_by_token_or_id | Return the share with a token or id, also of a suspended account.
+SELECT * FROM share WHERE token_hash = :token_hash OR id = :id;
+
 -- name: shares_received | Return the shares that an account or one of its teams may open, newest first.
 SELECT s.*, a.email AS owner FROM share s JOIN account a ON a.id = s.account_id
 WHERE s.id IN (
