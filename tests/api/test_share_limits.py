@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects, single_thread
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.predictions import data_views
 from tests.api.app_fixture import AppFixture
+from tests.api.gateway import running_gateway
+from tests.api.test_chat_pages import ChatUser
 from tests.api.test_shares import anonymous_visitor, share
 
 SERIES = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]
@@ -67,3 +72,30 @@ def test_inputs_with_the_address_of_a_file_are_not_shown(
 ) -> None:
     model = app.server.catalog["forecast"]
     assert ("series" in text_inputs({"series": value}, model)) == is_shown
+
+
+async def test_few_files_of_a_message_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        app, person = gateway.app, await ChatUser.of(gateway)
+        where = await person.ask_path("say 3 words")
+        chat = where.rpartition("/")[2]
+        content = [{"type": "input_file", "file_id": f"f{number}"} for number in range(600)]
+        item = {"type": "message", "role": "user", "content": content}
+        path = f"/v1/conversations/{chat}/items"
+        added = await app.client.post(path, json={"items": [item]}, headers=app.bearer)
+        assert added.status_code == 200, added.text
+        link = (await share(app, "chat", chat, include_inputs=True))["url"]
+        read, some = list[int](), app.server.files.some
+
+        async def recording_some(tenant: Tenant, file_ids: Sequence[str]) -> object:
+            read.append(len(file_ids))
+            return await some(tenant, file_ids)
+
+        monkeypatch.setattr(app.server.files, "some", recording_some)
+        async with anonymous_visitor(app) as visitor:
+            assert (await visitor.get(link)).status_code == 200
+        assert read == [20]
+        page = await app.client.get(where)
+        assert (page.text.count("/chat-files/"), "580 more" in page.text) == (20, True)
+        await person.ask("and now?", where)
+        assert "at most 500 files" in str(await person.events(where))

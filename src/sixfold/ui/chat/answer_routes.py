@@ -125,6 +125,7 @@ class AnswerRoutes:
         item = await self._store.item(user.tenant, chat_id, item_id)
         message = messages.parse(item.id, item.place, item.item)
         ids = [file.id for file in message.files] if message is not None else []
+        messages.check_files(len(ids))
         return await self._services.files.some(user.tenant, ids)
 
     async def _begin(

@@ -22,6 +22,9 @@ from sixfold.web.services import WebServices
 
 MAX_TEXT_CHARS = 200_000
 MAX_FILES = 10
+# The files of a message that pages show, and those of all messages of one request: a message that was added
+# over the API can refer to 70,000 files.
+_SHOWN_FILES, MAX_CHAT_FILES = 20, 500
 IMAGE_BYTES = 8 * 2**20
 # Limits for all messages of one request together.
 _REQUEST_IMAGES, _REQUEST_IMAGE_BYTES = 32, 48 * 2**20
@@ -84,6 +87,19 @@ class StoredMessage(NamedTuple):
     text: str
     files: tuple[AttachedFile, ...]
     detail: AnswerDetail
+
+    @property
+    def shown_files(self) -> tuple[AttachedFile, ...]:
+        """The files that pages show."""
+        return self.files[:_SHOWN_FILES]
+
+
+def check_files(count: int) -> None:
+    """Raise `BadRequest` if the messages of a request have too many files."""
+    if count > MAX_CHAT_FILES:
+        raise errors.BadRequest(
+            f"A chat may have at most {MAX_CHAT_FILES} files in its messages (got {count:,}): start a new one"
+        )
 
 
 def read_draft(stored: str) -> Draft | None:
@@ -160,10 +176,9 @@ class RequestBuilder:
         """Return the request; raises `BadRequest` if its files are too many or cannot be read."""
         messages: list[ChatMessage] = []
         budget = _FileBudget(self._services.document_texts.max_chars)
-        for item in items:
-            message = parse("", 0, item)
-            if message is None:
-                continue
+        parsed_messages = [message for item in items if (message := parse("", 0, item)) is not None]
+        check_files(sum(len(message.files) for message in parsed_messages))
+        for message in parsed_messages:
             parts: tuple[Part, ...] = (
                 *[await self._part(tenant, file, budget) for file in message.files],
                 *([TextPart(message.text)] if message.text else ()),

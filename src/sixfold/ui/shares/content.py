@@ -13,7 +13,7 @@ from markupsafe import Markup
 from sixfold import errors
 from sixfold.core.catalog.models import Model
 from sixfold.core.concurrency.single_thread import SingleThread
-from sixfold.core.files.files import FileNotFound
+from sixfold.core.files.files import AccountFile
 from sixfold.core.gateway.conversations.chats import ChatStore
 from sixfold.core.media.drawings import Drawing
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
@@ -191,6 +191,8 @@ class SharedContents:
         answer = next((message.text for message in visible if message.role == "assistant"), "")
         content = SharedContent(chat.title, formatting.excerpt(answer) or "A chat")
         content.files.add_texts(self._base_url, (message.text for message in visible))
+        ids = [file.id for message in visible for file in message.shown_files] if share.has_inputs else []
+        stored = {file.id: file for file in await self._services.files.some(share.tenant, ids)}
         rows: list[dict[str, Any]] = []
         for message in visible:
             html = await self._texts.html(message.text) if message.role == "assistant" else ""
@@ -199,28 +201,13 @@ class SharedContents:
                     "message": message,
                     "text": content.files.rename(self._base_url, path, message.text),
                     "html": Markup(content.files.rewrite(self._base_url, path, html)),  # noqa: S704 - rendered safely above
-                    "files": await self._attached(share, content, message, path),
+                    "files": _attached(stored, content, message, path),
                 }
             )
         pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
         content.image = pictures[0] if pictures else ""
         content.values = {"rows": rows, "is_cut": is_cut}
         return content
-
-    async def _attached(
-        self, share: Share, content: SharedContent, message: messages.StoredMessage, path: str
-    ) -> list[tuple[str, bool, str]]:
-        """Return the name, whether it is an image, and the address of each file of a question."""
-        rows: list[tuple[str, bool, str]] = []
-        for number, each in enumerate(message.files if share.has_inputs else ()):
-            try:
-                file = await self._services.files.get(share.tenant, each.id)
-            except FileNotFound:
-                continue
-            source = MediaSource(file.blob, file.content_type, file.size)
-            alias = content.files.add(f"file-{message.place}-{number}", source)
-            rows.append((each.name, each.is_image, f"{path}/files/{alias}"))
-        return rows
 
     async def _page(self, share: Share, path: str) -> SharedContent:
         page = await self._services.database.read(objects.page(share.tenant, share.object_id))
@@ -236,6 +223,20 @@ class SharedContents:
         pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
         content.image = pictures[0] if pictures else ""
         return content
+
+
+def _attached(
+    stored: Mapping[str, AccountFile], content: SharedContent, message: messages.StoredMessage, path: str
+) -> list[tuple[str, bool, str]]:
+    """Return the name, whether it is an image, and the address of each file of a question."""
+    rows: list[tuple[str, bool, str]] = []
+    for number, each in enumerate(message.shown_files):
+        file = stored.get(each.id)
+        if file is not None:
+            source = MediaSource(file.blob, file.content_type, file.size)
+            alias = content.files.add(f"file-{message.place}-{number}", source)
+            rows.append((each.name, each.is_image, f"{path}/files/{alias}"))
+    return rows
 
 
 def _text_inputs(prediction: Prediction, model: Model | None) -> list[tuple[str, str]]:
