@@ -1,7 +1,8 @@
 """Engine without weights that turns an image or a prompt into a video.
 
 The camera follows the moves in the prompt through the input image, or through a scene painted from the
-prompt. Water, clouds and particles move as well, and models with sound get a synthesized audio track.
+prompt. Water, clouds, particles, vehicles and animals move as well, and models with sound get a synthesized
+audio track.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from sixfold.engines.audio.ambience import track
 from sixfold.engines.image.scene import prompt_parser
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
 from sixfold.engines.video import (
-    ambient,
     camera_moves,
     dimensions,
     encode,
@@ -29,6 +29,7 @@ from sixfold.engines.video import (
 )
 from sixfold.engines.video.camera_moves import CameraPath, MovePath
 from sixfold.engines.video.layers import SourceStill
+from sixfold.engines.video.motion import ambient, movers
 from sixfold.engines.video.task_parser import VideoTask
 
 _IMAGE_INPUTS = ("image_url", "image")
@@ -48,7 +49,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "6"
+    version = "7"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words
@@ -69,7 +70,10 @@ class CameraEngine:
         motion = ambient.AmbientMotion.of(scene, request, still, size)
         target = context.scratch / "video.mp4"
         stage = parallax.ParallaxStage(layers.separate(still, parallax.grid(size)), size, base_zoom)
-        reused = _render(target, _CameraShot(stage, path, motion, request, size), context)
+        sprites = movers.MoverAnimation(
+            still.sprites, (still.rgb.shape[1], still.rgb.shape[0]), request.seconds
+        )
+        reused = _render(target, _CameraShot(stage, path, motion, sprites, request, size), context)
         rate = request.output_rate
         info = {
             "width": size[0],
@@ -80,21 +84,26 @@ class CameraEngine:
         data: dict[str, Any] = {
             "seed": request.seed,
             "camera": plan.description,
-            "moving": list(motion.names),
+            "moving": [*motion.names, *sprites.names],
         }
         if request.reuse_frames:
             data["reused_frames"] = reused
         if request.sound:
             data["sound"] = track.mix_of(request.prompt).description
-        words = _words(request, scene, plan, motion, painted=image is None)
+        words = _words(request, scene, plan, (motion, sprites), painted=image is None)
         return Result((Artifact("video/mp4", b"", info, target),), data, words=words)
 
 
 def _words(
-    request: VideoTask, scene: ParsedScene, plan: CameraPath, motion: ambient.AmbientMotion, *, painted: bool
+    request: VideoTask,
+    scene: ParsedScene,
+    plan: CameraPath,
+    motions: tuple[ambient.AmbientMotion, movers.MoverAnimation],
+    *,
+    painted: bool,
 ) -> PromptWords:
     """Return the words of the prompt that affect the video's scene, camera, motion or sound."""
-    parts = [plan.words, motion.words(request.prompt)]
+    parts = [plan.words, *(motion.words(request.prompt) for motion in motions)]
     if painted:
         parts.append(scene.words)
     if request.sound:
@@ -113,6 +122,7 @@ class _CameraShot(msgspec.Struct, frozen=True):
     stage: parallax.ParallaxStage
     path: MovePath
     motion: ambient.AmbientMotion
+    sprites: movers.MoverAnimation
     request: VideoTask
     size: tuple[int, int]
 
@@ -158,6 +168,7 @@ def _render(target: Path, shot: _CameraShot, context: Context) -> int:
             second = float(index / request.output_rate)
             pose = shot.path.at(index / (count - 1))
             planes = frames.at(pose, lambda second=second: shot.motion.ripples(second))
+            planes = shot.sprites.draw(planes, shot.stage, pose, second)
             video.add(shot.motion.apply(planes, second))
             context.progress(_PREPARED + (0.99 - _PREPARED) * (index + 1) / count)
     return frames.reused

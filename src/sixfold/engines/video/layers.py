@@ -22,7 +22,7 @@ Array = NDArray[Any]
 # matte.
 _RIM, _LAP = 0.011, 0.004
 # The largest difference by which an object may be nearer than the ground at its foot.
-_ABOVE_GROUND = 0.06
+ABOVE_GROUND = 0.06
 # Nearness within a layer is blurred by this fraction of the grid's width, so that the image does not tear.
 _SOFT = 0.02
 
@@ -36,10 +36,37 @@ class BackgroundLayer(msgspec.Struct, frozen=True):
     half_matte: Array | None = None
 
 
+class MoverGait(msgspec.Struct, frozen=True):
+    """The speed of a subject in widths per second, and its vertical motion (see `movers.toml`)."""
+
+    pace: float
+    bob: float
+    beat: float
+
+
+class MovingSprite(msgspec.Struct, frozen=True):
+    """A painted subject: pixels (RGB bytes) and matte (bytes) from `left` and `top` of the still.
+
+    `center` and `height` are those of the subject in pixels; `nearness` is 0 far to 1 near.
+    """
+
+    name: str
+    rgb: Array
+    matte: Array
+    left: int
+    top: int
+    center: float
+    height: float
+    is_mirrored: bool
+    nearness: float
+    gait: MoverGait
+
+
 class SourceStill(msgspec.Struct, frozen=True):
     """A still image with even sides; `near`, `sky` and `water` are float32 in 0..1 of any size.
 
-    `fronts` are the foreground masks from far to near (float32 in 0..1, any size).
+    `fronts` are the foreground masks from far to near (float32 in 0..1, any size). `sprites` are subjects
+    that move through the scene, and that the image does not show.
     """
 
     rgb: Array
@@ -47,6 +74,7 @@ class SourceStill(msgspec.Struct, frozen=True):
     fronts: tuple[Array, ...] = ()
     sky: Array | None = None
     water: Array | None = None
+    sprites: tuple[MovingSprite, ...] = ()
 
 
 def separate(still: SourceStill, grid: tuple[int, int]) -> tuple[BackgroundLayer, ...]:
@@ -101,7 +129,7 @@ def _ground_objects(near: Array, ground: Array, front: Array) -> Array:
         box = (slice(top, foot), slice(left, left + width))
         inside = labels[box] == label
         if under.size:
-            limit = np.float32(np.median(under) + _ABOVE_GROUND)
+            limit = np.float32(np.median(under) + ABOVE_GROUND)
             out[box][inside] = np.minimum(np.median(near[box][inside]), limit)
     filled_depth = fill_hidden(out[..., None], (~front).astype(np.uint8))
     return cv2.GaussianBlur(filled_depth.reshape(front.shape).astype(np.float32), (0, 0), 1.5)

@@ -98,6 +98,21 @@ class ParallaxStage:
         assert result is not None  # noqa: S101 - a stage has a plate
         return result
 
+    def source_matrix(self, pose: CameraPose, nearness: float = _MEAN_NEARNESS) -> Array:
+        """Return the 3 x 3 matrix from centered output pixels to source pixels for constant nearness."""
+        turn, far = math.radians(pose.roll), 1 - pose.approach * nearness
+        zoom, (width, height) = pose.zoom * self.base_zoom, self.size
+        a, b = math.cos(turn) / zoom, math.sin(turn) / zoom
+        left, top = pose.pan_x * width, pose.pan_y * height
+        right, down = pose.shift_x * width * nearness, pose.shift_y * height * nearness
+        return np.array(
+            [
+                [a * far, b * far, -(a * left + b * top) * far - right],
+                [-b * far, a * far, (b * left - a * top) * far - down],
+                [0, 0, 1],
+            ]
+        )
+
     def _maps(self, layer: BackgroundLayer, pose: CameraPose, ripple: Ripple | None) -> tuple[_Map, _Map]:
         """Return the source positions of the Y and of the UV pixels, in the layer's pixels."""
         width, height = self._size
@@ -177,7 +192,7 @@ class FrameSource:
         if self._last is not None:
             before, planes = self._last
             self._last = None
-            matrix = np.linalg.inv(_source_matrix(before, self._stage)) @ _source_matrix(pose, self._stage)
+            matrix = np.linalg.inv(self._stage.source_matrix(before)) @ self._stage.source_matrix(pose)
             if _max_corner_shift(matrix, self._stage.size) <= _MAX_REUSE_SHIFT * min(self._stage.size):
                 self.reused += 1
                 return _warp(planes, matrix)
@@ -185,22 +200,6 @@ class FrameSource:
         if self._reuse:
             self._last = (pose, frame)
         return frame
-
-
-def _source_matrix(pose: CameraPose, stage: ParallaxStage) -> Array:
-    """Return the 3 x 3 matrix from centered output pixels to source pixels for constant nearness."""
-    turn, far = math.radians(pose.roll), 1 - pose.approach * _MEAN_NEARNESS
-    zoom, (width, height) = pose.zoom * stage.base_zoom, stage.size
-    a, b = math.cos(turn) / zoom, math.sin(turn) / zoom
-    left, top = pose.pan_x * width, pose.pan_y * height
-    right, down = pose.shift_x * width * _MEAN_NEARNESS, pose.shift_y * height * _MEAN_NEARNESS
-    return np.array(
-        [
-            [a * far, b * far, -(a * left + b * top) * far - right],
-            [-b * far, a * far, (b * left - a * top) * far - down],
-            [0, 0, 1],
-        ]
-    )
 
 
 def _max_corner_shift(matrix: Array, size: tuple[int, int]) -> float:

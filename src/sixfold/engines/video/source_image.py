@@ -14,8 +14,9 @@ from sixfold.engines.image import decode
 from sixfold.engines.image.scene import noise, painter
 from sixfold.engines.image.scene.finishing import RenderQuality
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
-from sixfold.engines.video import depth
-from sixfold.engines.video.layers import SourceStill
+from sixfold.engines.video import depth, layers
+from sixfold.engines.video.layers import MoverGait, MovingSprite, SourceStill
+from sixfold.engines.video.motion import movers
 
 Array = NDArray[Any]
 
@@ -70,17 +71,55 @@ def _refine(subject: Array, rgb: Array) -> Array:
 def paint(
     scene: ParsedScene, seed: int, size: tuple[int, int], step: Callable[[str], None], effort: RenderQuality
 ) -> SourceStill:
-    """Paint a scene; its depth comes from the painter, so the layers are exact."""
+    """Paint a scene; its depth comes from the painter, so the layers are exact.
+
+    Subjects that move are sprites, and the still shows the scene without them.
+    """
     scale = min(1.0, _MAX_PAINTED_SIDE / max(size))
     shape = (2 * round(size[1] * scale / 2), 2 * round(size[0] * scale / 2))
-    stage = painter.stage_scene(
-        scene, "ra2v", noise.stable_seed("film", seed, scene.prompt), shape, step, lightning=False
-    )
-    painter.finish(stage, falling=False)
-    pixels = cv2.convertScaleAbs(effort.apply(stage.image), alpha=255.0)
-    rgb = pixels if scale == 1.0 else cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC)
+    gaits = movers.gaits_of(scene)
+    key = noise.stable_seed("film", seed, scene.prompt)
+    moving = painter.stage_moving_scene(scene, "ra2v", key, shape, step, gaits.keys())
+    stage = moving.base
+    rgb = _finished(stage, size, effort)
     near = np.clip(1 - stage.depth, 0, 1).astype(np.float32)
     sky = (stage.depth > _SKY_DEPTH).astype(np.float32)
     fronts = [(near > level).astype(np.float32) for level in _FOREGROUND_LEVELS]
     visible = tuple(front for front in fronts if 0.004 < front.mean() < 0.8)
-    return SourceStill(rgb, near, visible, sky, stage.water)
+    sprites: tuple[MovingSprite, ...] = ()
+    if moving.movers:
+        full = _finished(moving.full, size, effort)
+        sprites = tuple(_sprite(mover, moving.ground, full, gaits[mover.name]) for mover in moving.movers)
+    return SourceStill(rgb, near, visible, sky, stage.water, sprites)
+
+
+def _finished(stage: painter.SceneStage, size: tuple[int, int], effort: RenderQuality) -> Array:
+    painter.finish(stage, falling=False)
+    pixels = cv2.convertScaleAbs(effort.apply(stage.image), alpha=255.0)
+    return (
+        pixels if pixels.shape[:2] == size[::-1] else cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC)
+    )
+
+
+def _sprite(mover: painter.PaintedMover, ground: Array, full: Array, gait: MoverGait) -> MovingSprite:
+    """Cut a mover out of the finished image, at the nearness of the ground below it."""
+    height, width = full.shape[:2]
+    scale, spot = height / mover.alpha.shape[0], mover.spot
+    alpha = cv2.resize(mover.alpha, (width, height), interpolation=cv2.INTER_LINEAR)
+    rows, columns = np.flatnonzero(alpha.max(1) > 0.02), np.flatnonzero(alpha.max(0) > 0.02)
+    top, left = max(0, int(rows[0]) - 2) & ~1, max(0, int(columns[0]) - 2) & ~1
+    bottom, right = min(height, (int(rows[-1]) + 4) & ~1), min(width, (int(columns[-1]) + 4) & ~1)
+    foot = int(np.clip(spot.foot, 0, ground.shape[0] - 1)), int(np.clip(spot.x, 0, ground.shape[1] - 1))
+    below = float(np.clip(1 - ground[foot], 0, 1))
+    return MovingSprite(
+        name=mover.name,
+        rgb=full[top:bottom, left:right],
+        matte=cv2.convertScaleAbs(alpha[top:bottom, left:right], alpha=255.0),
+        left=left,
+        top=top,
+        center=spot.x * scale,
+        height=spot.height * scale,
+        is_mirrored=spot.flip,
+        nearness=min(1 - spot.depth, below + layers.ABOVE_GROUND),
+        gait=gait,
+    )

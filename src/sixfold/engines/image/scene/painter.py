@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.engines.image.scene import (
     abstract,
@@ -240,17 +242,18 @@ def _road(stage: SceneStage) -> None:
     stage.add_layer(stage.palette.lit(canvas.rgb("#efe9d8"), 0.5), line, 0.12)
 
 
-def subjects(stage: SceneStage) -> None:
-    """Draw the scene's subjects, farthest first."""
+def subjects(stage: SceneStage, movers: Collection[str] = ()) -> list[layout.Placed]:
+    """Draw the scene's subjects, farthest first; return those named in `movers`, which are not drawn."""
     _road(stage)
-    floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
+    moving: list[layout.Placed] = []
     for subject, number, spot in layout.place_subjects(stage):
-        stand = shapes.library()[subject.name].stand
+        if subject.name in movers:
+            moving.append((subject, number, spot))
+            continue
         if subject.name == "tree":
             plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
             continue
-        grounded = stand in _GROUNDED and spot.cut is None and not floating
-        scene_subjects.draw(stage, subject.name, spot, subject.color, grounded, dressed=number == 0)
+        _subject(stage, (subject, number, spot))
         if subject.name == "signboard" and stage.scene.letters:
             wide, high = spot.height * 0.66, spot.height * 0.45
             middle = spot.foot - spot.height * 0.62
@@ -259,6 +262,14 @@ def subjects(stage: SceneStage) -> None:
     if stage.place == "studio":
         studio.write(stage)
     stage.step("subject")
+    return moving
+
+
+def _subject(stage: SceneStage, placed: layout.Placed) -> Image | None:
+    subject, number, spot = placed
+    floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
+    grounded = shapes.library()[subject.name].stand in _GROUNDED and spot.cut is None and not floating
+    return scene_subjects.draw(stage, subject.name, spot, subject.color, grounded, dressed=number == 0)
 
 
 def _foreground(stage: SceneStage) -> None:
@@ -289,15 +300,72 @@ def paint(
 
 
 def stage_scene(
+    scene: ParsedScene, look: str, seed: int, shape: tuple[int, int], step: Callable[[str], None]
+) -> SceneStage:
+    """Return the painted scene with its depth, before light and look are applied."""
+    stage = _stage_place(scene, look, seed, shape, step)
+    subjects(stage)
+    _front(stage, lightning=True)
+    return stage
+
+
+class PaintedMover(msgspec.Struct, frozen=True):
+    """A subject that was painted apart from its scene; `alpha` (0 to 1) includes its shadow or reflection."""
+
+    name: str
+    spot: scene_subjects.SubjectSpot
+    alpha: Image
+
+
+class MovingScene(msgspec.Struct, frozen=True):
+    """A scene without its movers, and the same scene with them and without the plants in front.
+
+    `ground` is the depth of the scene without movers and plants.
+    """
+
+    base: SceneStage
+    full: SceneStage
+    ground: Image
+    movers: tuple[PaintedMover, ...]
+
+
+def stage_moving_scene(
     scene: ParsedScene,
     look: str,
     seed: int,
     shape: tuple[int, int],
     step: Callable[[str], None],
-    *,
-    lightning: bool = True,
+    names: Collection[str],
+) -> MovingScene:
+    """Return a scene whose subjects with these names are painted apart, without lightning."""
+    base = _stage_place(scene, look, seed, shape, step)
+    placed = subjects(base, names)
+    full = replace(base, image=base.image.copy(), depth=base.depth.copy()) if placed else base
+    ground = base.depth.copy()
+    movers: list[PaintedMover] = []
+    for subject, number, spot in placed:
+        # All face in one direction, so that they do not collide.
+        spot = replace(spot, flip=placed[0][2].flip)
+        before = full.image.copy()
+        mask = _subject(full, (subject, number, spot))
+        if mask is not None:
+            change = np.clip(np.abs(full.image - before).max(-1) * 3, 0, 0.8).astype(np.float32)
+            movers.append(PaintedMover(subject.name, spot, np.maximum(mask, change)))
+    if movers:
+        sky.apply_weather(full, lightning=False)
+    _front(base, lightning=False)
+    return MovingScene(base, full, ground, tuple(movers))
+
+
+def _front(stage: SceneStage, *, lightning: bool) -> None:
+    if stage.place not in ("abstract", "studio"):
+        _foreground(stage)
+        sky.apply_weather(stage, lightning=lightning)
+
+
+def _stage_place(
+    scene: ParsedScene, look: str, seed: int, shape: tuple[int, int], step: Callable[[str], None]
 ) -> SceneStage:
-    """Return the painted scene with its depth, before light and look are applied."""
     composition = layout.compose(scene, seed, shape)
     stage = SceneStage(
         scene=scene,
@@ -318,10 +386,6 @@ def stage_scene(
     )
     isometric = stage.place in _ISOMETRIC and "isometric" in scene.prompt.casefold()
     (interiors.isometric if isometric else PLACES[stage.place])(stage)
-    subjects(stage)
-    if stage.place not in ("abstract", "studio"):
-        _foreground(stage)
-        sky.apply_weather(stage, lightning=lightning)
     return stage
 
 

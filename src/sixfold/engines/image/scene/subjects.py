@@ -278,15 +278,16 @@ def draw(
     color: str | None = None,
     grounded: bool = True,
     dressed: bool = False,
-) -> None:
-    """Draw library shape `name` at `spot`; `grounded` shapes cast a shadow or, on water, a reflection.
+) -> Image | None:
+    """Draw library shape `name` at `spot`, and return its mask, or None if it is too small to draw.
 
-    A `dressed` shape wears the clothes in the prompt.
+    `grounded` shapes cast a shadow or, on water, a reflection; a `dressed` shape wears the clothes in the
+    prompt.
     """
     shape = shapes.library()[name]
     cast = _rasterize(stage, shape, spot, _tints(stage, shape, color, dressed), dressed)
     if cast is None:
-        return
+        return None
     paint = _light(stage, cast, spot)
     wet = stage.water is not None and _wet(stage, spot)
     if grounded and not wet:
@@ -306,6 +307,9 @@ def draw(
         halo = np.zeros(stage.shape, np.float32)
         halo[rows, columns] = cast.shine
         glow(stage.image, rgb("#ffc46a"), np.clip(blur(halo, spot.height * 0.09) * 2.2, 0, 0.8))
+    mask = np.zeros(stage.shape, np.float32)
+    mask[rows, columns] = cast.mask
+    return mask
 
 
 def _wet(stage: SceneStage, spot: SubjectSpot) -> bool:

@@ -1,0 +1,1 @@
+"""Motion within the scene of a video: water, clouds and particles, and painted vehicles and animals."""

@@ -1,0 +1,126 @@
+"""Vehicles and animals of a painted scene move, keep their distances and stay in the image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from sixfold.core.catalog.engines import Task
+from sixfold.engines.image.scene import prompt_parser, shapes
+from sixfold.engines.video import layers, parallax, yuv
+from sixfold.engines.video.camera_moves import CameraPose
+from sixfold.engines.video.engine import CameraEngine
+from sixfold.engines.video.motion import movers
+from tests.unit.engines.video import videos
+
+SIZE = (320, 180)
+GAIT = layers.MoverGait(pace=0.1, bob=0.0, beat=1.0)
+
+
+def names_of(prompt: str) -> set[str]:
+    return set(movers.gaits_of(prompt_parser.parse(prompt)))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "names"),
+    [
+        ("a red car driving along a road", {"car"}),
+        ("a sailboat on a lake", {"sailboat"}),
+        ("a knight riding a horse", {"knight", "horse"}),
+        ("a cat in a basket", set[str]()),
+        ("a parked car in a street", set[str]()),
+        ("an old house by a lake", set[str]()),
+        ("a dog sitting on a sofa", set[str]()),
+        ("an icon of a car", set[str]()),
+    ],
+)
+def test_vehicles_and_animals_move_unless_they_are_stopped(prompt: str, names: set[str]) -> None:
+    assert names_of(prompt) == names
+
+
+def test_every_gait_belongs_to_a_drawing_and_is_slow() -> None:
+    scene = prompt_parser.parse("a car")
+    drawings = tuple(prompt_parser.SceneSubject(name) for name in shapes.library())
+    gaits = movers.gaits_of(replace(scene, subjects=drawings))
+    assert len(gaits) >= 35
+    assert all(0 < gait.pace < 0.3 for gait in gaits.values())
+
+
+def test_words_for_speed_change_the_pace() -> None:
+    paces = [
+        movers.gaits_of(prompt_parser.parse(f"a car driving {word} in a desert"))["car"].pace
+        for word in ("slowly", "along", "fast")
+    ]
+    assert paces == sorted(set(paces))
+
+
+def square(center: float, *, mirrored: bool = False) -> layers.MovingSprite:
+    """A white square of 20 pixels with its middle at a column, at half height."""
+    return layers.MovingSprite(
+        name="car",
+        rgb=np.full((20, 20, 3), 255, np.uint8),
+        matte=np.full((20, 20), 255, np.uint8),
+        left=round(center) - 10,
+        top=SIZE[1] // 2 - 10,
+        center=center,
+        height=20.0,
+        is_mirrored=mirrored,
+        nearness=0.5,
+        gait=GAIT,
+    )
+
+
+def positions(
+    sprites: tuple[layers.MovingSprite, ...], second: float, pose: CameraPose
+) -> list[tuple[int, int]]:
+    """Return the middle of each white region in a frame on black, from left to right."""
+    flat = layers.SourceStill(np.zeros((SIZE[1], SIZE[0], 3), np.uint8), np.full((45, 80), 0.5, np.float32))
+    stage = parallax.ParallaxStage(layers.separate(flat, parallax.grid(SIZE)), SIZE, 1.0)
+    moving = movers.MoverAnimation(sprites, SIZE, 4.0)
+    frame: Any = yuv.to_rgb(moving.draw(stage.frame(pose), stage, pose, second))
+    count, _, _, centers = cv2.connectedComponentsWithStats((frame[..., 1] > 128).astype(np.uint8))
+    return sorted((round(x), round(y)) for x, y in centers[1:count].tolist())
+
+
+def test_sprite_moves_forward_through_its_painted_place() -> None:
+    found = [positions((square(160),), second, CameraPose())[0][0] for second in (0.0, 2.0, 4.0)]
+    assert found == pytest.approx([96, 160, 224], abs=1)
+    back = [positions((square(160, mirrored=True),), second, CameraPose())[0][0] for second in (0.0, 4.0)]
+    assert back == pytest.approx([224, 96], abs=1)
+
+
+def test_sprites_keep_their_distance_and_stay_in_the_image() -> None:
+    for second in (0.0, 1.0, 4.0):
+        first, last = positions((square(120), square(250)), second, CameraPose())
+        assert last[0] - first[0] == pytest.approx(130, abs=1)
+        assert first[0] > 20
+        assert last[0] < SIZE[0] - 20
+
+
+def test_sprite_follows_the_camera() -> None:
+    (zoomed,) = positions((square(200),), 2.0, CameraPose(zoom=1.5))
+    assert zoomed == pytest.approx((160 + 1.5 * 40, 90), abs=1)
+    (panned,) = positions((square(160),), 2.0, CameraPose(pan_x=0.1))
+    assert panned == pytest.approx((192, 90), abs=1)
+
+
+def test_car_crosses_the_video_and_words_are_understood(tmp_path: Path) -> None:
+    inputs = {"prompt": "a red car driving through a desert, static camera", "seed": 3, "resolution": "480p"}
+    task = Task("t", "video-text", {**inputs, "num_frames": 17, "frames_per_second": 4})
+    result = CameraEngine().run(task, videos.Recorder(tmp_path))
+    path = result.artifacts[0].path
+    assert path is not None
+    frames = videos.decode(path).frames
+
+    def column_of_red(frame: Any) -> float:
+        red = frame[..., 0].astype(int) - frame[..., 1:].max(-1)
+        return float(np.median(np.nonzero(red > 90)[1])) / frame.shape[1]
+
+    assert column_of_red(frames[-1]) - column_of_red(frames[0]) > 0.25
+    assert "car" in result.data["moving"]
+    assert {"red", "car", "driving", "desert"} <= set(result.words.understood)
