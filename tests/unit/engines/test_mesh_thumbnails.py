@@ -107,3 +107,49 @@ def test_nodes_that_repeat_each_other_are_limited(tmp_path: Path) -> None:
     path.write_bytes(container.assemble(json.dumps(document).encode(), b""))
     with pytest.raises(UnusableInput, match="more than 20,000 nodes"):
         mesh.render(str(path), 160)
+
+
+@pytest.mark.parametrize(
+    ("stride", "primitives", "reason"),
+    [(1, 1, "cannot be read"), (12, 40_000, "more than 30,000,000 rows"), (12, 80_000, "more than")],
+    ids=["overlapping rows", "repeated rows", "many primitives"],
+)
+def test_rows_that_are_read_many_times_are_limited(
+    tmp_path: Path, stride: int, primitives: int, reason: str
+) -> None:
+    # Without limits, 10 MB with rows that overlap take 1 GB, and 1 MB with many primitives minutes.
+    count = 30_000 if primitives < 80_000 else 3
+    accessors = [
+        {"componentType": 5126, "count": count, "type": "VEC3", "bufferView": 0},
+        {"componentType": 5125, "count": 3, "type": "SCALAR", "bufferView": 1},
+    ]
+    document = {
+        "asset": {"version": "2.0"},
+        "scenes": [{"nodes": [0]}],
+        "nodes": [{"mesh": 0}],
+        "meshes": [{"primitives": [{"attributes": {"POSITION": 0}, "indices": 1}] * primitives}],
+        "accessors": accessors,
+        "bufferViews": [{"byteStride": stride}, {}],
+    }
+    path = tmp_path / "rows.glb"
+    path.write_bytes(container.assemble(json.dumps(document).encode(), b"\0" * (12 * count + 12)))
+    with pytest.raises(UnusableInput, match=reason):
+        mesh.render(str(path), 160)
+
+
+def test_a_texture_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8), (0, 200, 0)).save(content, "PNG")
+    part = square((1, 1, 1, 1), 0.0, content.getvalue())
+    whole = glb.encode([part], "textured")
+    end = 20 + int.from_bytes(whole[12:16], "little")
+    document = json.loads(whole[20:end])
+    document["meshes"][0]["primitives"] *= 50
+    path = tmp_path / "textured.glb"
+    path.write_bytes(container.assemble(json.dumps(document).encode(), whole[end + 8 :]))
+    monkeypatch.setattr(mesh, "_MAX_PIXELS", 64)
+    monkeypatch.setattr(mesh.process_resources, "limit_data", lambda _bytes: None)
+    assert mesh.make(str(path), 160)[8:12] == b"WEBP"
+    monkeypatch.setattr(mesh, "_MAX_PIXELS", 63)
+    with pytest.raises(UnusableInput, match="more than 63 pixels"):
+        mesh.make(str(path), 160)

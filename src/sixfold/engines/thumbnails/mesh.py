@@ -28,6 +28,10 @@ _MEMORY_BYTES = 2**30
 _MAX_BYTES, _MAX_TRIANGLES, _MAX_DEPTH = 256 * 2**20, 600_000, 32
 # A primitive with more triangles is drawn by every second or third of them.
 _DRAWN_TRIANGLES, _COVER = 250_000, 1.5
+# Rows of all accessors that are read, and the rows whose time a primitive takes. A few bytes can be the rows
+# of thousands of primitives.
+_MAX_ROWS, _ROWS_OF_PRIMITIVE = 30_000_000, 500
+_MAX_PIXELS = 200_000_000
 # Visits of nodes: a few nodes that repeat each other could be visited for minutes.
 _MAX_VISITS = 20_000
 _UNREADABLE = "The 3D model cannot be read."
@@ -73,7 +77,8 @@ class _Scene:
         if data[:4] != b"glTF":
             raise ValueError("no GLB")
         self._binary = b""
-        self._visits = self._triangles = 0
+        self._visits = self._triangles = self._rows = self._pixels = 0
+        self._textures: dict[int, Array] = {}
         self._document: dict[str, Any] = {}
         at = 12
         while at + 8 <= len(data):
@@ -111,6 +116,7 @@ class _Scene:
     def _primitive(self, primitive: dict[str, Any]) -> tuple[Array, Array] | None:
         if primitive.get("mode", _TRIANGLES) != _TRIANGLES:
             return None
+        self._spend(_ROWS_OF_PRIMITIVE)
         attributes = primitive["attributes"]
         positions = self._accessor(attributes["POSITION"])[:, :3].astype(float)
         count = len(positions)
@@ -131,7 +137,8 @@ class _Scene:
             colors *= self._accessor(attributes["COLOR_0"])[:, :3][faces].mean(1)
         if "baseColorTexture" in surface and "TEXCOORD_0" in attributes:
             texture = self._texture(surface["baseColorTexture"]["index"])
-            colors *= _sampled(texture, self._accessor(attributes["TEXCOORD_0"])[:, :2][faces].mean(1))
+            sampled = _sampled(texture, self._accessor(attributes["TEXCOORD_0"])[:, :2][faces].mean(1))
+            colors *= (sampled / 255) ** 2.2
         return _enlarged(positions[faces], step), colors
 
     def _accessor(self, index: int) -> Array:
@@ -142,21 +149,35 @@ class _Scene:
         view = self._document["bufferViews"][accessor["bufferView"]]
         start = view.get("byteOffset", 0) + accessor.get("byteOffset", 0)
         stride = view.get("byteStride") or kind.itemsize * parts
+        if stride < kind.itemsize * parts:
+            raise ValueError("the rows of the accessor overlap")
         if min(start, count) < 0 or start + (count - 1) * stride + kind.itemsize * parts > len(self._binary):
             raise ValueError("the accessor is outside of the binary data")
+        self._spend(count)
         values = np.ndarray((count, parts), kind, self._binary, start, (stride, kind.itemsize))
         return values / np.iinfo(kind).max if accessor.get("normalized") and kind.kind != "f" else values
 
+    def _spend(self, rows: int) -> None:
+        self._rows += rows
+        if self._rows > _MAX_ROWS:
+            raise UnusableInput(f"The 3D model has more than {_MAX_ROWS:,} rows of data.")
+
     def _texture(self, index: int) -> Array:
-        """Return a texture in linear colors."""
+        """Return a texture, of at most 512 by 512 pixels, which is decoded once."""
+        if index in self._textures:
+            return self._textures[index]
         image = self._document["images"][self._document["textures"][index]["source"]]
         view = self._document["bufferViews"][image["bufferView"]]
         start = view.get("byteOffset", 0)
         with Image.open(io.BytesIO(self._binary[start : start + view["byteLength"]])) as opened:
+            self._pixels += opened.width * opened.height
+            if self._pixels > _MAX_PIXELS:
+                raise UnusableInput(f"The textures of the 3D model have more than {_MAX_PIXELS:,} pixels.")
             opened.draft("RGB", (_TEXTURE_SIDE, _TEXTURE_SIDE))
             pixels = opened.convert("RGB")
             pixels.thumbnail((_TEXTURE_SIDE, _TEXTURE_SIDE))
-        return (np.asarray(pixels, float) / 255) ** 2.2
+        self._textures[index] = np.asarray(pixels)
+        return self._textures[index]
 
 
 def _enlarged(triangles: Array, step: int) -> Array:
