@@ -198,6 +198,14 @@ async def test_invalid_space_imports_are_rejected(
         assert sentence in response.json()["error"]
 
 
+async def test_space_without_a_protocol_is_imported_by_its_version(tmp_path: Path) -> None:
+    async with app_with_space(tmp_path, "5") as (app, space):
+        del space.config["protocol"]
+        assert (await post(app, IMPORT, {"space": "acme/paint"})).status_code == 201
+        space.config["version"] = "3.50.2"
+        assert (await post(app, IMPORT, {"space": "acme/paint"})).status_code == 400
+
+
 async def test_unsupported_gradio_versions_are_rejected(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "4") as (app, space):
         space.config = {**space.config, "protocol": "ws", "version": "3.50.2"}

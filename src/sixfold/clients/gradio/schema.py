@@ -27,6 +27,7 @@ _TEXTS = frozenset(
     {"textbox", "text", "textarea", "code", "markdown", "html", "label", "colorpicker", "chatbot"}
 )
 _PROTOCOLS = frozenset({"sse_v1", "sse_v2", "sse_v2.1", "sse_v3"})
+_VERSIONS = frozenset({"4", "5", "6"})
 _NO_COMPONENT: Mapping[str, Any] = {}
 _Typed = tuple[str, Mapping[str, Any] | None, dict[str, Any]]
 _NAME = re.compile(r"[A-Za-z_]\w{0,63}")
@@ -79,11 +80,12 @@ def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFu
 
     Raises `BadRequest`.
     """
-    protocol = config.get("protocol")
     if "components" not in config or "dependencies" not in config:
         raise errors.BadRequest("This space does not serve a Gradio application")
-    if protocol not in _PROTOCOLS:
-        version = str(config.get("version", "3"))[:20]
+    version = str(config.get("version", "3"))[:20]
+    # A server that does not state its protocol, which Gradio itself does, is judged by its version.
+    supported = _VERSIONS if "protocol" not in config else _PROTOCOLS
+    if str(config.get("protocol", version.partition(".")[0])) not in supported:
         raise errors.BadRequest(f"The space runs Gradio {version}; only versions 4, 5 and 6 can be imported")
     functions = [function for function in _functions(config, info) if function is not None]
     if not functions:
