@@ -48,7 +48,7 @@ class Agent:
     async def make(self, name: str, model: str, **inputs: Any) -> Any:
         """Run a model: the address of what it made, or None where the budget does not reach."""
         sys.stdout.write(f"> run {model} {self._short(inputs)}\n")
-        order = {"model": model, "input": inputs, "wait_seconds": 300}
+        order = {"model": model, "input": inputs, "wait": 300}
         answer = (await self.tools.call_tool("run", order)).structured_content
         if answer.get("code") == "budget_exceeded":
             sys.stdout.write(f"{answer['status']} {answer['code']}: {answer['error']}\n\n")

@@ -85,6 +85,12 @@ async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> 
     assert (result["output"], result["data"], result["progress"]) == ([], {"value": "hi"}, 1.0)
 
 
+async def test_wait_limits_the_seconds_as_over_http(agent: Agent) -> None:
+    result = await agent.call("run", model="ra1", input={"prompt": "SLOW"}, wait=0)
+    assert result["status"] == "queued"
+    await agent.call("prediction", id=result["id"], cancel=True, wait=10)
+
+
 async def test_prediction_of_another_account_is_not_found(app: AppFixture, agent: Agent) -> None:
     result = await agent.call("run", model="ra1", input={"prompt": "a cat"})
     other_account = Agent(app, app.other)

@@ -402,7 +402,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("run", {"model": "no_such", "input": {}}),
     ("run", {"model": "ra1", "input": {}}),
     ("run", {"model": "ra1", "input": "a cat"}),
-    ("run", {"model": "ra1", "input": {"prompt": "x"}, "wait_seconds": 10_000}),
+    ("run", {"model": "ra1", "input": {"prompt": "x"}, "wait": 10_000}),
     ("quote", {"model": "ra1", "input": {"prompt": "x" * 10_000}}),
     ("prediction", {"id": "pred_nope"}),
     ("models", {"model": "no_such"}),

@@ -53,7 +53,7 @@ RUN = (
     INPUT,
     HARDWARE,
     OperationField(
-        "wait_seconds",
+        "wait",
         "integer",
         "Seconds to wait for the result; after that, poll with prediction",
         default=_WAIT,
@@ -73,7 +73,7 @@ PREDICTION = (
         "id", "string", "Id of a prediction, from run; omit it to list the latest predictions", max_chars=100
     ),
     OperationField(
-        "wait_seconds",
+        "wait",
         "integer",
         "Seconds to wait until the run ends",
         default=0,
@@ -210,7 +210,7 @@ class ModelTools:
             hardware=arguments["hardware"],
         )
         prediction = await self._predictions.submit(prediction_request)
-        return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
+        return await self._outcome(await self._wait(call, prediction, arguments["wait"]))
 
     async def do_run_space(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Run a graph; see `do_run`."""
@@ -227,7 +227,7 @@ class ModelTools:
         if arguments["cancel"]:
             return await self._outcome(await self._predictions.cancel(arguments["id"], tenant))
         prediction = await self._predictions.get(arguments["id"], tenant)
-        return await self._outcome(await self._wait(call, prediction, arguments["wait_seconds"]))
+        return await self._outcome(await self._wait(call, prediction, arguments["wait"]))
 
     async def _wait(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
         """Wait until the prediction has ended or the time limit has passed, reporting progress."""
