@@ -29,11 +29,12 @@ def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
     if any(details):
         paint.line("  " + _row(_same, paint.dim, lit, details, width))
     charge = steps["captured"].get("charge") if "captured" in steps else None
-    if charge is not None and charge["lines"]:
-        paint.paragraph(str(charge["sum"]))
+    total = str(charge["sum"]) if charge is not None and charge["lines"] else ""
+    if total:
+        paint.paragraph(total)
     if status in _ENDED_BADLY:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
-    elif listed := prediction.get("list_price"):
+    elif (listed := prediction.get("list_price")) and "list price" not in total:
         paint.line(f"  list price {listed} USD {paint.dim('(runs on your own hardware are free)')}")
 
 

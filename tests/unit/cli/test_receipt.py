@@ -88,3 +88,13 @@ def test_calculation_of_the_charge_is_below_the_steps() -> None:
     assert rendered_receipt({"status": "succeeded", "receipt": paid})[4:] == ["  1 × 0.04/image = 0.04 USD"]
     free = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": {**charge, "lines": []}}]
     assert len(rendered_receipt({"status": "succeeded", "receipt": free})) == 4
+
+
+def test_list_price_is_shown_once() -> None:
+    total = "1 × 0.00/image = 0.00 USD (list price 0.04 USD)"
+    charge = {"amount_usd": "0.00", "sum": total, "lines": [{"unit": "image"}]}
+    free = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
+    prediction = {"status": "succeeded", "list_price": "0.04"}
+    assert rendered_receipt({**prediction, "receipt": free})[4:] == [f"  {total}"]
+    (line,) = rendered_receipt({**prediction, "receipt": SUCCEEDED})[4:]
+    assert line == "  list price 0.04 USD (runs on your own hardware are free)"
