@@ -25,6 +25,9 @@ from typing import IO, Any, Protocol, cast
 import blake3
 import msgspec
 
+from sixfold import errors
+from sixfold.core.input_limits import json_limits
+
 FORMAT = "sixfold-backup/1"
 Value = str | int | float | bytes | None
 Row = Sequence[Value]
@@ -34,7 +37,10 @@ _TABLE = re.compile(r"tables/([a-z_][a-z0-9_]{0,62})\.jsonl", re.ASCII)
 _FILE = re.compile(r"(store|uploads)/((?:(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]{1,255}(?:/(?!$)|$))+)", re.ASCII)
 _MAX_MANIFEST_BYTES = 4 << 20
 _MAX_LINE_BYTES = 256 << 20
-_PIECE = 1 << 20
+# The most bytes of one read: the reader of tar files reads all bytes of an extended header at once.
+_PIECE = 1 << 16
+# The values of larger rows are counted before they are decoded: empty arrays take 30 times their size.
+_LARGE_ROW_BYTES = 1 << 20
 
 
 class ArchiveDamaged(Exception):
@@ -135,9 +141,14 @@ def _plain(value: Value) -> Any:
 def decode_row(line: bytes, columns: int) -> list[Value]:
     """Parse a line into a row; raises `ArchiveDamaged`."""
     try:
+        if len(line) > _LARGE_ROW_BYTES:
+            # A value is at most an object with one member.
+            json_limits.JsonLimits(1 + columns, columns, 3 * columns + 1, len(line)).check(line)
         values = msgspec.json.decode(line, type=list[Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArchiveDamaged("a row is not a JSON array") from error
+    except errors.InputTooLarge as error:
+        raise ArchiveDamaged(f"a row has more values than the {columns} columns of its table") from error
     if len(values) != columns or not line.endswith(b"\n"):
         raise ArchiveDamaged(f"a row has {len(values)} values, but its table has {columns} columns")
     return [_value(value) for value in values]
@@ -307,12 +318,25 @@ class _Member:
             raise ArchiveDamaged(f"reading failed ({error})") from error
 
 
+class _TarFile:
+    """A file of which at most `_PIECE` bytes are read at once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _PIECE:
+            raise ArchiveDamaged(f"it has a header of more than {_PIECE:,} bytes")
+        return self._file.read(size)
+
+
 @contextlib.contextmanager
 def open_archive(path: Path) -> Generator[Archive]:
     """Open a backup for reading; raises `ArchiveDamaged` and `OSError`."""
     with path.open("rb") as file:
         try:
-            tar = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - closed below; the error is translated
+            tar = tarfile.open(fileobj=cast("IO[bytes]", _TarFile(file)), mode="r:")  # noqa: SIM115 - closed below; the error is translated
         except (tarfile.TarError, ValueError, EOFError) as error:
             raise ArchiveDamaged("it is not a tar file") from error
         with tar:
