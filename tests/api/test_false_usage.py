@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.accounts.keys import KeyLimits
+from tests.api.app_fixture import bearer
 from tests.api.gateway import running_gateway
 
 Change = Callable[[dict[str, Any]], Any]
@@ -67,3 +69,13 @@ async def test_false_usage_neither_frees_nor_raises_a_charge(tmp_path: Path, nam
             # Input and output cost at most 100 and 1000 USD per million tokens.
             assert 0.003 <= float(call["cost_usd"]) <= 0.004 + usage["output_tokens"] * 0.001, case
         assert await gateway.app.faults() == ()
+
+
+async def test_false_usage_does_not_use_up_the_rate_of_a_key(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.report = _each(lambda _count: 10**9)
+        key = bearer(await gateway.app.limited_key(KeyLimits(tpm=10_000)))
+        path, body = CALLS[0]
+        for _ in range(2):
+            response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=key)
+            assert response.status_code == 200, response.text

@@ -414,12 +414,15 @@ async def test_malformed_response_fails_with_one_sentence(
 
 
 async def test_endless_response_is_refused_at_the_limit(fixture: ComfyFixture) -> None:
-    fixture.comfy.responses["/view"] = fixture.comfy.responses["/object_info"] = endless(b"x" * 65536)
+    for path in ("/view", "/object_info", "/models/loras"):
+        fixture.comfy.responses[path] = endless(b"x" * 65536)
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await fixture.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
-    small = ComfyServer(fixture.client, fixture.comfy.url, ComfyLimits(answer_bytes=2**20))
+    small = ComfyServer(fixture.client, fixture.comfy.url, ComfyLimits(schema_bytes=2**20))
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await small.object_info()
+    with pytest.raises(comfyui_errors.ComfyError, match="larger than 16 MiB"):
+        await small.models("loras")
 
 
 async def test_response_of_single_bytes_ends_at_the_time_limit(fixture: ComfyFixture) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from sixfold.core.catalog.engines import EngineError
 
 _MAX_TEXT = 240
-# Characters of a message that are searched for the first line.
-_MAX_PARSED = 100_000
+# Characters of a message that are searched for the first line, and of a name.
+_MAX_PARSED, _MAX_NAME = 100_000, 500
 # Callers must not see the operator's folders.
 _FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\\/\s'\"]+[\\/])+")
 
@@ -60,8 +60,15 @@ def parse_errors() -> Iterator[None]:
     """Convert the errors of parsing an unexpected response into `ComfyError`."""
     try:
         yield
-    except (TypeError, AttributeError, LookupError, ValueError) as error:
+    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:
         raise ComfyError("ComfyUI returned an unexpected response.") from error
+
+
+def short_text(value: Any, limit: int = _MAX_NAME) -> str:
+    """Return a text or a number as text of limited length; empty for other values, which may be large."""
+    if isinstance(value, str):
+        return value[:limit]
+    return str(value) if isinstance(value, int | float) else ""
 
 
 def first_line(text: str) -> str:
@@ -73,9 +80,9 @@ def first_line(text: str) -> str:
 
 
 def node_failed(data: Mapping[str, Any]) -> ComfyNodeFailed:
-    node_id, class_type = str(data.get("node_id") or ""), str(data.get("node_type") or "a node")
-    text = first_line(str(data.get("exception_message") or ""))
-    if "OutOfMemory" in str(data.get("exception_type")) or "out of memory" in text.lower():
+    node_id, class_type = short_text(data.get("node_id")), short_text(data.get("node_type")) or "a node"
+    text = first_line(short_text(data.get("exception_message"), _MAX_PARSED))
+    if "OutOfMemory" in short_text(data.get("exception_type")) or "out of memory" in text.lower():
         short = "a smaller image, or fewer at a time, may fit."
         return ComfyNodeFailed(short, node_id, class_type, memory=True)
     return ComfyNodeFailed(f"{text.rstrip('.')}.", node_id, class_type)
@@ -86,13 +93,13 @@ def rejection(body: Any) -> ComfyRefused:
     body = body if isinstance(body, dict) else {}
     nodes = body.get("node_errors")
     problems = [
-        (str(node.get("class_type", "a node")), problem)
+        (short_text(node.get("class_type")) or "a node", problem)
         for node in (nodes.values() if isinstance(nodes, dict) else ())
         for problem in node.get("errors") or ()
     ]
     if not problems:
         error = body.get("error")
-        reason = str(error.get("message") or "") if isinstance(error, dict) else str(error or "")
+        reason = short_text(error.get("message") if isinstance(error, dict) else error, _MAX_PARSED)
         return ComfyRefused(f"ComfyUI refused the graph: {first_line(reason).rstrip('.')}.")
     suffix = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     unknown = any(problem.get("type") == "value_not_in_list" for _, problem in problems)
@@ -105,6 +112,6 @@ def _problem(class_type: str, problem: Mapping[str, Any]) -> str:
     extra = problem.get("extra_info") or {}
     name, value = extra.get("input_name"), extra.get("received_value")
     if problem.get("type") == "value_not_in_list" and name:
-        return first_line(f"{class_type} has no {name} {str(value)!r} there")
-    text = first_line(str(problem.get("message") or "")).rstrip(".")
-    return f"{class_type}: {text} ({name})" if name else f"{class_type}: {text}"
+        return first_line(f"{class_type} has no {short_text(name)} {short_text(value)!r} there")
+    text = first_line(short_text(problem.get("message"), _MAX_PARSED)).rstrip(".")
+    return f"{class_type}: {text} ({short_text(name)})" if name else f"{class_type}: {text}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -11,6 +12,12 @@ from websockets.asyncio.client import ClientConnection
 
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui.errors import short_text
+
+# The nodes of a graph, and those that run at the same time.
+_MAX_NODES, _MAX_RUNNING = 5_000, 100
+# The messages in a history, and the bytes of the outputs of a run, which are mostly names of files.
+_MAX_MESSAGES, _MAX_OUTPUT_BYTES = 20_000, 16 * 2**20
 
 
 class NodeStarted(msgspec.Struct, frozen=True):
@@ -59,6 +66,7 @@ class ComfyRun(msgspec.Struct):
     prompt_id: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))
     client_id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     outputs: dict[str, Mapping[str, Any]] = {}
+    output_bytes: int = 0
     over: bool = False
     # Whether ComfyUI has ended the run, although some outputs may not have arrived.
     ended: bool = False
@@ -82,7 +90,10 @@ class ComfyRun(msgspec.Struct):
         except (ValueError, RecursionError):
             return
         if isinstance(document, dict) and isinstance(document.get("data"), dict):
-            self.handle_event(str(document.get("type")), document["data"])
+            kind = short_text(document.get("type"))
+            if kind == "executed":
+                self.output_bytes += len(message)
+            self.handle_event(kind, document["data"])
 
     def handle_event(self, kind: str, data: Mapping[str, Any]) -> None:
         """Handle an event, unless it belongs to another prompt."""
@@ -93,11 +104,11 @@ class ComfyRun(msgspec.Struct):
             handler(self, data)
 
     def status(self, data: Mapping[str, Any]) -> None:
-        self.credential_key = str(data.get("credential_key") or self.credential_key)
+        self.credential_key = short_text(data.get("credential_key")) or self.credential_key
 
     def executing(self, data: Mapping[str, Any]) -> None:
         if data.get("node") is not None:
-            self.on_event(NodeStarted(str(data["node"])))
+            self.on_event(NodeStarted(short_text(data["node"])))
         elif "prompt_id" in data:
             # An event without a node means that the run has ended and its history is stored.
             self.end()
@@ -108,21 +119,30 @@ class ComfyRun(msgspec.Struct):
 
     def progress_state(self, data: Mapping[str, Any]) -> None:
         with comfyui_errors.parse_errors():
-            nodes = dict(data.get("nodes") or {})
+            nodes: Any = data.get("nodes") or {}
             running = [
-                _progress(node, state) for node, state in nodes.items() if state.get("state") == "running"
+                _progress(node, state)
+                for node, state in islice(nodes.items(), _MAX_NODES)
+                if state.get("state") == "running"
             ]
-        for event in running:
+        for event in running[:_MAX_RUNNING]:
             self.on_event(event)
 
     def executed(self, data: Mapping[str, Any]) -> None:
         output = data.get("output")
         if isinstance(output, dict):
-            self.outputs[str(data.get("node"))] = output
-            self.on_event(NodeFinished(str(data.get("node")), output))
+            if self.output_bytes > _MAX_OUTPUT_BYTES or len(self.outputs) >= _MAX_NODES:
+                raise comfyui_errors.ComfyError(
+                    f"ComfyUI sent outputs of more than {_MAX_OUTPUT_BYTES // 2**20} MiB or "
+                    f"{_MAX_NODES:,} nodes."
+                )
+            self.outputs[short_text(data.get("node"))] = output
+            self.on_event(NodeFinished(short_text(data.get("node")), output))
 
     def cached(self, data: Mapping[str, Any]) -> None:
-        self.on_event(NodesCached(tuple(str(node) for node in data.get("nodes") or ())))
+        with comfyui_errors.parse_errors():
+            nodes = tuple(map(short_text, islice(data.get("nodes") or (), _MAX_NODES)))
+        self.on_event(NodesCached(nodes))
 
     def failed(self, data: Mapping[str, Any]) -> None:
         self.over = True
@@ -138,8 +158,9 @@ class ComfyRun(msgspec.Struct):
 
     def read_history(self, entry: Mapping[str, Any]) -> None:
         """Update the run from its history, which ComfyUI writes at the end."""
-        status = entry.get("status") or {}
-        for kind, data in status.get("messages") or ():
+        status: Mapping[str, Any] = entry.get("status") or {}
+        messages: Any = status.get("messages") or ()
+        for kind, data in islice(messages, _MAX_MESSAGES):
             if kind in {"execution_error", "execution_interrupted"}:
                 self.handle_event(kind, data)
         self.over = True
@@ -150,7 +171,7 @@ class ComfyRun(msgspec.Struct):
 
 def _progress(node: Any, state: Mapping[str, Any]) -> NodeProgress:
     with comfyui_errors.parse_errors():
-        return NodeProgress(str(node), float(state.get("value") or 0), float(state.get("max") or 1))
+        return NodeProgress(short_text(node), float(state.get("value") or 0), float(state.get("max") or 1))
 
 
 _HANDLERS: dict[str, Callable[[ComfyRun, Mapping[str, Any]], None]] = {

@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, BinaryIO
+from itertools import islice
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -21,13 +22,16 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from sixfold import errors
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.connection import ComfyConnection
-from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
+from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable, short_text
 from sixfold.clients.comfyui.events import ComfyRun, EventCallback
 from sixfold.core.humanize import seconds_text
+from sixfold.disk_space import WritableFile
 from sixfold.net import limited_responses
+from sixfold.net.response_memory import ResponseMemory, response_memory
 
 HOP = {"X-Sixfold-Hop": "1"}
 # ComfyUI's API format: node id -> {"class_type", "inputs"}.
@@ -36,6 +40,8 @@ Graph = Mapping[str, Mapping[str, Any]]
 _HEADERS = {**HOP, **limited_responses.IDENTITY}
 _SOCKET_TRIES = 5
 _WITHDRAWALS = 4
+# Prompts of the queue in which a run is searched, and names that a list of files or of choices may have.
+_MAX_PROMPTS, MAX_CHOICES = 10_000, 5_000
 
 
 class ComfyLimits(msgspec.Struct, frozen=True):
@@ -52,7 +58,8 @@ class ComfyLimits(msgspec.Struct, frozen=True):
     gone_seconds: float = 20.0
     withdraw_seconds: float = 5.0
     # All of /object_info with many custom nodes is about 10 MiB.
-    answer_bytes: int = 64 * 2**20
+    schema_bytes: int = 64 * 2**20
+    answer_bytes: int = 16 * 2**20
     message_bytes: int = 16 * 2**20
 
 
@@ -99,49 +106,49 @@ class ComfyServer:
 
     async def object_info(self, class_type: str = "") -> dict[str, Any]:
         """Return the schema of one node class, or of all; an unknown class is omitted from the result."""
-        return await self._object("/object_info" + (f"/{quote(class_type, safe='')}" if class_type else ""))
+        if not class_type:
+            return await self._object("/object_info", self._limits.schema_bytes)
+        return await self._object(f"/object_info/{quote(class_type, safe='')}")
 
     async def models(self, folder: str) -> tuple[str, ...]:
         """Return the files of a model folder (`checkpoints`, `upscale_models`, …)."""
-        status, body = await self._exchange("GET", f"/models/{quote(folder, safe='')}")
-        names = await _decode(body) if status == 200 else []
-        return tuple(str(name) for name in names) if isinstance(names, list) else ()
+        _, names = await self._exchange("GET", f"/models/{quote(folder, safe='')}")
+        rows = names[:MAX_CHOICES] if isinstance(names, list) else ()
+        return tuple(name for name in map(short_text, rows) if name)
 
     async def metadata(self, folder: str, filename: str) -> dict[str, Any]:
         """Return the metadata of a safetensors file, which may be empty."""
         path = f"/view_metadata/{quote(folder, safe='')}?filename={quote(filename, safe='')}"
-        status, body = await self._exchange("GET", path)
-        metadata = await _decode(body) if status == 200 else {}
+        _, metadata = await self._exchange("GET", path)
         return metadata if isinstance(metadata, dict) else {}
 
     async def stats(self) -> ComfyStats:
         """Return version and memory; raises `ComfyError` if the server is not ComfyUI."""
-        status, body = await self._exchange("GET", "/system_stats")
+        status, document = await self._exchange("GET", "/system_stats")
         # A Sixfold server rejects calls with the hop header.
         if status == 403:
             raise ComfyError(
                 "The server at this address refused GET /system_stats (403): set the address of ComfyUI, not "
                 "of a Sixfold server."
             )
-        document = await _decode(body) if status == 200 else {}
         system = document.get("system") if isinstance(document, dict) else None
         if not isinstance(system, dict) or "comfyui_version" not in system:
             raise ComfyError("The server at this address is not ComfyUI.")
         with comfyui_errors.parse_errors():
             device: dict[str, Any] = (document.get("devices") or [{}])[0]
             return ComfyStats(
-                str(system["comfyui_version"]).removeprefix("v"),
-                str(device.get("name", "")).split(" : ")[0],
+                short_text(system["comfyui_version"]).removeprefix("v"),
+                short_text(device.get("name")).split(" : ")[0],
                 int(device.get("vram_total") or 0),
                 int(device.get("vram_free") or 0),
-                str(device.get("type", "")),
+                short_text(device.get("type")),
                 int(device.get("torch_vram_total") or 0),
             )
 
     async def free_memory(self) -> None:
         """Unload all models and empty the cache of results, once the current run has ended."""
         body = {"unload_models": True, "free_memory": True}
-        status, _ = await self._exchange("POST", "/free", json=body)
+        status, _ = await self._exchange("POST", "/free", parse=False, json=body)
         if status != 200:
             raise ComfyError(f"ComfyUI refused /free ({status}).")
 
@@ -155,16 +162,18 @@ class ComfyServer:
         """Upload an image under `name`, replacing an existing one; `temp` is emptied when ComfyUI starts."""
         document = await self._object(
             "/upload/image",
+            method="POST",
             files={"image": (name, data, content_type)},
             data={"type": folder, "overwrite": "true"},
         )
-        if not isinstance(document.get("name"), str):
+        stored = short_text(document.get("name"))
+        if not stored:
             raise ComfyError("ComfyUI did not accept the image.")
         return ComfyFile(
-            document["name"], str(document.get("subfolder") or ""), str(document.get("type") or "input")
+            stored, short_text(document.get("subfolder")), short_text(document.get("type")) or "input"
         )
 
-    async def view(self, file: ComfyFile, target: BinaryIO, max_bytes: int) -> str:
+    async def view(self, file: ComfyFile, target: WritableFile, max_bytes: int) -> str:
         """Write a file of the server to `target` and return its content type; raises `ComfyError`."""
         query = {"filename": file.filename, "subfolder": file.subfolder, "type": file.type}
         with _comfy_errors(self._limits):
@@ -217,6 +226,8 @@ class ComfyServer:
                 # A server that loads a model may not respond for a while.
                 ping_timeout=60,
                 max_size=self._limits.message_bytes,
+                # The default of 16 messages would be 256 MiB.
+                max_queue=2,
             )
             if run.credential_key:
                 credentials = {"type": "credential_auth", "data": {"credential_key": run.credential_key}}
@@ -231,17 +242,16 @@ class ComfyServer:
         if run.previews:
             # Older versions ignore this field and use their option --preview-method.
             body["extra_data"] = {"preview_method": "auto"}
-        status, answer = await self._exchange("POST", "/prompt", json=body)
+        status, document = await self._exchange("POST", "/prompt", json=body)
         if status == 400:
             run.over = True
-            problem = await _decode(answer)
             with comfyui_errors.parse_errors():
-                raise comfyui_errors.rejection(problem)
-        document = await _decode(answer) if status == 200 else None
-        if not isinstance(document, dict) or "prompt_id" not in document:
-            raise ComfyError(f"ComfyUI did not accept the prompt ({status}).")
+                raise comfyui_errors.rejection(document)
         # Older servers choose the id themselves.
-        run.prompt_id = str(document["prompt_id"])
+        own_id = short_text(document.get("prompt_id")) if isinstance(document, dict) else ""
+        if not own_id:
+            raise ComfyError(f"ComfyUI did not accept the prompt ({status}).")
+        run.prompt_id = own_id
 
     async def _follow(self, run: ComfyRun) -> None:
         """Handle messages until the run ends; poll the server if no messages arrive."""
@@ -294,11 +304,13 @@ class ComfyServer:
                     running, pending = await self._own_prompts(run)
                     if running:
                         # Older servers ignore `prompt_id` and interrupt the current run, which is this one.
-                        await self._exchange("POST", "/interrupt", json={"prompt_id": running[0]})
+                        await self._exchange(
+                            "POST", "/interrupt", parse=False, json={"prompt_id": running[0]}
+                        )
                         return
                     # The loop repeats, as the run may start between the two calls.
                     if pending:
-                        await self._exchange("POST", "/queue", json={"delete": list(pending)})
+                        await self._exchange("POST", "/queue", parse=False, json={"delete": list(pending)})
                     elif attempt:
                         return
                     await asyncio.sleep(0.02)
@@ -313,34 +325,41 @@ class ComfyServer:
         with comfyui_errors.parse_errors():  # number, id, prompt, extra data, …
             running, pending = (
                 tuple(
-                    str(item[1])
-                    for item in queue.get(part) or ()
+                    short_text(item[1])
+                    for item in islice(queue.get(part) or (), _MAX_PROMPTS)
                     if item[1] == run.prompt_id or item[3].get("client_id") == run.client_id
                 )
                 for part in ("queue_running", "queue_pending")
             )
         return running, pending
 
-    async def _object(self, path: str, **request: Any) -> dict[str, Any]:
-        status, body = await self._exchange("POST" if request else "GET", path, **request)
+    async def _object(
+        self, path: str, max_bytes: int | None = None, method: str = "GET", **request: Any
+    ) -> dict[str, Any]:
+        status, document = await self._exchange(method, path, max_bytes=max_bytes, **request)
         if status != 200:
             raise ComfyError(f"ComfyUI refused {path.partition('?')[0]} ({status}).")
-        document = await _decode(body)
         if not isinstance(document, dict):
             raise ComfyError("ComfyUI returned an unexpected response.")
         return document
 
-    async def _exchange(self, method: str, path: str, **request: Any) -> tuple[int, bytes]:
+    async def _exchange(
+        self, method: str, path: str, *, parse: bool = True, max_bytes: int | None = None, **request: Any
+    ) -> tuple[int, Any]:
+        """Return the status and the JSON of an answer, which is None for most errors and unless `parse`."""
         buffer = _MemoryBuffer()
-        with _comfy_errors(self._limits):
+        with response_memory(self.url) as memory, _comfy_errors(self._limits):
             async with (
                 asyncio.timeout(self._limits.exchange_seconds),
                 self._client.stream(
                     method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
                 ) as response,
             ):
-                await _copy(response, buffer, self._limits.answer_bytes)
-                return response.status_code, bytes(buffer.data)
+                await _copy(response, buffer, max_bytes or self._limits.answer_bytes, memory)
+                status = response.status_code
+            if not parse or status not in (200, 400):
+                return status, None
+            return status, await _decode(bytes(buffer.data))
 
 
 class _MemoryBuffer:
@@ -353,12 +372,19 @@ class _MemoryBuffer:
         self.data += chunk
 
 
-async def _copy(response: httpx.Response, target: BinaryIO | _MemoryBuffer, max_bytes: int) -> None:
+async def _copy(
+    response: httpx.Response,
+    target: WritableFile,
+    max_bytes: int,
+    memory: ResponseMemory | None = None,
+) -> None:
     size = 0
     async for chunk in limited_responses.chunks(response):
         size += len(chunk)
         if size > max_bytes:
             raise ComfyError(f"ComfyUI's answer is larger than {max_bytes / 2**20:g} MiB.")
+        if memory is not None:
+            await memory.resize(size)
         target.write(chunk)
 
 
@@ -378,6 +404,8 @@ def _comfy_errors(limits: ComfyLimits) -> Iterator[None]:
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ComfyUnreachable("The connection to ComfyUI was lost.") from error
+    except errors.TooManyRequests as error:
+        raise ComfyError(error.message) from error
 
 
 async def _decode(body: bytes) -> Any:

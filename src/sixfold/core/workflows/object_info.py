@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
@@ -14,8 +15,11 @@ _SECTIONS: tuple[Section, ...] = ("required", "optional", "hidden")
 
 def read(document: Mapping[str, Any]) -> Registry:
     """Return the classes of an `/object_info` document, without functions; malformed entries are skipped."""
-    rows = cast("Mapping[str, Mapping[str, Any]]", document)
-    return Registry(_spec(name, row) for name, row in rows.items() if isinstance(row, Mapping))  # pyright: ignore[reportUnnecessaryIsInstance]  # untrusted JSON
+    specs: list[NodeSpec] = []
+    for name, row in document.items():
+        with contextlib.suppress(TypeError, AttributeError, LookupError, ValueError):
+            specs.append(_spec(name, row))
+    return Registry(specs)
 
 
 def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:

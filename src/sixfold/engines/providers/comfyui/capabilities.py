@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -200,18 +201,26 @@ async def read(server: ComfyServer) -> InstalledModels:
     """Read a server's schemas and models, in a few dozen small requests instead of one large one."""
     stats = await server.stats()
     responses = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
-    schemas = {name: schema for response in responses for name, schema in response.items() if name in CLASSES}
+    schemas = {
+        name: response[name] for name, response in zip(CLASSES, responses, strict=True) if name in response
+    }
     with comfyui_errors.parse_errors():
         checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
-    architectures = await _architectures(server, checkpoints)
+    # Thousands of names are compared with all families.
+    unknown = await asyncio.to_thread(_unknown, checkpoints)
+    metadata = await asyncio.gather(*(server.metadata("checkpoints", file) for file in unknown))
+    architectures = {
+        file: comfyui_errors.short_text(fields.get("modelspec.architecture"))
+        for file, fields in zip(unknown, metadata, strict=True)
+    }
     with comfyui_errors.parse_errors():
-        families_by_file = {file: family_of(file, architectures.get(file, "")) for file in checkpoints}
-        return _installed(stats, schemas, families_by_file)
+        return await asyncio.to_thread(_installed, stats, schemas, checkpoints, architectures)
 
 
 def _installed(
-    stats: ComfyStats, schemas: Schemas, known: Mapping[str, ModelFamily | None]
+    stats: ComfyStats, schemas: Schemas, files: Iterable[str], architectures: Mapping[str, str]
 ) -> InstalledModels:
+    known = {file: family_of(file, architectures.get(file, "")) for file in files}
     checkpoints = [CapabilityChoice(file, family) for file, family in known.items() if family is not None]
     split, problem = _split_models(schemas)
     choices = tuple(sorted([*checkpoints, *split], key=lambda choice: -choice.family.rank))
@@ -260,16 +269,10 @@ def _family(row: Mapping[str, Any]) -> ModelFamily:
     return ModelFamily(**{**row, "parts": parts})
 
 
-async def _architectures(server: ComfyServer, files: Iterable[str]) -> dict[str, str]:
-    """Return the architectures by file, from the metadata of checkpoints with unknown names."""
-    unknown = [file for file in files if (family := family_of(file)) and family.name == "unknown"][
-        :_MAX_METADATA
-    ]
-    metadata = await asyncio.gather(*(server.metadata("checkpoints", file) for file in unknown))
-    return {
-        file: str(fields.get("modelspec.architecture") or "")
-        for file, fields in zip(unknown, metadata, strict=True)
-    }
+def _unknown(files: Iterable[str]) -> list[str]:
+    """Return the first checkpoints with unknown names, whose architecture is in their metadata."""
+    unknown = (file for file in files if (family := family_of(file)) and family.name == "unknown")
+    return [*islice(unknown, _MAX_METADATA)]
 
 
 def _split_models(schemas: Schemas) -> tuple[list[CapabilityChoice], str]:

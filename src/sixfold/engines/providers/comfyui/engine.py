@@ -196,7 +196,8 @@ class ComfyEngine:
         graph = request.build(alone)
         handle = progress.begin(graph)
         outputs = await run.run(graph.nodes, {graph.output}, handle, model, previews=progress.wants_previews)
-        images = outputs.get(graph.output, {}).get("images") or ()
+        images: Any = outputs.get(graph.output, {}).get("images")
+        images = [image for image in images if isinstance(image, Mapping)] if isinstance(images, list) else []
         count = request.count if alone is None else 1
         if len(images) < count:
             raise EngineError(f"ComfyUI returned {len(images)} of {count} images.")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
+
+from sixfold.clients.comfyui.errors import short_text
+from sixfold.clients.comfyui.server import MAX_CHOICES
 
 Schemas = Mapping[str, Mapping[str, Any]]  # `/object_info` by node class
 
@@ -17,7 +21,7 @@ def options(schemas: Schemas, class_type: str, name: str) -> tuple[str, ...]:
     inputs: dict[str, Any] = schemas.get(class_type, {}).get("input", {})
     spec: list[Any] = {**inputs.get("optional", {}), **inputs.get("required", {})}.get(name) or [[]]
     choices = spec[0] if isinstance(spec[0], list) else (spec[1] if len(spec) > 1 else {}).get("options", ())
-    return tuple(str(value) for value in choices)
+    return tuple(map(short_text, islice(choices, MAX_CHOICES)))
 
 
 def base(file: str) -> str:

@@ -23,12 +23,16 @@ from sixfold.core.workflows import object_info
 from sixfold.core.workflows.execution.remote import FetchedOutput, NodeLost, Place
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
+from sixfold.disk_space import SpaceLimitedFile
 
 _CACHE_SECONDS = 300.0  # between reads of the schemas, which have several megabytes
 _RETRY_SECONDS = 5.0  # between reads while a class is missing, which may have been installed since
 # The timeouts are short, because a request may wait for the schemas.
 _SCHEMA_LIMITS = comfyui.ComfyLimits(connect_seconds=1.0, answer_seconds=10.0)
-_MAX_BYTES = 512 * 2**20
+# The bytes of one file, and the bytes and the number of all files of a run.
+_MAX_BYTES, _MAX_TOTAL_BYTES, _MAX_FILES = 512 * 2**20, 2 * 2**30, 1_000
+# Names of cached nodes that a run reports.
+_MAX_CACHED = 5_000
 _MODEL_FILES = (".safetensors", ".sft", ".gguf", ".ckpt", ".pt", ".pth", ".bin")
 _MAX_MODEL_TEXT = 200
 _NUMBER = re.compile(r"_\d+_?$")
@@ -86,7 +90,9 @@ class ComfyWorkflows:
         except comfyui_errors.ComfyNodeFailed as failed:
             raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
         events.finish()
-        downloaded = {node: await _output(server, ui, scratch) for node, ui in outputs.items()}
+        downloads = _Downloads(server, scratch)
+        with comfyui_errors.parse_errors():
+            downloaded = {node: await downloads.output(ui) for node, ui in outputs.items()}
         return FetchedOutput(downloaded, tuple(events.cached))
 
     def _outputs(self, graph: Graph) -> list[str]:
@@ -121,34 +127,49 @@ async def _with_files(server: comfyui.ComfyServer, graph: Graph, files: Mapping[
     return updated
 
 
-async def _output(server: comfyui.ComfyServer, ui: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """Download the files that the output of a node refers to, and return the output."""
-    output: dict[str, Any] = {}
-    for kind, rows in ui.items():
-        if isinstance(rows, list):
-            output[kind] = [await _row(server, kind, row, scratch) for row in rows]
-        else:
-            output[kind] = rows
-    return output
+class _Downloads:
+    """Downloads the files of a run into a folder, within limits for all of them."""
 
+    def __init__(self, server: comfyui.ComfyServer, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self._files = 0
+        self._left = _MAX_TOTAL_BYTES
 
-async def _row(server: comfyui.ComfyServer, kind: str, row: Any, scratch: Path) -> Any:
-    if not isinstance(row, Mapping) or not isinstance(row.get("filename"), str):
-        return row
-    name, folder = row["filename"], str(row.get("subfolder") or "")
-    file = comfyui.ComfyFile(name, folder, str(row.get("type") or "output"))
-    path = scratch / secrets.token_hex(12)
-    with path.open("wb") as target:
-        content_type = await server.view(file, target, _MAX_BYTES)
-    guessed = mimetypes.guess_type(name)[0]
-    stem = _NUMBER.sub("", Path(name).stem)
-    return NodeArtifact(
-        content_type=guessed or content_type or "application/octet-stream",
-        path=path,
-        kind=kind,
-        prefix=f"{folder}/{stem}".lstrip("/"),
-        temporary=file.type == "temp",
-    )
+    async def output(self, ui: Mapping[str, Any]) -> dict[str, Any]:
+        """Download the files that the output of a node refers to, and return the output."""
+        output: dict[str, Any] = {}
+        for kind, rows in ui.items():
+            output[kind] = [await self._row(kind, row) for row in rows] if isinstance(rows, list) else rows
+        return output
+
+    async def _row(self, kind: str, row: Any) -> Any:
+        if not isinstance(row, Mapping) or not isinstance(row.get("filename"), str):
+            return row
+        self._files += 1
+        if self._files > _MAX_FILES:
+            raise comfyui_errors.ComfyError(f"ComfyUI returned more than {_MAX_FILES:,} files.")
+        name, folder = row["filename"], comfyui_errors.short_text(row.get("subfolder"))
+        file = comfyui.ComfyFile(name, folder, comfyui_errors.short_text(row.get("type")) or "output")
+        path = self._folder / secrets.token_hex(12)
+        try:
+            with path.open("wb") as target:
+                limited_target = SpaceLimitedFile(target, self._folder)
+                content_type = await self._server.view(file, limited_target, min(_MAX_BYTES, self._left))
+        except OSError as error:
+            raise comfyui_errors.ComfyError(
+                f"A result of ComfyUI was not stored: {error.strerror}."
+            ) from error
+        self._left -= path.stat().st_size
+        guessed = mimetypes.guess_type(name)[0]
+        stem = _NUMBER.sub("", Path(name).stem)
+        return NodeArtifact(
+            content_type=guessed or content_type or "application/octet-stream",
+            path=path,
+            kind=kind,
+            prefix=f"{folder}/{stem}".lstrip("/"),
+            temporary=file.type == "temp",
+        )
 
 
 class _EventTranslator:
@@ -171,7 +192,7 @@ class _EventTranslator:
                     self._step = (node, done)
                     self._emit(NodeEvent("progress", {"value": done, "max": of, "node": node}))
             case comfyui_events.NodesCached(nodes):
-                self.cached += nodes
+                self.cached += nodes[: _MAX_CACHED - len(self.cached)]
                 self._emit(NodeEvent("execution_cached", {"nodes": list(nodes)}))
             case comfyui_events.PreviewImage(data):
                 kind = "image/png" if png.matches(data) else "image/jpeg"
