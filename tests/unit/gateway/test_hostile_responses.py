@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sixfold import errors
+from sixfold.api.gateway.openai.embeddings.routes import read_vectors
 from sixfold.api.gateway.openai.responses import references
 from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture
 from sixfold.api.gateway.provider_objects import ObjectRecorder
@@ -25,6 +26,7 @@ from sixfold.core.gateway.guardrails import streams
 from sixfold.core.gateway.guardrails.service import MaskFilter
 from sixfold.core.gateway.guardrails.streams import CollectedStream
 from sixfold.core.gateway.ports import WireProtocol
+from sixfold.core.gateway.reranking import parse_ranking
 from tests.unit.gateway.test_response_stream import END, stream_of
 
 MIB = 2**20
@@ -222,3 +224,26 @@ async def test_content_log_reads_a_limited_number_of_lines(monkeypatch: pytest.M
     sent = OTHER_CHANNEL * 5 + END
     assert await collect(logging.blocks(blocks_of(sent))) == sent
     assert read[0]() == "   "
+
+
+# -- embeddings and rankings -------------------------------------------------------------------------
+
+
+def test_vectors_are_not_decoded() -> None:
+    body = b'{"data":[{"embedding":[%s1]}],"usage":{"prompt_tokens":7}}' % (b"1," * MIB)
+    tracemalloc.start()
+    vectors, tokens = read_vectors(body)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(vectors), len(bytes(vectors[0])), tokens) == (1, 2 * MIB + 3, 7)
+    assert peak < 2 * len(body)
+    with pytest.raises(errors.EngineFailed, match="did not return vectors"):
+        read_vectors(b'{"data":[{"embedding":"AAAA"}]}')
+
+
+def test_a_document_is_ranked_once() -> None:
+    rows = b'{"index":1,"relevance_score":0.5},{"index":0,"relevance_score":0.9},' * 1_000
+    ranking = parse_ranking(b'{"results":[%s{"index":1,"score":1}]}' % rows)
+    assert [(document.index, document.score) for document in ranking] == [(0, 0.9), (1, 0.5)]
+    with pytest.raises(ValueError, match="more than 10,000"):
+        parse_ranking(b"[%s]" % b",".join(b'{"index":%d,"score":1}' % number for number in range(10_001)))

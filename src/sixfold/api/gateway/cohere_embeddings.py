@@ -125,7 +125,8 @@ def _parse(raw: bytes) -> tuple[_EmbedBody, list[str]]:
 
 
 def _render(raw: bytes, *, request_id: str, texts: Sequence[str], version: str, by_type: bool) -> bytes:
-    vectors, tokens = read_vectors(raw)
+    rows, tokens = read_vectors(raw)
+    vectors: Any = rows
     document: EmbedSchema = {
         "id": request_id,
         "embeddings": {_FLOAT: vectors} if by_type else vectors,

@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+# More than the documents of a request, whose texts a response repeats.
+_MAX_RESULTS = 10_000
+
 
 class RankedDocument(msgspec.Struct, frozen=True):
     """A document, given by its position in the request, and its relevance."""
@@ -34,7 +37,10 @@ _read = msgspec.json.Decoder(_Ranking | list[_RankedRow]).decode
 
 
 def parse_ranking(body: bytes) -> tuple[RankedDocument, ...]:
-    """Return the ranking in a response, the most relevant document first; raises `ValueError`."""
+    """Return the ranking in a response, the most relevant document first; raises `ValueError`.
+
+    Of several results for a document, the first counts.
+    """
     try:
         reply = _read(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -43,14 +49,14 @@ def parse_ranking(body: bytes) -> tuple[RankedDocument, ...]:
     if isinstance(reply, _Ranking):
         results = reply.data if reply.results is None else reply.results
     rows: list[_RankedRow] = results or []
-    ranked = [
-        RankedDocument(row.index, score)
-        for row in rows
-        if (score := row.score if row.relevance_score is None else row.relevance_score) is not None
-    ]
-    if not ranked:
-        raise ValueError("the response has no results")
-    return tuple(sorted(ranked, key=lambda document: (-document.score, document.index)))
+    ranked: dict[int, RankedDocument] = {}
+    for row in rows:
+        score = row.score if row.relevance_score is None else row.relevance_score
+        if score is not None:
+            ranked.setdefault(row.index, RankedDocument(row.index, score))
+    if not 0 < len(ranked) <= _MAX_RESULTS:
+        raise ValueError(f"the response has no results, or more than {_MAX_RESULTS:,}")
+    return tuple(sorted(ranked.values(), key=lambda document: (-document.score, document.index)))
 
 
 def rank_vectors(vectors: Sequence[Sequence[float]]) -> tuple[RankedDocument, ...]:

@@ -38,7 +38,7 @@ class _EmbedOne(msgspec.Struct):
 
 _T = TypeVar("_T")
 # Returns the response of vectors and the number of their tokens.
-_Render = Callable[[Sequence[Sequence[float]], int], dict[str, Any]]
+_Render = Callable[[Sequence[msgspec.Raw], int], dict[str, Any]]
 
 
 class OllamaEmbeddings:
@@ -62,7 +62,7 @@ class OllamaEmbeddings:
             if body.dimensions is not None:
                 fields["dimensions"] = body.dimensions
 
-            def render(vectors: Sequence[Sequence[float]], tokens: int) -> dict[str, Any]:
+            def render(vectors: Sequence[msgspec.Raw], tokens: int) -> dict[str, Any]:
                 duration = ollama_responses.nanoseconds(started_at, time.perf_counter())
                 counts = {"total_duration": duration, "prompt_eval_count": tokens}
                 return {"model": body.model, "embeddings": vectors, **counts}
