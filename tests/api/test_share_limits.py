@@ -11,12 +11,14 @@ import pytest
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects, single_thread
+from sixfold.core.predictions import refunds
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.predictions import data_views
+from sixfold.ui.shares import cards
 from tests.api.app_fixture import AppFixture
 from tests.api.gateway import running_gateway
 from tests.api.test_chat_pages import ChatUser
-from tests.api.test_shares import anonymous_visitor, share
+from tests.api.test_shares import anonymous_visitor, list_shares, share
 
 SERIES = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]
 
@@ -54,6 +56,25 @@ async def test_the_data_of_a_large_run_is_prepared_in_a_thread(
     # The size is known before the row is read.
     assert reserved
     assert reserved[0] > len(str(SERIES))
+
+
+async def test_the_picture_of_a_shared_run_is_built_once(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, built, card_of = any_database_app, list[str](), cards.card_of
+
+    async def recording_card_of(*arguments: Any) -> Any:
+        built.append(arguments[1])
+        return await card_of(*arguments)
+
+    monkeypatch.setattr(cards, "card_of", recording_card_of)
+    link = await shared_forecast(app)
+    async with anonymous_visitor(app) as visitor:
+        images = [(await visitor.get(f"{link}/card.jpg")).content for _ in range(3)]
+        assert (len(set(images)), built) == (1, ["run"])
+        run_id = (await list_shares(app))[0]["object_id"]
+        await app.database.write(refunds.refund(run_id, "test"))
+        assert (await visitor.get(f"{link}/card.jpg")).status_code == 404
 
 
 @pytest.mark.parametrize(

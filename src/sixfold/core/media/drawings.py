@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -91,24 +91,41 @@ class DrawingStore:
 
     async def of_share(self, share_id: str, card: ShareCard) -> bytes:
         """Return the picture of a share as JPEG, rendered again if its content has changed."""
-        digest = hashlib.sha256(msgspec.msgpack.encode((_CARD_VERSION, card))).digest()
-        query = one("share_card_get", share_id=share_id)
-        row = await self._database.read(query)
-        if row is not None and bytes(row["digest"]) == digest:
-            return bytes(row["image"])
+        return await self._of_share(share_id, _digest(card), card)
+
+    async def of_shared_run(
+        self, share_id: str, prediction_id: str, build: Callable[[], Awaitable[ShareCard]]
+    ) -> bytes:
+        """Return the picture of a share of a run, which does not change, so that `build` is called once."""
+        digest = _digest(prediction_id)
+        stored = await self._stored_card(share_id, digest)
+        return await self._of_share(share_id, digest, await build()) if stored is None else stored
+
+    async def _stored_card(self, share_id: str, digest: bytes) -> bytes | None:
+        row = await self._database.read(one("share_card_get", share_id=share_id))
+        return bytes(row["image"]) if row is not None and bytes(row["digest"]) == digest else None
+
+    async def _of_share(self, share_id: str, digest: bytes, card: ShareCard) -> bytes:
+        stored = await self._stored_card(share_id, digest)
+        if stored is not None:
+            return stored
         async with self._semaphore:
-            row = await self._database.read(query)
-            if row is not None and bytes(row["digest"]) == digest:
-                return bytes(row["image"])
+            stored = await self._stored_card(share_id, digest)
+            if stored is not None:
+                return stored
             picture = await self._blobs.get(card.picture) if card.picture else b""
             image = await asyncio.to_thread(self.render_card, card, picture)
         await self._database.write(_store_card(share_id, digest, image), durable=False)
         return image
 
 
+def _digest(content: ShareCard | str) -> bytes:
+    return hashlib.sha256(msgspec.msgpack.encode((_CARD_VERSION, content))).digest()
+
+
 def _store_run(prediction_id: str, image: bytes) -> Transaction[None]:
     """Store the picture of a run, unless the run has been deleted or its result withdrawn meanwhile."""
-    row = yield from one("prediction_by_id", id=prediction_id)
+    row = yield from one("prediction_head", id=prediction_id)
     if row is not None and row["state"] == _SUCCEEDED:
         yield Query("run_drawing_put", {"prediction_id": prediction_id, "image": image})
 

@@ -13,7 +13,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import PARSER
-from sixfold.core.database import Database, Transaction, one
+from sixfold.core.database import Database, Row, Transaction, one
 from sixfold.core.gateway.conversations.conversations import ConversationNotFound
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.memory import pages, queries
@@ -97,13 +97,22 @@ async def run(database: Database, tenant: Tenant, prediction_id: str) -> Predict
 
     Raises `NotFound` if it was deleted, refunded or withdrawn, and `TooManyRequests`.
     """
-    size = await database.read(one("prediction_size", id=prediction_id), snapshot=False)
-    await loaded_objects.reserve(0 if size is None else size["size"], loaded_objects.INLINED_COPIES)
-    row = await database.read(one("prediction_by_id", id=prediction_id), snapshot=False)
+    size = await database.read(run_size(tenant, prediction_id), snapshot=False)
+    await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
+    row = _shown(tenant, await database.read(one("prediction_by_id", id=prediction_id), snapshot=False))
+    return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
+
+
+def run_size(tenant: Tenant, prediction_id: str) -> Transaction[int]:
+    """Return the size of a shared run; raises `NotFound` if it was deleted, refunded or withdrawn."""
+    return int(_shown(tenant, (yield from one("prediction_head", id=prediction_id)))["size"])
+
+
+def _shown(tenant: Tenant, row: Row | None) -> Row:
     is_there = row is not None and tenant.sees(row["account_id"], row["credential_id"] or "")
     if row is None or not is_there or row["state"] != PredictionState.SUCCEEDED or row["withheld"]:
         raise errors.NotFound("The shared run no longer exists")
-    return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
+    return row
 
 
 def page(tenant: Tenant, page_id: str) -> Transaction[MemoryPage]:

@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.media import drawings
-from sixfold.core.shares import shares
+from sixfold.core.media.drawings import ShareCard
+from sixfold.core.shares import objects, shares
 from sixfold.core.shares.shares import Share
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.shares import cards, files
@@ -96,9 +97,17 @@ class SharedPages:
     async def card(self, request: Request) -> Response:
         """Return the picture of a share, which other sites show beside its link."""
         share, path = await self._share(request, await self._services.sessions.admitted(request))
-        content = await self._contents.read(share, path)
-        card = await cards.card_of(self._services, share.kind, share.account_id, content)
-        image = await self._services.media.drawings.of_share(share.id, card)
+        store, database = self._services.media.drawings, self._services.database
+
+        async def build() -> ShareCard:
+            content = await self._contents.read(share, path)
+            return await cards.card_of(self._services, share.kind, share.account_id, content)
+
+        if share.kind == "run":
+            await database.read(objects.run_size(share.tenant, share.object_id), snapshot=False)
+            image = await store.of_shared_run(share.id, share.object_id, build)
+        else:
+            image = await store.of_share(share.id, await build())
         return Response(image, headers={"Cache-Control": files.PRIVATE}, media_type=drawings.CARD_TYPE)
 
     async def import_workflow(self, request: Request, user: PageUser) -> Response:

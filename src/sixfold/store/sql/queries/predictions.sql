@@ -27,8 +27,9 @@ RETURNING *;
 -- name: prediction_by_id | Return a prediction by its id.
 SELECT * FROM prediction WHERE id = :id;
 
--- name: prediction_size | Return the size in characters of a prediction.
-SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+-- name: prediction_head | Return the state of a prediction, who sees it, and its size in characters.
+SELECT account_id, credential_id, state, withheld,
+       LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
 WHERE id = :id;
 
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
