@@ -102,3 +102,11 @@ async def test_title_from_a_file_name_follows_its_rename(memory: MemoryFixture) 
         page = (await memory.service.read(memory.ann, slug)).page
         assert page.title == title
         assert await memory.service.database.read(files.text(page)) == text
+
+
+async def test_page_in_another_folder_keeps_its_file_name(memory: MemoryFixture) -> None:
+    await import_files(memory, People__Ann_Smith="text")
+    moved = await memory.service.rename(memory.ann, "people/ann-smith", "staff/ann-smith", WriteTerms())
+    assert (moved.page.path, moved.page.title) == ("staff/Ann Smith.md", "Ann Smith")
+    renamed = await memory.service.rename(memory.ann, "staff/ann-smith", "staff/ann-jones", WriteTerms())
+    assert (renamed.page.path, renamed.page.title) == ("staff/ann-jones.md", "ann-jones")

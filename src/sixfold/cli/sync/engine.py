@@ -76,9 +76,7 @@ class FolderSync:
             self._follow_pages(local_files, remote_pages)
             self._follow_files(local_files, remote_pages)
             slugs = local_files.keys() | remote_pages.keys() | self._known.keys()
-            # The page of a document in the folder is not written beside it.
-            documents = files.document_slugs(self._folder) - local_files.keys() - self._known.keys()
-            for slug in sorted(slugs - self._skipped - documents):
+            for slug in sorted(slugs - self._skipped):
                 self._sync_page(slug, local_files.get(slug), remote_pages.get(slug))
             if not all(synced.id for synced in self._known.values()):
                 self._store_ids(self._remote.list_pages())
@@ -296,7 +294,8 @@ class FolderSync:
         )
         self._outliner = paths.outliner(path.relative_to(self._folder).as_posix() for path in settings)
         by_path = {state.path: (slug, state) for slug, state in self._known.items()}
-        for path in sorted(files.page_paths(self._folder)):
+        listed_files = files.listed(self._folder)
+        for path in sorted(listed_files.pages):
             slug, state = by_path.get(path, (None, None))
             slug = slug or paths.slug(path, self._outliner)
             if not files.is_text(path):
@@ -314,6 +313,8 @@ class FolderSync:
                     continue
                 if file is not None:
                     local_files[slug] = file
+        # The page of a document in the folder is not written beside it.
+        self._skipped |= listed_files.document_slugs - local_files.keys() - self._known.keys()
         return local_files
 
     def _inspect(self, path: str, synced: SyncedFile | None) -> LocalSide | None:

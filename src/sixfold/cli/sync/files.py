@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sixfold.cli.sync.state import SyncRefusal
 from sixfold.cli.terminal import CommandError
@@ -55,28 +56,27 @@ def make_state_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def page_paths(folder: Path) -> Iterator[str]:
-    """Yield the paths of markdown files in a folder, except hidden files, links and conflict copies."""
+class FolderFiles(NamedTuple):
+    """The paths of the Markdown files of a folder, and the slugs that an import gives to its other files."""
+
+    pages: Sequence[str]
+    document_slugs: frozenset[str]
+
+
+def listed(folder: Path) -> FolderFiles:
+    """List the files of a folder except hidden files, links and conflict copies."""
+    pages: list[str] = []
+    document_slugs: set[str | None] = set()
     for base, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(base) / name
             relative = path.relative_to(folder).as_posix()
-            if is_page_path(relative) and not path.is_symlink():
-                yield relative
-
-
-def document_slugs(folder: Path) -> set[str]:
-    """Return the slugs that an import assigns to files other than Markdown, except in hidden folders."""
-    found: set[str] = set()
-    for base, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = (Path(base) / name).relative_to(folder).as_posix()
-            slug = paths.slug(path) if not is_page(path) and is_text(path) else None
-            if slug is not None:
-                found.add(slug)
-    return found
+            if is_page_path(relative):
+                pages += () if path.is_symlink() else (relative,)
+            elif not is_page(relative) and is_text(relative):
+                document_slugs.add(paths.slug(relative))
+    return FolderFiles(pages, frozenset(filter(None, document_slugs)))
 
 
 def is_page_path(path: str) -> bool:

@@ -186,7 +186,7 @@ def rename(
     if other is not None:
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
         raise errors.Conflict(f"{to} is already the slug of another {state}")
-    path = path or (f"{to}.md" if existing.page.path else "")
+    path = path or page_edits.path_at(existing.page, to)
     title = page_edits.title_at(existing.page, to, path)
     draft = replace(page_edits.of(existing.page), slug=to, title=title, path=path)
     draft = yield from membership.settled(writer.caller.account_id, draft)

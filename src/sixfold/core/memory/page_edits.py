@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -20,6 +21,8 @@ FIELDS = ("title", "type", "tags", "collections")
 _LINES = {"title": limits.TITLE_CHARS, "type": limits.TYPE_CHARS}
 _MAX_LISTED = 20
 _MAX_ALOUD = 200
+_NOTE_REFERENCE = re.compile(r"\[\^([^\[\]\s]{1,100})\]")
+_NOTE = re.compile(r"\[\^([^\[\]\s]{1,100})\]:")
 _UNLIMITED = MemoryLimits(page_bytes=2**40)
 
 
@@ -173,6 +176,16 @@ def _as_file(page: MemoryPage, slug: str, path: str) -> PageDraft:
     return compose(None, PageWrite(slug, page.head + page.body, whole=True, path=path), _UNLIMITED)
 
 
+def path_at(page: MemoryPage, slug: str) -> str:
+    """Return the file of a page at another slug; the name of the file stays if the last segment does."""
+    if not page.path:
+        return ""
+    name = page.path.rpartition("/")[2]
+    if slugs.name(slug) == slugs.name(page.slug) and slugs.title_of_file(name, slug):
+        return "/".join(filter(None, (slugs.parent(slug), name)))
+    return f"{slug}.md"
+
+
 def default_title(slug: str, path: str) -> str:
     """Return the title of a page whose text does not state one: the name of its file, or its slug."""
     return limits.loose_line(slugs.title_of_file(path, slug), limits.TITLE_CHARS) or slug
@@ -216,7 +229,18 @@ class PageEdit(msgspec.Struct, frozen=True):
 
 
 def apply(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraft:
-    """Return the draft of an edit; raises `BadRequest` if the edit does not fit the text."""
+    """Return the draft of an edit; raises `BadRequest` if the edit does not fit the text.
+
+    A text whose lines end with CRLF keeps these line ends, and clients may send either.
+    """
+    if 0 < page.body.count("\n") == page.body.count("\r\n"):
+        texts = {name: getattr(edit, name).replace("\r\n", "\n") for name in ("content", "find")}
+        draft = _applied(replace(page, body=page.body.replace("\r\n", "\n")), replace(edit, **texts), limits)
+        return _with_body(page, draft.body.replace("\n", "\r\n"), limits, draft)
+    return _applied(page, edit, limits)
+
+
+def _applied(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraft:
     match edit.operation:
         case "append":
             return _with_body(page, _join_lines(page.body, edit.content), limits)
@@ -230,8 +254,10 @@ def apply(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraft:
             return _with_fields(page, edit.fields or {})
 
 
-def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
-    return replace(of(page), body=limits.body(body, allowed.page_bytes))
+def _with_body(
+    page: MemoryPage, body: str, allowed: MemoryLimits, draft: PageDraft | None = None
+) -> PageDraft:
+    return replace(draft or of(page), body=limits.body(body, allowed.page_bytes))
 
 
 def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:
@@ -295,7 +321,32 @@ def _replace_section(body: str, section: str, content: str) -> str:
     # Empty lines around headings are preserved.
     gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")
     lead = old[: len(old) - len(old.lstrip("\n"))] if old.strip("\n") and content[:1] != "\n" else ""
+    notes = _notes_of_others(old, before + after)
+    if notes:
+        content = f"{content.rstrip()}\n\n{notes}"
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
+
+
+def _notes_of_others(section: str, rest: str) -> str:
+    """Return the footnotes at the end of a section to which the rest of the text refers.
+
+    Note-taking programs put all footnotes at the end of a text, which is part of its last section.
+    """
+    if "[^" not in section:
+        return ""
+    used = set(_NOTE_REFERENCE.findall(rest))
+    notes: list[str] = []
+    lines: list[str] = []
+    for line in reversed(section.split("\n")):
+        lines.append(line)
+        if line.strip() and line[0] not in " \t":
+            match = _NOTE.match(line)
+            if match is None:
+                break
+            if match[1] in used:
+                notes.append("\n".join(reversed(lines)).rstrip())
+            lines = []
+    return "\n".join(reversed(notes))
 
 
 def _heading_index(headings: Sequence[markdown.HeadingBlock], key: str) -> int | None:
