@@ -178,29 +178,6 @@ async def test_empty_lines_around_headings_are_kept(memory: MemoryFixture) -> No
     assert await body(memory, "a") == "# A\n\nall of it\n\n## D\n\nd\n\n# C\nend"
 
 
-async def test_replaced_section_keeps_footnotes_of_other_sections(memory: MemoryFixture) -> None:
-    notes = "[^a]: For A,\n    in two lines.\n[^b]: For B.\n"
-    await put(memory, "a", f"# A\n\nfirst[^a]\n\n## B\n\nsecond[^b]\n\n{notes}")
-    edit = PageEdit("replace_section", "new", section="B")
-    await memory.service.edit(memory.ann, "a", edit, WriteTerms())
-    text = "# A\n\nfirst[^a]\n\n## B\n\nnew\n\n[^a]: For A,\n    in two lines.\n"
-    assert await body(memory, "a") == text
-
-
-@pytest.mark.parametrize(
-    ("edit", "after"),
-    [
-        (PageEdit("append", "end"), "# A\r\n\r\none\r\ntwo\r\nend"),
-        (PageEdit("replace_text", "1\r\n2", "one\ntwo"), "# A\r\n\r\n1\r\n2\r\n"),
-        (PageEdit("replace_section", "new", section="A"), "# A\r\n\r\nnew\r\n"),
-    ],
-)
-async def test_edit_keeps_windows_line_ends(memory: MemoryFixture, edit: PageEdit, after: str) -> None:
-    await put(memory, "a", "# A\r\n\r\none\r\ntwo\r\n")
-    await memory.service.edit(memory.ann, "a", edit, WriteTerms())
-    assert await body(memory, "a") == after
-
-
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
