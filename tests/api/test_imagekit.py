@@ -264,6 +264,13 @@ async def test_body_that_is_no_json_object_is_422(app: AppFixture, raw: bytes) -
     assert response.json()["detail"][0]["loc"] == ["body"]
 
 
+async def test_body_over_the_limit_of_json_is_413_with_detail(app: AppFixture) -> None:
+    body = {"source_image_url": "x" * 2**20, "style_prompt": "noir"}
+    response = await app.client.post("/api/style-transfer", json=body)
+    assert response.status_code == 413
+    assert response.json() == {"detail": "The request body is larger than 1 MiB"}
+
+
 async def test_errors_have_the_field_detail(app: AppFixture) -> None:
     away = app.visitor("203.0.113.9")
     assert (await away.get("/create_image", params=SMALL)).json() == {

@@ -132,6 +132,7 @@ async def test_tracks_are_composited_at_the_positions_of_their_clips(
 WRONG: list[tuple[Any, str]] = [
     (None, "Invalid project: it is required"),
     ("nonsense", "Invalid project: it must be an object"),
+    ('{"tracks": []}', "Invalid project: it must be an object"),
     ([], "Invalid project: it must be an object"),
     ({}, "Invalid project: tracks: must be a list"),
     ({"tracks": []}, "Invalid project: project must have 1 to 256 clips in total"),

@@ -318,7 +318,7 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
             RouteEntry(
                 "/api/style-transfer",
                 {"POST": kit.style},
-                services.settings.inline_body_bytes,
+                services.settings.json_body_bytes,
                 access=rights.RUN,
             ),
         ),
