@@ -128,6 +128,8 @@ def test_thumbnail_shows_the_frame_at_the_requested_time(tmp_path: Path, film: P
             assert np.asarray(image)[10, 98].argmax() == channel
     result, _ = encoded(tmp_path, picture, operation="thumbnail")
     assert (result.info["width"], result.info["height"]) == (640, 457)
+    small, _ = encoded(tmp_path, film, operation="thumbnail")
+    assert (small.info["width"], small.info["height"]) == (160, 90)
 
 
 def test_waveform_shows_the_level(tmp_path: Path) -> None:

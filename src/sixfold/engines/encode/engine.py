@@ -46,7 +46,7 @@ class EncodeEngine:
     """Applies an `operation` to `media`; the same inputs result in the same bytes."""
 
     name = "encoder"
-    version = "5"
+    version = "6"
 
     def run(self, task: Task, context: Context) -> Result:
         def progress(fraction: float) -> None:
@@ -102,7 +102,8 @@ def _thumbnail(job: _EncodeJob) -> Artifact:
     start = job.inputs.get("start")
     if demux.demuxer(job.path) not in ("", "gif"):
         part = job.part()
-        rgb = transcode.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
+        width = job.width or min(_STILL_WIDTH, transcode.shape_of(part)[0])
+        rgb = transcode.still(part, None if start is None else float(start), width)
         alpha = None
     else:
         rgb, alpha = _image(job)
