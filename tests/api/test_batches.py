@@ -19,7 +19,7 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines as line_ids
-from sixfold.core.batches import processor, service
+from sixfold.core.batches import processor, results, service
 from sixfold.core.batches.processor import BatchProcessor
 from sixfold.core.batches.validation import LineValidator, RawLine
 from sixfold.core.database import Query, Transaction, many
@@ -125,6 +125,27 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
     scope = line_ids.scope_id(gateway.app.account.id, CHAT, f"{batch.id}/1/0")
     copies = await gateway.app.database.read(many("idempotency_get", id=scope))
     assert len(copies) == 0, "the answer is stored once"
+
+
+async def test_large_answers_are_read_one_at_a_time(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, written = any_database_gateway, list[int]()
+    write = results._write
+
+    def record(batch: Any, outcome: Any, rows: Sequence[Any], sinks: Any) -> None:
+        written.append(len(rows))
+        write(batch, outcome, rows, sinks)
+
+    monkeypatch.setattr(results, "_write", record)
+    requests = [chat_line(f"line-{number}") for number in range(3)]
+    for size, pages in ((2**23, [3]), (10, [1, 1, 1])):
+        written.clear()
+        monkeypatch.setattr(results, "_PAGE_CHARS", size)
+        batch = await finished_batch(gateway, await create_batch(gateway, requests))
+        answers = await content(gateway, batch.output_file_id)
+        assert [answer["custom_id"] for answer in answers] == ["line-0", "line-1", "line-2"]
+        assert written == pages
 
 
 async def test_failed_requests_are_in_the_error_file(gateway: Gateway) -> None:

@@ -116,6 +116,7 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "alert_count": {"counted_until": 1, "amount": 1, "is_due": 1},
     "alert_sent": {"due_at": 1},
     "alert_spending": {"until": ROWS, "start": ROWS - 500, "key_id": "key-1"},
+    "batch_line_sizes": {"after": 1},
     "batch_lines_page": {"after": 1},
     "outbox_claim": {"busy": '["account-1"]', "window": 500, "share": 8},
     "archive_charges_page": {"after_at": ROWS - 500, "after_id": "", "before": ROWS},

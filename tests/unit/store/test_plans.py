@@ -50,6 +50,7 @@ UNATTENDED = {
         "batch_lines_renew",
         "batch_lines_reclaim",
         "batch_decide_done",
+        "batch_line_sizes",
         "batch_lines_page",
         "batch_lines_delete",
     ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -21,8 +22,8 @@ from sixfold.core.files.files import AccountFiles, FileDetails
 from sixfold.core.media.media import MediaSource
 
 MAX_ERRORS = 100
-# An answer can have several megabytes if it contains images.
-_PAGE_LINES = 16
+# Lines that are read at once, and the characters of their answers, unless one answer has more.
+_PAGE_LINES, _PAGE_CHARS = 16, 8 * 2**20
 _JSONL = "application/jsonl"
 _Target = Literal["output", "error"]
 _encode = msgspec.json.Encoder().encode
@@ -121,25 +122,34 @@ class ResultWriter:
             return await PARSER.run_large(size, _of_response, batch.response_id, rows)
         paths = await asyncio.to_thread(self._paths)
         sinks: dict[_Target, BinaryIO] = {}
-        total = succeeded = failed = after = 0
+        total = succeeded = failed = 0
         try:
             for target, path in paths.items():
                 sinks[target] = await asyncio.to_thread(path.open, "xb")
-            while True:
-                page = many("batch_lines_page", batch_id=batch.id, after=after, limit=_PAGE_LINES)
-                rows = await self._database.read(page)
-                if not rows:
-                    break
+            async for rows in self._pages(batch):
                 await asyncio.to_thread(_write, batch, outcome, rows, sinks)
                 total += len(rows)
                 succeeded += sum(row["status"] is not None and row["status"] < 300 for row in rows)
                 failed += sum(row["status"] is not None and row["status"] >= 300 for row in rows)
-                after = int(rows[-1]["number"])
             for sink in sinks.values():
                 await asyncio.to_thread(sink.close)
             return BatchResults(await self._store(paths), total, succeeded, failed)
         finally:
             await asyncio.to_thread(_discard, sinks, paths)
+
+    async def _pages(self, batch: Batch) -> AsyncGenerator[Sequence[Row]]:
+        """Yield the lines in order; an answer can have 64 MiB."""
+        after = 0
+        while True:
+            next_lines = many("batch_line_sizes", batch_id=batch.id, after=after, limit=_PAGE_LINES)
+            sizes = [int(row["size"]) for row in await self._database.read(next_lines)]
+            if not sizes:
+                return
+            fitting = sum(total <= _PAGE_CHARS for total in accumulate(sizes))
+            page = many("batch_lines_page", batch_id=batch.id, after=after, limit=max(1, fitting))
+            rows = await self._database.read(page)
+            yield rows
+            after = int(rows[-1]["number"])
 
     async def store_problems(self, problems: Sequence[LineProblem]) -> BatchResults:
         """Store the problems of an input that cannot run."""

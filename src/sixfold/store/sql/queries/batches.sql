@@ -144,6 +144,10 @@ WHERE batch_id = :batch_id AND number = :number AND state = 'running' AND holder
 SELECT number, custom_id, status, request_id, response FROM batch_line
 WHERE batch_id = :batch_id AND number > :after ORDER BY number LIMIT :limit;
 
+-- name: batch_line_sizes | Return the lengths of the answers to the next lines of a batch, in characters.
+SELECT number, COALESCE(LENGTH(response), 0) AS size FROM batch_line
+WHERE batch_id = :batch_id AND number > :after ORDER BY number LIMIT :limit;
+
 -- name: batch_lines_unanswered | Return the next lines of a batch without an answer.
 SELECT number, custom_id, start, length, tries, attempt FROM batch_line
 WHERE batch_id = :batch_id AND number > :after AND state = 'pending' ORDER BY number LIMIT :limit;
