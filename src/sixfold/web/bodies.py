@@ -31,6 +31,8 @@ _MAX_DIGITS = 20
 _SMALL_BYTES = 64 * 1024
 _T = TypeVar("_T")
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
+# Types of inputs that are strings only in forms, which cannot contain lists and objects.
+_JSON_TYPES = {"sizes": "must be a list of sizes", "project": "must be an object"}
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
@@ -180,6 +182,15 @@ def from_text(
     return {
         name: _convert(kinds.get(name, "string"), value) for name, value in (values | joined_values).items()
     }
+
+
+def check_json_types(descriptors: tuple[Descriptor, ...], fields: BodyFields) -> None:
+    """Raise `InvalidInput` if a JSON body sends a list or an object as a string."""
+    for descriptor in () if fields.is_form else descriptors:
+        expected, value = _JSON_TYPES.get(descriptor.type), fields.values.get(descriptor.name)
+        if expected is not None and isinstance(value, str) and value.strip():
+            message = f"{descriptor.name} {expected}"
+            raise errors.InvalidInput([errors.Problem(descriptor.name, message, f"{descriptor.type}_type")])
 
 
 def _convert(kind: str, value: Any) -> Any:

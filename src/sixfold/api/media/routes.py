@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -15,7 +14,6 @@ from sixfold.api.media import errors as error_format
 from sixfold.api.media.endpoints import MediaEndpoint
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.web import bodies, requests, responses
@@ -27,8 +25,6 @@ from sixfold.web.services import WebServices
 
 POLLING = "polling"
 _MODES = ("", "inline", POLLING)
-# Types of inputs that are strings only in forms, which cannot contain lists and objects.
-_JSON_TYPES = {"sizes": "must be a list of sizes", "project": "must be an object"}
 
 
 class MediaRoutes:
@@ -61,8 +57,7 @@ class MediaRoutes:
             descriptors = self._services.catalog[endpoint.model].inputs
             inputs = bodies.from_text(descriptors, inputs, fields.repeated)
         mode = _mode(inputs.pop("response_mode", None))
-        if not fields.is_form:
-            _check_json_types(self._services.catalog[endpoint.model].inputs, inputs)
+        bodies.check_json_types(self._services.catalog[endpoint.model].inputs, fields)
         prediction_request = PredictionRequest(
             principal=principal,
             model=endpoint.model,
@@ -90,15 +85,6 @@ class MediaRoutes:
             raise failure
         result = endpoint.result(prediction, self._services.media_url)
         return responses.json(result, headers=responses.result_headers(prediction))
-
-
-def _check_json_types(descriptors: tuple[Descriptor, ...], inputs: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` if a JSON body sends a list or an object as a string."""
-    for descriptor in descriptors:
-        expected, value = _JSON_TYPES.get(descriptor.type), inputs.get(descriptor.name)
-        if expected is not None and isinstance(value, str) and value.strip():
-            message = f"{descriptor.name} {expected}"
-            raise errors.InvalidInput([errors.Problem(descriptor.name, message, f"{descriptor.type}_type")])
 
 
 def _mode(value: Any) -> str:
