@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import av
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
@@ -15,6 +18,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.predictions.service import PredictionRequest
 from sixfold.engines.image.scene import shapes
 from sixfold.engines.image.scene.engine import SceneEngine
+from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
 
 PICTURES = Path("docs/pictures")
@@ -37,12 +41,23 @@ PROMPTS = [
     ("ra2", "portrait of an old sailor"),
     ("photoreal", "a birthday cake with candles"),
 ]
+VIDEOS = (
+    "a red car drives through the desert at sunset",
+    "a lighthouse above a stormy sea at dusk, slow pan left",
+    "a knight rides a horse through a meadow, static camera",
+    "snow falls on a village at night, crane shot up",
+    "a campfire in the forest at night, embers rise, zoom in",
+    "sakura petals drift over a garden, tracking shot right",
+)
+# Width and height of a frame, height of the text above each row, and number of frames of a row.
+FRAME, TITLE_PIXELS, FRAMES = (300, 168), 22, 4
 
 
 class _NullContext:
     """Run context that ignores progress and logs."""
 
-    scratch = Path()  # not used, because this engine does not write files
+    def __init__(self, scratch: Path = Path()) -> None:
+        self.scratch = scratch
 
     def progress(self, fraction: float) -> None:
         """Ignore the progress."""
@@ -61,9 +76,7 @@ def _sheet(name: str, prompts: list[tuple[str, str]], size: tuple[int, int], col
         cells.append(cv2.resize(np.asarray(image), size, interpolation=cv2.INTER_AREA))
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     rows = [np.hstack(cells[at : at + columns]) for at in range(0, len(cells), columns)]
-    data = cv2.imencode(".webp", np.vstack(rows), [cv2.IMWRITE_WEBP_QUALITY, 60])[1].tobytes()
-    (PICTURES / name).write_bytes(data)
-    print(f"{PICTURES / name}  {len(data):,} bytes")
+    _save(name, np.vstack(rows))
 
 
 def sheets() -> None:
@@ -75,9 +88,39 @@ def sheets() -> None:
     )
 
 
+def videos() -> None:
+    """Write four frames of each example video, below its prompt."""
+    rows = []
+    for prompt in VIDEOS:
+        with tempfile.TemporaryDirectory() as folder:
+            inputs = {
+                "prompt": prompt,
+                "seed": 11,
+                "duration": 4,
+                "resolution": "480p",
+                "aspect_ratio": "16:9",
+            }
+            result = CameraEngine().run(Task("gallery", "video-text", inputs), _NullContext(Path(folder)))
+            with av.open(str(result.artifacts[0].path)) as container:
+                frames = [frame.to_ndarray(format="bgr24") for frame in container.decode(video=0)]
+        picks = np.linspace(0, len(frames) - 1, FRAMES).round().astype(int)
+        row = np.hstack([cv2.resize(frames[pick], FRAME, interpolation=cv2.INTER_AREA) for pick in picks])
+        title = np.full((TITLE_PIXELS, row.shape[1], 3), 255, np.uint8)
+        cv2.putText(title, prompt, (4, 15), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (40, 40, 40), 1, cv2.LINE_AA)
+        rows += [title, row]
+    _save("videos.webp", np.vstack(rows))
+
+
+def _save(name: str, sheet: NDArray[Any]) -> None:
+    data = cv2.imencode(".webp", sheet, [cv2.IMWRITE_WEBP_QUALITY, 60])[1].tobytes()
+    (PICTURES / name).write_bytes(data)
+    print(f"{PICTURES / name}  {len(data):,} bytes")
+
+
 async def main() -> None:
     """Generate every image and write its bytes, including the manifest."""
     sheets()
+    videos()
     with tempfile.TemporaryDirectory() as folder:
         async with bootstrap.running(bootstrap.build(Settings(data_dir=Path(folder)))) as product:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))

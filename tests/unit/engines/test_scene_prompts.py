@@ -421,6 +421,14 @@ def test_snow_at_night_is_brighter_than_the_sky() -> None:
     assert image[170:220].mean() > 1.1 * image[:100].mean()
 
 
+def test_flames_of_a_campfire_shine_at_night() -> None:
+    night = paint("a desert at night").max(axis=2)
+    fire = paint("a campfire in a desert at night")
+    warm = fire[..., 2].astype(int) - fire[..., 0]
+    assert (warm > 100).mean() > 0.004
+    assert fire[120:].max(axis=2).max() > 1.3 * night[120:].max()
+
+
 def test_rainbow_has_its_colors_in_order() -> None:
     plain, image = (
         paint(f"a meadow at noon, clear sky{text}").astype(np.int16) for text in ("", ", with a rainbow")

@@ -42,11 +42,15 @@ class SubjectSpot(msgspec.Struct, frozen=True):
 
 
 class _SubjectSet(msgspec.Struct, frozen=True):
-    """A shape rasterized in a window: its color and masks, and the window's position."""
+    """A shape rasterized in a window: its color and masks, and the window's position.
+
+    `shine` covers lamps and windows, `flames` what glows in its own color.
+    """
 
     color: Image
     mask: Image
     shine: Image
+    flames: Image
     top: int
     left: int
 
@@ -116,11 +120,8 @@ def _rasterize(
     if bottom - top < 3 or right - left < 3:
         return None
     size = (bottom - top, right - left)
-    color, mask, shine = (
-        np.zeros((*size, 3), np.float32),
-        np.zeros(size, np.float32),
-        np.zeros(size, np.float32),
-    )
+    color = np.zeros((*size, 3), np.float32)
+    mask, shine, flames = (np.zeros(size, np.float32) for _ in range(3))
     worn = stage.scene.worn if dressed else ()
     named, bare = {role for role, color in worn if color != "none"}, {r for r, c in worn if c == "none"}
     center = np.array([50, 100], np.float32)
@@ -137,11 +138,17 @@ def _rasterize(
         over(color, _tone(stage, shape, part.role, tints), alpha)
         np.maximum(mask, alpha, out=mask)
         shine = np.maximum(shine * (1 - alpha), alpha if part.role == "glow" else 0)
+        flames = np.maximum(flames * (1 - alpha), alpha if part.role.startswith("flame") else 0)
     if spot.cut is not None:
         mask[max(0, int(spot.cut) - top) :] = 0
     solid = np.maximum(mask, np.float32(1e-3))[..., None]
     return _SubjectSet(
-        np.where(mask[..., None] > 0.02, color / np.minimum(solid * 1.0 + 0.0, 1), 0), mask, shine, top, left
+        np.where(mask[..., None] > 0.02, color / np.minimum(solid * 1.0 + 0.0, 1), 0),
+        mask,
+        shine,
+        flames,
+        top,
+        left,
     )
 
 
@@ -184,6 +191,7 @@ def _light(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> Image:
     warm = np.clip(palette.sun * 0.6 + palette.light * np.float32(0.4 / 1.3), 0, 1)
     over(paint, warm.astype(np.float32), np.clip(rim * np.float32(strength), 0, 0.9))
     paint = stage.far(paint, spot.depth)
+    over(paint, cast.color, cast.flames)
     over(paint, rgb("#fff0c0"), cast.shine)
     return np.clip(paint, 0, 1)
 
@@ -305,7 +313,7 @@ def draw(
     depth += (np.float32(spot.depth) - depth) * cast.mask
     if cast.shine.any():
         halo = np.zeros(stage.shape, np.float32)
-        halo[rows, columns] = cast.shine
+        halo[rows, columns] = np.maximum(cast.shine, cast.flames)
         glow(stage.image, rgb("#ffc46a"), np.clip(blur(halo, spot.height * 0.09) * 2.2, 0, 0.8))
     mask = np.zeros(stage.shape, np.float32)
     mask[rows, columns] = cast.mask

@@ -43,7 +43,7 @@ _VERBS = re.compile(
 )
 _QUICKER, _SLOWER = 1.7, 0.5
 # The center of a mover stays within these fractions of the image's width.
-_EDGES = (0.10, 0.90)
+_EDGES = (0.15, 0.85)
 
 
 @cache
