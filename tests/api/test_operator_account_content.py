@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sixfold.core.accounts import accounts
+from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.operation import actions
 from sixfold.core.database import many
 from sixfold.core.gateway.content_log import operation
@@ -36,8 +36,9 @@ async def log(app: AppFixture) -> list[tuple[str, str, str]]:
     return [(each.action, each.before, each.after) for each in page.actions]
 
 
-async def stored(app: AppFixture) -> Guardrail | None:
-    return (await app.database.read(operation.content_of(app.account.id))).guardrail
+async def stored(app: AppFixture, key_id: str = "") -> Guardrail | None:
+    content = await app.database.read(operation.content_of(app.account.id))
+    return content.guardrails.get(key_id)
 
 
 async def test_account_guardrail_is_set_and_removed_with_a_record(
@@ -68,6 +69,32 @@ async def test_account_guardrail_is_set_and_removed_with_a_record(
     }
     audit = await app.database.read(many("audit_page", account_id=app.account.id, limit=9, before="~"))
     assert "guardrail.remove" in {row["action"] for row in audit}
+
+
+async def test_guardrail_of_a_key_is_set_and_removed_with_a_record(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    key = await app.database.write(keys.create(app.account.id))
+    foreign = await app.database.write(keys.create(app.operator.id))
+    form = {"mask_emails": "1", "hook": URL, "stage_request": "1", "guardrail_key": key.id}
+    assert await post(app, "guardrail", **form) == 303
+    assert await post(app, "guardrail", **form, exempts="1", no_hook="1") == 303
+    assert await stored(app, key.id) == Guardrail(("emails",))
+    assert await post(app, "guardrail", **{**form, "hook": "ftp://guard.example"}) == 400
+    assert await post(app, "guardrail", **{**form, "guardrail_key": foreign.id}) == 404
+    page = await app.client.get(f"/admin/people/{app.account.id}", params={"key": key.id})
+    assert f"Change the guardrail of the key {key.id}" in page.text
+    assert 'name="mask_emails" value="1" checked' in page.text
+    page = await app.client.get(f"/admin/people/{app.account.id}", params={"key": foreign.id})
+    assert page.status_code == 404
+    page = await app.client.get(f"/admin/people/{app.account.id}")
+    assert f"?key={key.id}#content" in page.text
+    assert "Set the guardrail of the account" in page.text
+    assert await stored(app) is None
+    assert await post(app, "guardrail/remove", guardrail_key=key.id) == 303
+    assert await stored(app, key.id) is None
+    entries = await log(app)
+    assert [action for action, *_ in entries] == ["guardrail.remove", "guardrail.set", "guardrail.set"]
+    assert json.loads(entries[0][1])["key"] == key.id
 
 
 async def test_kept_endpoint_still_ends_with_the_role_of_its_member(app: AppFixture) -> None:

@@ -33,6 +33,8 @@ PATH = "/admin/people"
 _FORM_BYTES = 16_384
 _PAGE, _ACTIONS, _MAX_TEXT = 50, 10, 200
 _ACCOUNT = "acct_"
+# The field with the id of the key whose guardrail a form changes; it is empty for the account.
+_GUARDRAIL_KEY = "guardrail_key"
 Work = Callable[["PeopleForms", str, PageUser, dict[str, str]], Awaitable[Response]]
 
 
@@ -85,11 +87,16 @@ class PeoplePages:
         return self._pages.render("admin/audit.html", user.session, page=page, target=target, emails=emails)
 
     async def show_one(self, request: Request, user: PageUser) -> Response:
-        """Show an account with its keys and the actions of operators; `amount` and `reason` fill a form."""
+        """Show an account with its keys and the actions of operators.
+
+        The parameters `amount` and `reason` fill the form for credit, and `key` selects the key of which the
+        page shows the guardrail.
+        """
         amount_usd = requests.query_text(request, "amount", _MAX_TEXT)
         form = {"amount_usd": amount_usd, "reason": requests.query_text(request, "reason", _MAX_TEXT)}
-        account_id = requests.path_value(request, "account_id")
-        return await self.render_one(user, account_id, form=form if amount_usd else None)
+        if not amount_usd:
+            form = {_GUARDRAIL_KEY: requests.query_text(request, "key", _MAX_TEXT)}
+        return await self.render_one(user, requests.path_value(request, "account_id"), form=form)
 
     async def render_one(
         self,
@@ -107,7 +114,11 @@ class PeoplePages:
         """
         values = await self._services.database.read(_values(account_id))
         content = await self._services.database.read(operation.content_of(account_id))
-        hook = None if content.guardrail is None else content.guardrail.hook
+        key_id = (form or {}).get(_GUARDRAIL_KEY, "")
+        if key_id and key_id not in content.guardrails and not any(r["id"] == key_id for r in values["keys"]):
+            raise errors.NotFound(f"Key {key_id[:60]} not found")
+        guardrail = content.guardrails.get(key_id)
+        hook = None if guardrail is None else guardrail.hook
         link = f"{self._services.settings.base_url}/signin?token={token}" if token else ""
         return self._pages.render(
             "admin/person.html",
@@ -118,6 +129,8 @@ class PeoplePages:
             link=link,
             new_key=key,
             content=content,
+            guardrail_key=key_id,
+            own_guardrail=guardrail,
             kinds=KIND_TITLES,
             deletion_days=self._services.settings.deletion_days,
             hook_origin="" if hook is None else actions.url_origin(hook.url),
@@ -248,18 +261,20 @@ class PeopleForms:
         return _back(account_id)
 
     async def set_guardrail(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
-        """Set the guardrail of the account; an empty endpoint keeps the current one."""
+        """Set the guardrail of the account or of a key; an empty endpoint keeps the current one."""
         fields = guardrail_fields(form, keeps_url="no_hook" not in form)
         if "no_hook" in form:
             fields.pop("hook", None)
         elif fields["hook"]["url"]:
             hooks.check_url(self._sender, fields["hook"]["url"])
-        exempts = "exempts" in form
-        await self.write(operation.set_guardrail(user.principal, account_id, fields, exempts=exempts))
-        return _back(account_id, "content")
+        exempts, key_id = "exempts" in form, form.get(_GUARDRAIL_KEY, "")
+        await self.write(operation.set_guardrail(user.principal, account_id, fields, key_id, exempts=exempts))
+        of_key = f"?key={key_id}" if key_id else ""
+        return RedirectResponse(f"{PATH}/{account_id}{of_key}#content", 303)
 
-    async def remove_guardrail(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
-        await self.write(operation.remove_guardrail(user.principal, account_id))
+    async def remove_guardrail(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
+        key_id = form.get(_GUARDRAIL_KEY, "")
+        await self.write(operation.remove_guardrail(user.principal, account_id, key_id))
         return _back(account_id, "content")
 
     async def content_log(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:

@@ -11,39 +11,42 @@ from sixfold import errors
 from sixfold.core.accounts import audit_log
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions, customers
-from sixfold.core.database import Row, Transaction
+from sixfold.core.database import Transaction
 from sixfold.core.gateway.content_log import storage as contents
 from sixfold.core.gateway.guardrails import models, storage
 from sixfold.core.gateway.guardrails.models import Guardrail
 
 
 class AccountContent(msgspec.Struct, frozen=True):
-    """The guardrail of an account or None, the keys with their own, and the days of the content log."""
+    """The guardrails of an account ("") and of its keys, by the key's id, and the days of the content log."""
 
-    guardrail: Guardrail | None
-    keys: tuple[str, ...]
+    guardrails: Mapping[str, Guardrail]
     log_days: int
+
+    @property
+    def guardrail(self) -> Guardrail | None:
+        """The guardrail of the account itself."""
+        return self.guardrails.get("")
 
 
 def content_of(account_id: str) -> Transaction[AccountContent]:
     """Return the settings of an account for the content of its calls."""
     rows = yield from storage.guardrails_of(account_id)
-    own = _own(rows)
-    guardrail = None if own is None else models.decode(str(own["document"]))
-    keys = tuple(str(row["key_id"]) for row in rows if row["key_id"])
-    return AccountContent(guardrail, keys, (yield from contents.days_of(account_id)))
+    guardrails = {str(row["key_id"]): models.decode(str(row["document"])) for row in rows}
+    return AccountContent(guardrails, (yield from contents.days_of(account_id)))
 
 
 def set_guardrail(
-    actor: Principal, account_id: str, fields: Mapping[str, Any], *, exempts: bool = False
+    actor: Principal, account_id: str, fields: Mapping[str, Any], key_id: str = "", *, exempts: bool = False
 ) -> Transaction[None]:
-    """Set the guardrail of an account; raises `InvalidInput` and `NotFound`.
+    """Set the guardrail of an account, or of one of its keys; raises `InvalidInput` and `NotFound`.
 
     A hook without a URL keeps the current URL, and ends with the role of the member who set that URL. A
-    guardrail without an effect, which exempts the account from the operator's, requires `exempts`.
+    guardrail without an effect, which exempts from the operator's or the account's, requires `exempts`.
     """
     account = yield from customers.find(account_id)
-    own = _own((yield from storage.guardrails_of(account.id)))
+    rows = yield from storage.guardrails_of(account.id)
+    own = next((row for row in rows if row["key_id"] == key_id), None)
     before = None if own is None else models.decode(str(own["document"]))
     values, member_id = dict(fields), None
     hook = values.get("hook")
@@ -54,20 +57,21 @@ def set_guardrail(
     guardrail = models.parse(values)
     if guardrail.is_empty and not exempts:
         raise errors.InvalidInput.of(
-            "mask", "Choose what to mask or enter an endpoint; otherwise, exempt the account"
+            "mask", "Choose what to mask or enter an endpoint; otherwise, exempt the account or key"
         )
-    yield from storage.set_guardrail(account.id, "", guardrail, member_id)
-    yield from audit_log.note(account.id, "guardrail.set")
-    yield actions.note(actor, "guardrail.set", account.id, _described(before), _described(guardrail))
+    yield from storage.set_guardrail(account.id, key_id, guardrail, member_id)
+    yield from audit_log.note(account.id, "guardrail.set", key_id)
+    values = _described(before, key_id), _described(guardrail, key_id)
+    yield actions.note(actor, "guardrail.set", account.id, *values)
 
 
-def remove_guardrail(actor: Principal, account_id: str) -> Transaction[None]:
-    """Remove the guardrail of an account; raises `NotFound`."""
+def remove_guardrail(actor: Principal, account_id: str, key_id: str = "") -> Transaction[None]:
+    """Remove the guardrail of an account, or of one of its keys; raises `NotFound`."""
     account = yield from customers.find(account_id)
-    before = (yield from content_of(account.id)).guardrail
-    yield from storage.remove_guardrail(account.id, "")
-    yield from audit_log.note(account.id, "guardrail.remove")
-    yield actions.note(actor, "guardrail.remove", account.id, _described(before))
+    before = (yield from content_of(account.id)).guardrails.get(key_id)
+    yield from storage.remove_guardrail(account.id, key_id)
+    yield from audit_log.note(account.id, "guardrail.remove", key_id)
+    yield actions.note(actor, "guardrail.remove", account.id, _described(before, key_id))
 
 
 def set_log_days(actor: Principal, account_id: str, days: int) -> Transaction[None]:
@@ -78,16 +82,13 @@ def set_log_days(actor: Principal, account_id: str, days: int) -> Transaction[No
     yield actions.note(actor, "content.log", account.id, {"days": before}, {"days": days})
 
 
-def _own(rows: Any) -> Row | None:
-    return next((row for row in rows if not row["key_id"]), None)
-
-
-def _described(guardrail: Guardrail | None) -> dict[str, Any] | None:
+def _described(guardrail: Guardrail | None, key_id: str) -> dict[str, Any] | None:
     if guardrail is None:
         return None
-    hook = guardrail.hook
+    hook, of_key = guardrail.hook, {"key": key_id} if key_id else {}
     checks = {} if hook is None else {"hook": actions.url_origin(hook.url), "stages": " ".join(hook.stages)}
     return {
+        **of_key,
         "mask": " ".join(guardrail.mask) or "nothing",
         "mask_responses": guardrail.mask_responses,
         **checks,
