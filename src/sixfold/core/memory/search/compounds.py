@@ -77,12 +77,7 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
 
     For function words of the question, the result contains a weight that replaces the original one.
     """
-    compounding = any(0 < view.rarity(word) < _MAX_RARITY for word in _MARKERS)
-    suffixing = [
-        language
-        for language, markers in _SUFFIXING.items()
-        if sum(0 < view.rarity(marker) < _MAX_RARITY for marker in markers) > 1
-    ]
+    compounding, suffixing = view.once("languages", lambda: _languages(view))
     function_words = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
     weights: dict[str, float] = {}
     variants = (
@@ -101,6 +96,16 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
     best = sorted(weights.keys() - words, key=lambda word: (-weights[word], word))[:_MAX_OF_ALL]
     known = (word for word in function_words if view.rarity(word))
     return {word: weights[word] for word in best} | dict.fromkeys(known, _FUNCTION)
+
+
+def _languages(view: IndexView) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the pages are in a language with compounds, and their languages with many endings."""
+    suffixing = (
+        language
+        for language, markers in _SUFFIXING.items()
+        if sum(0 < view.rarity(marker) < _MAX_RARITY for marker in markers) > 1
+    )
+    return any(0 < view.rarity(word) < _MAX_RARITY for word in _MARKERS), tuple(suffixing)
 
 
 def _related(view: IndexView, word: str, *, compounding: bool) -> Iterator[tuple[str, float]]:
