@@ -139,11 +139,12 @@ async def fill_postgres(url: str, predictions: int) -> None:
 
 def _questions() -> dict[str, Callable[[], Transaction[Any]]]:
     owner = Tenant(_BIG)
-    none = PredictionFilter(state="canceled")
+    canceled, queued = PredictionFilter(state="canceled"), PredictionFilter(state="queued")
     calls = request_log.CallFilter()
     return {
         "predictions of an account": lambda: queries.page(owner, PredictionFilter(), 20, None),
-        "predictions of an account, in a state without any": lambda: queries.page(owner, none, 20, None),
+        "predictions of an account, canceled, without any": lambda: queries.page(owner, canceled, 20, None),
+        "predictions of an account, queued, without any": lambda: queries.page(owner, queued, 20, None),
         "ledger of an account": lambda: ledger_queries.page(_BIG, 20, None),
         "spending of 30 days": lambda: ledger_queries.spending(_BIG, 30),
         "calls of an account": lambda: request_log.list_calls(_BIG, calls, 20, None),

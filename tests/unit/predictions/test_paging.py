@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
+
+import pytest
 
 from sixfold.core import pagination
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import many
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.comfyui import prompt_queue
+from sixfold.store import sql
+from tests.harness import backends
 from tests.harness.pipeline import Options, PipelineFixture, models, running_pipeline
 
 _EIGHTH = pagination.PAGE_BYTES // 8
@@ -55,3 +62,27 @@ async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path) -> None:
         assert [row["id"] for row in ended] == result[:1:-1]
         assert not await pipeline.database.read(prompt_queue.list_ended(tenant, 0))
         assert not await pipeline.database.read(prompt_queue.first(tenant))
+
+
+@pytest.mark.parametrize("backend", backends.EACH_DATABASE)
+async def test_pages_of_each_state_contain_its_predictions_newest_first(tmp_path: Path, backend: str) -> None:
+    backends.database_url(tmp_path, backend)
+    change = sql.SqlStatement("UPDATE prediction SET state = :state WHERE id = :id", "", needs_now=False)
+    states = list(PredictionState)
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        database = cast("Any", pipeline.database)
+        database.queries = {**database.queries, "change_state": change}
+        submitted = await _submit(pipeline, "echo", [1] * 3 * len(states))
+        for number, prediction_id in enumerate(submitted):
+            state = str(states[number % len(states)])
+            await database.write(many("change_state", state=state, id=prediction_id))
+        for number, state in enumerate(states):
+            pages, cursor = list[str](), None
+            for _ in range(3):
+                filters = PredictionFilter("echo", str(state))
+                page, cursor = await pipeline.service.page(Tenant(pipeline.payer.id), filters, 1, cursor)
+                pages += [prediction.id for prediction in page]
+            assert (pages, cursor) == (submitted[number :: len(states)][::-1], None)
+            for tenant, model in ((pipeline.payer.id, "other"), ("acct_other", "echo")):
+                filters = PredictionFilter(model, str(state))
+                assert await pipeline.service.page(Tenant(tenant), filters, 1, None) == ((), None)

@@ -8,9 +8,15 @@ from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Rows, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import TERMINAL, PredictionState
 
-_ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
-_CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
+# Queries for which an index contains the rows of a credential, or those of an account in a state, in order.
+_OF_CREDENTIAL = "prediction_page_of_credential"
+_OF_STATE: dict[str, str] = {
+    state: "prediction_page_unsuccessful" if state in TERMINAL else "prediction_page_unfinished"
+    for state in PredictionState
+    if state is not PredictionState.SUCCEEDED
+}
 
 
 class PredictionFilter(msgspec.Struct, frozen=True):
@@ -34,9 +40,8 @@ def page(
         "state": filters.state,
         "before": pagination.id_before(cursor, "pred_"),
     }
-    # A credential has separate queries, for which an index contains its rows in order.
-    query, sizes_query = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
-    fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)
+    query = _OF_CREDENTIAL if tenant.credential_id else _OF_STATE.get(filters.state, "prediction_page")
+    fitting, available = yield from pagination.count_rows(f"{query}_sizes", params, limit + 1)
     count = min(fitting, limit)
     rows = yield Query(query, {**params, "limit": count})
     return rows, rows[-1]["id"] if available > count else None

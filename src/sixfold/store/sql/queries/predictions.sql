@@ -57,6 +57,41 @@ WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
+-- name: prediction_page_unsuccessful | Return a page of an account's failed, canceled or expired predictions, newest first.
+SELECT * FROM prediction
+WHERE account_id = :account_id AND state = :state AND id < :before AND state IN ('failed', 'canceled', 'expired')
+  AND (:model = '' OR model = :model)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: prediction_page_unsuccessful_sizes | Return the sizes in characters of the rows of `prediction_page_unsuccessful`.
+SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+WHERE account_id = :account_id AND state = :state AND id < :before AND state IN ('failed', 'canceled', 'expired')
+  AND (:model = '' OR model = :model)
+ORDER BY id DESC LIMIT :limit;
+
+-- `|| ''` prevents the use of other indexes than those of unfinished predictions.
+-- name: prediction_page_unfinished | Return a page of an account's unfinished predictions, newest first, from the indexes of all unfinished ones.
+SELECT * FROM (
+    SELECT * FROM prediction
+    WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
+      AND (:model = '' OR model = :model)
+    UNION ALL
+    SELECT * FROM prediction
+    WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
+      AND (:model = '' OR model = :model)
+) AS q ORDER BY id || '' DESC LIMIT :limit;
+
+-- name: prediction_page_unfinished_sizes | Return the sizes in characters of the rows of `prediction_page_unfinished`.
+SELECT size FROM (
+    SELECT id, LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+    WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
+      AND (:model = '' OR model = :model)
+    UNION ALL
+    SELECT id, LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+    WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
+      AND (:model = '' OR model = :model)
+) AS q ORDER BY id || '' DESC LIMIT :limit;
+
 -- name: prediction_page_of_credential | Return a page of the predictions of one credential, newest first.
 SELECT * FROM prediction
 WHERE credential_id = :credential_id AND id < :before

@@ -14,7 +14,9 @@ SELECT * FROM prediction WHERE id IN (SELECT id FROM below) AND state = 'succeed
 -- name: predictions_withheld_for_good | Return succeeded, withheld predictions whose parent ended without success.
 SELECT c.* FROM prediction c
 WHERE c.withheld = 1 AND c.state = 'succeeded'
-  AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = c.parent_id AND p.state IN ('failed', 'canceled', 'expired'))
+  -- `|| ''` prevents a scan of the index `prediction_unsuccessful`, which may be long.
+  AND EXISTS (SELECT 1 FROM prediction p
+              WHERE p.id = c.parent_id AND p.state || '' IN ('failed', 'canceled', 'expired'))
 ORDER BY c.parent_id LIMIT :limit;
 
 -- name: predictions_withheld_though_paid | Return succeeded predictions that are not withheld, but whose children or files are.
