@@ -65,7 +65,7 @@ async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", backends.EACH_DATABASE)
-async def test_pages_of_each_state_contain_its_predictions_newest_first(tmp_path: Path, backend: str) -> None:
+async def test_page_of_a_state_contains_its_predictions(tmp_path: Path, backend: str) -> None:
     backends.database_url(tmp_path, backend)
     change = sql.SqlStatement("UPDATE prediction SET state = :state WHERE id = :id", "", needs_now=False)
     states = list(PredictionState)
