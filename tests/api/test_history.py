@@ -228,7 +228,7 @@ async def test_only_own_ended_root_runs_can_be_deleted(dot_app: AppFixture) -> N
     theirs = await run_model(app, "a fox", app.other)
     body = {"input": {"prompt": "a mill", **SMALL}}
     graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
-    (part,) = await app.database.read(many("lineage_parts", parent_id=graph["id"], limit=1))
+    (part,) = await app.database.read(many("lineage_parts", parent_id=graph["id"], limit=1, most_chars=0))
     mine = await run_model(app, "a hen")
     for name, status in ((theirs["id"], 404), (part["id"], 409), ("pred_none", 404)):
         form = {"ids": f"{mine['id']},{name}", "csrf": token}
@@ -248,6 +248,7 @@ async def test_run_page_without_scripts_refreshes_until_the_end(app: AppFixture)
     assert '<noscript><meta http-equiv="refresh"' in page
     assert '<span class="blank" aria-hidden="true">image</span>' in page
     await app.client.delete(f"/api/containers/predictions/{run['id']}", headers=app.bearer)
+    await app.predictions.wait(await app.predictions.get_any(run["id"]), 60)
     assert 'http-equiv="refresh"' not in (await app.client.get(f"/predictions/{run['id']}")).text
 
 

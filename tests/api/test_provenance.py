@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.predictions import lineage
 from sixfold.core.provenance import embed, manifest
 from sixfold.ui.predictions import provenance
 from tests.api.app_fixture import AppFixture, bearer
@@ -206,3 +207,22 @@ async def test_manifest_does_not_give_access_to_the_input(any_database_app: AppF
     described = await drop(app, await signed_in(app), data)
     assert described["withheld"] == []
     assert "/media/" in described["inputs"]["image"], "the owner's form is filled from the run"
+
+
+async def test_lineage_reads_no_large_outputs(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    await signed_in(app)
+    runs = [await run(app, "ra1", FOX) for _ in range(3)]
+    first = await app.predictions.get_any(runs[0]["id"])
+    related = await app.database.read(lineage.get(first), in_thread=True)
+    assert [(other.id, is_same) for other, is_same in related.same] == [
+        (each["id"], True) for each in runs[1:]
+    ]
+    assert all(other.output is not None for other, _ in related.same)
+    monkeypatch.setattr(lineage, "_MAX_OUTPUT_CHARS", 100)
+    related = await app.database.read(lineage.get(first), in_thread=True)
+    assert [(other.id, other.output) for other, _ in related.same] == [
+        (each["id"], None) for each in runs[1:]
+    ]

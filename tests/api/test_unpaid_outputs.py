@@ -19,7 +19,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, many
+from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import lineage, refunds, requests
 from sixfold.core.predictions import repository as predictions
@@ -126,8 +126,10 @@ def kinds(messages: list[Any]) -> list[str]:
 
 async def parts(app: AppFixture, parent: Prediction) -> list[Prediction]:
     """Return the complete children of a graph, as the server reads them."""
-    rows = await app.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
-    return [Prediction.from_row_unredacted(row) for row in rows]
+    read = app.database.read
+    found = await read(many("lineage_parts", parent_id=parent.id, limit=100, most_chars=0))
+    rows = [await read(one("prediction_by_id", id=row["id"])) for row in found]
+    return [Prediction.from_row_unredacted(row) for row in rows if row is not None]
 
 
 async def nothing_is_readable(app: AppFixture, parent: Prediction, children: list[Prediction]) -> None:
@@ -155,7 +157,8 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, children: lis
         assert await database.read(lineage.stored_inputs(part)) == {}
         assert await database.read(lineage.reusable_inputs(response, "")) == {}
     kin = await database.read(lineage.get(parent))
-    assert all(part.output is None and part.inputs == {} for part in kin.parts)
+    assert kin.parts
+    assert all(part.output is None for part in kin.parts)
     assert await app.faults() == ()
 
 

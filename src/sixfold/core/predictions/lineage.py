@@ -7,15 +7,19 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.database import Query, Row, Transaction, many, one
+from sixfold.core.database import Query, Row, Transaction, Value, many, one
 from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
+from sixfold.core.media.outputs import Output, decode_output
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.provenance import redaction
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
 
 _LIMIT = 24
+# The later runs of which the tasks are searched, and the characters of an output that is read: all runs of an
+# account, with vectors of 17 MiB each, would take minutes and gigabytes.
+_READ_RUNS, _MAX_OUTPUT_CHARS = 2_000, 64 * 1024
 _DRAWN = ("seed", "variant")
 
 
@@ -29,6 +33,23 @@ class LineageSource(msgspec.Struct, frozen=True):
     model: str | None
 
 
+class RelatedRun(msgspec.Struct, frozen=True):
+    """A related prediction; without its output if that is large or withheld."""
+
+    id: str
+    model: str
+    state: str
+    created_at: int
+    output_kind: str
+    output: Output | None
+
+    @classmethod
+    def of(cls, row: Row) -> RelatedRun:
+        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
+        values["output"] = decode_output(row["output"]) if row["output"] else None
+        return cls(**values)
+
+
 class Lineage(msgspec.Struct, frozen=True):
     """The related predictions of the same account; each tuple is in the order of acceptance.
 
@@ -36,31 +57,34 @@ class Lineage(msgspec.Struct, frozen=True):
     """
 
     sources: tuple[LineageSource, ...]
-    parts: tuple[Prediction, ...]
-    derived: tuple[Prediction, ...]
-    same: tuple[tuple[Prediction, bool], ...]
+    parts: tuple[RelatedRun, ...]
+    derived: tuple[RelatedRun, ...]
+    same: tuple[tuple[RelatedRun, bool], ...]
 
     def __bool__(self) -> bool:
         return bool(self.sources or self.parts or self.derived or self.same)
 
 
 def get(prediction: Prediction) -> Transaction[Lineage]:
+    """Return the lineage; the tasks of many runs are searched, so the transaction is for a thread."""
+    limits: dict[str, Value] = {"limit": _LIMIT, "most_chars": _MAX_OUTPUT_CHARS}
     sources = yield from input_files(prediction)
-    children: dict[str, Prediction] = {}
-    for blob in _blobs(prediction):
-        rows = yield Query(
-            "lineage_made",
-            {"account_id": prediction.account_id, "after": prediction.id, "blob": blob, "limit": _LIMIT},
-        )
-        children |= {row["id"]: Prediction.from_row(row) for row in rows}
-    parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_LIMIT)
-    same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_LIMIT)
-    same_output = [Prediction.from_row(row) for row in same]
+    children: dict[str, RelatedRun] = {}
+    for blob in _blobs(prediction.output)[:_LIMIT]:
+        after: dict[str, Value] = {"account_id": prediction.account_id, "after": prediction.id}
+        rows = yield Query("lineage_made", {**after, "read": _READ_RUNS, "blob": blob, **limits})
+        children |= {row["id"]: RelatedRun.of(row) for row in rows}
+    parts = yield from many("lineage_parts", parent_id=prediction.id, **limits)
+    same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, **limits)
+    repeated = [(RelatedRun.of(row), bool(row["is_same"])) for row in same]
+    blobs = _blobs(prediction.output)
     return Lineage(
         sources,
-        tuple(Prediction.from_row(row) for row in parts),
-        tuple(children[key] for key in sorted(children)),
-        tuple((other, _blobs(other) == _blobs(prediction)) for other in same_output),
+        tuple(map(RelatedRun.of, parts)),
+        tuple(children[key] for key in sorted(children))[:_LIMIT],
+        tuple(
+            (other, is_same or bool(blobs and blobs == _blobs(other.output))) for other, is_same in repeated
+        ),
     )
 
 
@@ -141,5 +165,5 @@ def _source(name: str, row: Row | None) -> LineageSource:
     return LineageSource(name, row["name"], row["content_type"], row["id"], row["model"])
 
 
-def _blobs(prediction: Prediction) -> tuple[str, ...]:
-    return () if prediction.output is None else tuple(file.blob for file in prediction.output.files)
+def _blobs(output: Output | None) -> tuple[str, ...]:
+    return () if output is None else tuple(file.blob for file in output.files)

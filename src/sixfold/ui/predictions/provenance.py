@@ -14,6 +14,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.predictions import lineage
+from sixfold.core.predictions.lineage import RelatedRun
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.provenance import c2pa_removal, embed, redaction
@@ -157,7 +158,7 @@ def _has_graph(data: bytes) -> bool:
         return False
 
 
-async def has_same_output(services: WebServices, original: Prediction, other: Prediction) -> bool:
+async def has_same_output(services: WebServices, original: Prediction, other: RelatedRun) -> bool:
     """Return whether two predictions have the same output, ignoring the manifests in the files."""
     if (
         original.output is None
