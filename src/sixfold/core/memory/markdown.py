@@ -51,7 +51,6 @@ _COMMENT = re.compile(r"%%[^%]*(?:%(?!%)[^%]*)*%%")
 # As in Obsidian: at least one character other than a digit, after a space or at the start of a line.
 TAG = re.compile(r"(?<!\S)#(?=[\w/-]*[^\W\d])([\w/-]{1,100})(?![\w/#-])")
 _TASK = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[([ xX])\](?=[ \t])")
-_BRACKETS = re.compile(r"\[\[|\]\(")
 _WIKI = re.compile(r"\[\[([^\[\]\n]{1,500})\]\]")
 _FILE_LINK = re.compile(
     r"(?<!!)\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?\.(?:md|x?html?))(?:#[^()<>\s]*)?>?\)", re.IGNORECASE
