@@ -199,7 +199,7 @@ def one_server(podman: Podman) -> None:
     output = podman(
         "run", "--rm", *options, "sixfold", "account", "create", "you@example.com", "--credit", "10", "--json"
     )
-    port = _free_port()
+    port = free_port()
     client = ApiClient(f"http://127.0.0.1:{port}", json.loads(output)["api_key"])
     port_options = [
         "-p",
@@ -270,7 +270,7 @@ def _drain(podman: Podman, name: str, client: ApiClient) -> str:
     return str(messages[0]["id"])
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
@@ -290,6 +290,15 @@ class ProxyServer(Server):
         """Run an administration command, which must succeed; return the status 0 and the output."""
         response = await asyncio.to_thread(self.compose, "exec", "-T", "server-1", "sixfold", *arguments)
         return 0, response
+
+
+def podman_compose(folder: Path) -> Path:
+    """Install podman-compose into an environment in `folder`, if it is missing; return its path."""
+    program = folder / "tools" / "bin" / "podman-compose"
+    if not program.exists():
+        venv.create(folder / "tools", with_pip=True)
+        subprocess.run([program.with_name("pip"), "install", "-q", "podman-compose"], check=True)
+    return program
 
 
 @dataclass
@@ -312,10 +321,7 @@ class Compose:
         (self.folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in words.items()))
         (self.folder / "server.key").write_bytes(secrets.token_bytes(32))
         os.chown(self.folder / "server.key", 10001, 10001)
-        self.tools = self.podman.folder / "tools"
-        if not (self.tools / "bin" / "podman-compose").exists():
-            venv.create(self.tools, with_pip=True)
-            subprocess.run([self.tools / "bin" / "pip", "install", "-q", "podman-compose"], check=True)
+        self.program = podman_compose(self.podman.folder)
 
     @property
     def origin(self) -> str:
@@ -325,7 +331,7 @@ class Compose:
     def __call__(self, *words: str) -> str:
         """Run podman-compose and return its output."""
         program = [
-            self.tools / "bin" / "podman-compose",
+            self.program,
             "--podman-path",
             self.podman.program,
             "-p",
@@ -377,7 +383,7 @@ async def cluster(podman: Podman, reuse_image: bool) -> None:
     if not reuse_image:
         podman.build("deploy/Dockerfile", "sixfold", "--build-arg", "EXTRAS=embedded,postgres,objects,ray")
     report("image with Ray", f"{podman.megabytes('sixfold'):.0f} MB")
-    compose = Compose(podman, _free_port())
+    compose = Compose(podman, free_port())
     try:
         compose("up", "-d", "--no-build", "database", "store")
         for service in ("database", "store"):

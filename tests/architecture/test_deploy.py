@@ -322,6 +322,18 @@ def test_units_are_valid_for_systemd(unit: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+def test_container_walks_follow_the_documented_commands() -> None:
+    """The tool runs them in containers as root, which no test does; each is in the guide."""
+    guide, tool = source.text("docs/howto/deploy.md"), source.text("tools/container_walks.py")
+    commands = re.findall(r'run\(("[^()]*)\)', tool)
+    words = [" ".join(re.findall(r'"([^"]+)"', command)) for command in commands]
+    documented = ("python3 -m venv /opt/sixfold", "systemctl enable --now sixfold")
+    assert set(documented) <= set(words)
+    assert all(f"$ {command}" in guide for command in documented)
+    assert "small.yaml run --rm sixfold account create you@example.com --credit 10 --operator" in guide
+    assert {"run --rm -T sixfold", "up -d --no-build"} <= set(words)
+
+
 def read_exposed() -> set[str]:
     """Return the names of the series of /metrics."""
     metrics = Metrics()
