@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Holder, KeyLimits
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.database import many
+from sixfold.core.memory.import_export import archive_stream
+from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.sharing import membership
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import ROUTES, WRITES
@@ -321,6 +325,31 @@ async def test_pages_leave_a_share_that_ends_with_its_owner(any_database_app: Ap
     assert (await get(app, "/api/pages/work/apollo"))["collections"] == ["plans"]
     assert (await app.client.get(PATH, headers=app.bearer)).json()["folders"] == []
     assert await app.database.read(many("folders_leaving", limit=1)) == []
+
+
+async def test_export_of_a_folder_ends_with_its_share(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, pieces, closed = any_database_app, archive_stream._file_pieces, list[int]()
+    for slug in ("work/apollo/a", "work/apollo/b"):
+        await put(app, slug, "A page")
+    chosen = await share(app)
+    await share(app, **{"with": "cleo@example.com"})  # The pages stay in the folder of this share.
+    share_id = chosen["X-Sixfold-Memory"]
+
+    async def ended(*arguments: Any) -> AsyncIterator[bytes]:
+        if not closed:
+            await app.client.delete(f"{PATH}/{share_id}", headers=app.bearer)
+            closed.append(await app.server.connections.check())
+        async for piece in pieces(*arguments):
+            yield piece
+
+    monkeypatch.setattr(archive_stream, "_file_pieces", ended)
+    monkeypatch.setattr(import_export_files, "EXPORT_PAGES", 1)
+    response = await send(app, "GET", "/api/export", chosen)
+    assert response.status_code == 200
+    assert not zipfile.is_zipfile(io.BytesIO(response.content))
+    assert closed == [1]
 
 
 async def test_the_mcp_tools_use_the_folder_of_the_url(app: AppFixture) -> None:

@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.accounts import connections
+from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.memory.models import Caller
@@ -134,6 +136,7 @@ class SharedFolderAuth(PageAuth):
             return None
         access = folders.access(user.principal, requests.path_value(request, "folder_id"))
         shared = await self._services.database.read(access, snapshot=False)
+        connections.shared_folder.set(Credential("folder", shared.id))
         return replace(user, principal=replace(user.principal, memory=shared))
 
 

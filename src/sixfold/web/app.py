@@ -16,7 +16,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.connections import Connections, CredentialEnded, current, reset
+from sixfold.core.accounts.connections import (
+    Connections,
+    CredentialEnded,
+    current,
+    reset,
+    shared_folder,
+)
 from sixfold.core.concurrency import memory_limit
 from sixfold.web import admission, bodies, refusals, sessions
 from sixfold.web.admission import Admission
@@ -289,7 +295,7 @@ async def _stream(
     The client of a file must not take it for complete, so its connection is closed.
     """
     try:
-        with connections.during(current()):
+        with connections.during(current()), connections.during(shared_folder.get()):
             await response(scope, receive, send)
     except CredentialEnded:
         text = response.revocation if isinstance(response, LongResponse) else b""

@@ -20,6 +20,7 @@ from starlette.types import Receive
 from sixfold import errors
 from sixfold.core.accounts import accounts, connections, keys, rights
 from sixfold.core.accounts.authentication.key_use import KeyUse
+from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.concurrency import fair_threads
@@ -152,6 +153,7 @@ class Authenticator:
         if share_id is None:
             return principal
         access = await self._database.read(folders.access(principal, share_id), snapshot=False)
+        connections.shared_folder.set(Credential("folder", share_id))
         return replace(principal, memory=access)
 
     async def image_kit(self, request: Request) -> Principal:

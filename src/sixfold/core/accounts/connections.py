@@ -22,11 +22,12 @@ from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database, Transaction, encode_json, many
 
 CHECK_SECONDS = 0.5
-Kind = Literal["key", "session", "login"]
+Kind = Literal["key", "session", "login", "folder"]
 _QUERIES: dict[Kind, str] = {
     "key": "connections_keys",
     "session": "connections_sessions",
     "login": "connections_logins",
+    "folder": "connections_folders",
 }
 _LOG = logging.getLogger("sixfold.connections")
 
@@ -35,7 +36,8 @@ authenticated: ContextVar[keys.Principal | None] = ContextVar("authenticated", d
 
 
 class Credential(NamedTuple):
-    """An API key by its id, or a login session by the hexadecimal hash of its token or (`login`) its own id.
+    """An API key by its id, a login session by the hexadecimal hash of its token or (`login`) its own id, or
+    the share of a `folder` of another account's memory by its id.
 
     A session that switches to another account gets a new token, which ends its connections. `suspended` means
     that the request began while its account was suspended: its rights still allow, for example, an export.
@@ -61,6 +63,10 @@ session: ContextVar[Credential | None] = ContextVar("session", default=None)
 """The login session of this request's cookie."""
 
 
+shared_folder: ContextVar[Credential | None] = ContextVar("shared_folder", default=None)
+"""The share of the folder that this request addresses, with which its response ends."""
+
+
 class CredentialEnded(Exception):
     """The credential of a connection was revoked or has expired."""
 
@@ -77,6 +83,7 @@ def reset(peer: str = "") -> None:
     """Start a request of `peer` without a credential that its task may have inherited."""
     authenticated.set(None)
     session.set(None)
+    shared_folder.set(None)
     fair_threads.owner.set(peer)
 
 

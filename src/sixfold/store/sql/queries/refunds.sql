@@ -175,3 +175,9 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires
   AND (:suspended = 1 OR NOT EXISTS (
       SELECT 1 FROM account a
       WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL));
+
+-- name: connections_folders | Return the shares of folders of `ids` (a JSON array) that have not ended.
+SELECT f.id FROM shared_folder f JOIN account a ON a.id = f.account_id
+WHERE f.id IN (SELECT value FROM json_each(:ids))
+  AND a.closing_at IS NULL AND a.suspended_at IS NULL
+  AND {has_active_member f} AND {has_valid_credential f} AND {has_valid_key f};
