@@ -67,6 +67,12 @@ def test_a_refusal_names_the_character(text: str, named: str) -> None:
     assert named in excinfo.value.message
 
 
+@pytest.mark.parametrize("text", ["", " ", "\u3000 ", "\n"])
+def test_blank_text_is_not_a_slug(text: str) -> None:
+    with pytest.raises(errors.BadRequest, match="slug must not be empty"):
+        slugs.normalize(text)
+
+
 @given(
     st.lists(
         st.sampled_from(

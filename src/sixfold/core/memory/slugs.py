@@ -26,7 +26,7 @@ def normalize(text: str) -> str:
     """Return the slug for `text`; raises `BadRequest` with the first invalid character."""
     if len(text) > MAX_CHARS * MAX_DECOMPOSED:
         raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(text)})")
-    slug = _fold(text)
+    slug = _fold(text) if text.strip() else ""
     for char in slug:
         if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
             raise errors.BadRequest(f"slug must not contain the character {_describe(char)}")
