@@ -3,7 +3,7 @@
     python -m tools.container_walks                 both
     python -m tools.container_walks --only systemd  one of them, or `compose`
 
-The requirements and the folder are those of `make images`; which builds the image `sixfold` there.
+The requirements and the folder are those of `make images`, which builds the image `sixfold` there.
 """
 
 from __future__ import annotations
