@@ -195,14 +195,14 @@ def create_key(arguments: argparse.Namespace) -> None:
         tpm=_rate(arguments.tpm, "--tpm"),
     )
     expires_at = None if arguments.expires is None else _moment(arguments.expires)
-    if expires_at is not None and expires_at <= datetime.now(UTC).timestamp() * clock.SECOND_US:
-        raise CommandError(f"--expires must be in the future (got {arguments.expires})")
     right_names = _names(arguments.rights, "--rights")
     key_rights = rights.of_names(right_names) if right_names else None
     server_settings = database_access.settings_of(arguments)
     key = database_access.write(
         server_settings, _create_key(arguments.email, scope, expires_at, key_rights, arguments.name or "")
     )
+    if expires_at is not None and expires_at <= datetime.now(UTC).timestamp() * clock.SECOND_US:
+        sys.stderr.write(f"sixfold: the key has expired: --expires {arguments.expires} is in the past\n")
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sqlite3
 from pathlib import Path
 
@@ -190,12 +191,13 @@ def test_invalid_limit_is_refused_and_no_key_created(sixfold: Commands, limit: t
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
-def test_expiry_in_the_past_is_refused_and_no_key_created(sixfold: Commands) -> None:
+def test_key_with_an_expiry_in_the_past_is_created_with_a_warning(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     result = sixfold("key", "create", "a@b.c", "--expires", "2001-01-01", "--json")
-    assert result.status == 1
-    assert "--expires must be in the future (got 2001-01-01)" in result.err
-    assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
+    assert result.status == 0
+    assert result.err == "sixfold: the key has expired: --expires 2001-01-01 is in the past\n"
+    keys = sixfold.ok("key", "list", "a@b.c")["keys"]
+    assert next(key for key in keys if key["expires_at"])["id"] == json.loads(result.out)["id"]
 
 
 def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
