@@ -191,7 +191,7 @@ def test_invalid_limit_is_refused_and_no_key_created(sixfold: Commands, limit: t
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
-def test_key_with_an_expiry_in_the_past_is_created_with_a_warning(sixfold: Commands) -> None:
+def test_key_that_expires_in_the_past_gives_a_warning(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     result = sixfold("key", "create", "a@b.c", "--expires", "2001-01-01", "--json")
     assert result.status == 0
