@@ -186,6 +186,18 @@ async def test_lines_behind_an_undecided_text_are_limited(more: bytes) -> None:
         await collect(MaskFilter(["secrets"]).blocks(blocks))
 
 
+@pytest.mark.parametrize("raw", [True, False])
+async def test_a_stream_that_cannot_be_masked_has_failed(raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_CHANNELS", 0)
+    outcomes: list[str] = []
+    stream = stream_of(OTHER_CHANNEL.replace(b"1", b"0") + END, ended=outcomes)
+    stream.filter = MaskFilter(["secrets"])
+    with pytest.raises(errors.EngineFailed, match="more than 0 text channels"):
+        async for _ in stream.blocks() if raw else stream.events():
+            pass
+    assert outcomes == ["failed"]
+
+
 async def test_endless_line_is_not_masked() -> None:
     blocks = blocks_of(*([b"a" * MIB] * 20))
     with pytest.raises(errors.EngineFailed, match="a line that is too long"):

@@ -44,6 +44,7 @@ def stream_of(
     more: bytes = b"",
     memory: MemoryLimit | None = None,
     wire: WireProtocol = Completions(),  # noqa: B008  it has no state
+    ended: list[str] | None = None,
 ) -> ResponseStream:
     request = SimpleNamespace(wire="messages", expected_usage=None, keep_usage=False)
     active = SimpleNamespace(
@@ -62,8 +63,9 @@ def stream_of(
         lease=(memory or MemoryLimit(0, "")).lease("acct"),
     )
 
-    async def on_end(*_call: Any) -> Any:
-        return None
+    async def on_end(*call: Any) -> Any:
+        if ended is not None:
+            ended.append(call[-1].state)
 
     return ResponseStream(cast("Any", active), cast("Any", response), 600, on_end)
 

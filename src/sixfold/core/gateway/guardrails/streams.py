@@ -17,8 +17,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
-from typing import Any, Generic, Protocol, TypeVar, cast
+from contextlib import aclosing, suppress
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from sixfold.core.gateway.chat import (
 )
 from sixfold.core.gateway.guardrails import masking, texts
 from sixfold.core.gateway.guardrails.masking import Span, TextMasker
+from sixfold.core.gateway.ports import UpstreamFailure
 from sixfold.core.input_limits import json_decoding
 from sixfold.errors import EngineFailed, SixfoldError
 
@@ -142,9 +143,7 @@ class StreamMasker(Generic[T]):
         self._delayed_bytes += item.size
         yield from self._release()
         if len(self._queue) > _MAX_DELAYED or self._delayed_bytes > _MAX_DELAYED_BYTES:
-            raise EngineFailed(
-                "The model server sent a stream that cannot be masked: it interleaves too many texts"
-            )
+            raise UpstreamFailure("sent a stream that cannot be masked: it interleaves too many texts")
 
     def end(self) -> Iterator[T]:
         """Yield the remaining items."""
@@ -156,9 +155,7 @@ class StreamMasker(Generic[T]):
         state = self._channels.get(channel)
         if state is None:
             if len(self._channels) >= MAX_CHANNELS:
-                raise EngineFailed(
-                    f"The model server sent a stream with more than {MAX_CHANNELS:,} text channels"
-                )
+                raise UpstreamFailure(f"sent a stream with more than {MAX_CHANNELS:,} text channels")
             state = self._channels[channel] = _ChannelState(TextMasker(self._kinds))
         elif state.ended:
             state.masker, state.began, state.ended = TextMasker(self._kinds), state.length, False
@@ -332,8 +329,7 @@ async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> 
             async for block in source:
                 lines = (partial_line + block).split(b"\n")
                 partial_line = lines.pop()
-                if len(partial_line) > _MAX_DELAYED_BYTES:
-                    raise EngineFailed("The model server sent a line that is too long to be masked")
+                _check_line(partial_line)
                 output: list[bytes] = []
                 for number, line in enumerate(lines, 1):
                     output += await PARSER.run_large(
@@ -346,9 +342,16 @@ async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> 
         except SixfoldError:
             yield b"".join(masker.end())
             raise
+        except UpstreamFailure as failure:
+            await _end_failed(source, failure)
         size = len(partial_line) * masking.COST
         last = await PARSER.run_large(size, _masked_line, masker, partial_line, kinds) if partial_line else ()
         yield b"".join([*last, *masker.end()])
+
+
+def _check_line(line: bytes) -> None:
+    if len(line) > _MAX_DELAYED_BYTES:
+        raise UpstreamFailure("sent a line that is too long to be masked")
 
 
 def _masked_line(masker: StreamMasker[bytes], line: bytes, kinds: Collection[str]) -> list[bytes]:
@@ -369,12 +372,21 @@ async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> 
             for output in masker.end():
                 yield output
             raise
+        except UpstreamFailure as failure:
+            await _end_failed(source, failure)
         for output in masker.end():
             yield output
 
 
 def _masked_event(masker: StreamMasker[Event], event: PlainEvent) -> list[Event]:
     return list(masker.add(event))
+
+
+async def _end_failed(source: AsyncGenerator[Any], failure: UpstreamFailure) -> NoReturn:
+    """End a stream as failed, so that it is not charged as one whose caller left; raises `EngineFailed`."""
+    with suppress(UpstreamFailure):
+        await source.athrow(failure)
+    raise EngineFailed(f"The model server {failure}")
 
 
 class CollectedStream(Generic[T]):
