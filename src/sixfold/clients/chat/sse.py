@@ -58,7 +58,9 @@ class EventSplitter:
         return remainder and remainder + _UNIX
 
     def _take(self, size: int) -> bytes:
-        piece = bytes(self._buffer[:size])
+        # A slice of the buffer would be a second copy.
+        with memoryview(self._buffer) as view:
+            piece = bytes(view[:size])
         del self._buffer[:size]
         return piece
 
