@@ -16,7 +16,7 @@ _STEP_BYTES = 64 * 2**20
 class WritableFile(Protocol):
     """A file that can be written."""
 
-    def write(self, data: bytes, /) -> Any: ...
+    def write(self, data: bytes | bytearray, /) -> Any: ...
 
 
 class SpaceLimitedFile:
@@ -27,7 +27,7 @@ class SpaceLimitedFile:
         self._folder = folder
         self._remaining = 0
 
-    def write(self, data: bytes, /) -> Any:
+    def write(self, data: bytes | bytearray, /) -> Any:
         if len(data) > self._remaining:
             usage = shutil.disk_usage(self._folder)
             reserve = min(_RESERVE_BYTES, usage.total // _RESERVE_PART)

@@ -23,6 +23,7 @@ import msgspec
 
 from sixfold.core import humanize
 from sixfold.core.media import ports as media_ports
+from sixfold.disk_space import SpaceLimitedFile
 from sixfold.errors import FetchFailed, TooLarge
 from sixfold.net import data_uris, urls
 from sixfold.net.addresses import AllowList
@@ -414,17 +415,22 @@ async def _gather(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
-    """Write a body to a file in large blocks, outside the event loop; remove the file on errors."""
+    """Write a body to a file in large blocks, outside the event loop; remove the file on errors.
+
+    A part of the disk remains free.
+    """
     file = _open(path)
+    target = SpaceLimitedFile(file, path.parent)
     size, block = 0, bytearray()
     try:
         async for chunk in chunks:
             block += chunk
             size += len(chunk)
             if len(block) >= _BLOCK_BYTES:
-                await asyncio.to_thread(file.write, block)
+                await asyncio.to_thread(_write, target, block)
                 block = bytearray()
-        await asyncio.to_thread(_finish, file, block)
+        await asyncio.to_thread(_write, target, block)
+        await asyncio.to_thread(file.close)
     except BaseException:
         _discard(file, path)
         raise
@@ -436,9 +442,11 @@ def _open(path: Path) -> BinaryIO:
     return path.open("wb")
 
 
-def _finish(file: BinaryIO, block: bytearray) -> None:
-    file.write(block)
-    file.close()
+def _write(file: SpaceLimitedFile, block: bytearray) -> None:
+    try:
+        file.write(block)
+    except OSError as error:
+        raise FetchFailed(f"This URL could not be fetched: {error.strerror}.") from error
 
 
 def _discard(file: BinaryIO, path: Path) -> None:

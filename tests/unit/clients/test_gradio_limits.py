@@ -7,12 +7,13 @@ import json
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from sixfold import errors
+from sixfold import disk_space, errors
 from sixfold.clients.gradio import schema as gradio_schema
 from sixfold.clients.gradio import server as gradio_server
 from sixfold.clients.gradio.server import GradioServer, SpaceError
@@ -258,3 +259,12 @@ async def test_runs_share_the_memory_of_large_events(monkeypatch: pytest.MonkeyP
                 await events_of(Body(large), "http://second")
             assert await events_of(Body(b"data: {}\n\n"), "http://second") == [{}]
     assert len(await events_of(Body(large), "http://second")) == 1
+
+
+async def test_files_leave_a_part_of_the_disk_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_space, "_RESERVE_BYTES", 2**62)
+    monkeypatch.setattr(disk_space, "_RESERVE_PART", 1)
+    transport = httpx.MockTransport(lambda _request: httpx.Response(200, stream=httpx.ByteStream(b"file")))
+    async with httpx.AsyncClient(transport=transport) as client:
+        with pytest.raises(SpaceError, match="was not stored: less than"):
+            await GradioServer(client, "http://space").download("a.png", tmp_path / "a.png", 10)

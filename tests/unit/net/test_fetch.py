@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold import disk_space
 from sixfold.errors import FetchFailed, FetchRefused, TooLarge
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher, FetchLimits, FetchResult
@@ -99,6 +100,16 @@ async def test_large_body_is_written_to_a_file(tmp_path: Path) -> None:
         actual = await fetcher().fetch(server.url(), into=path, max_bytes=len(body), timeout_seconds=10)
     assert (actual.body, actual.path, actual.size) == (b"", path, len(body))
     assert path.read_bytes() == body
+
+
+async def test_a_part_of_the_disk_remains_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_space, "_RESERVE_BYTES", 2**62)
+    monkeypatch.setattr(disk_space, "_RESERVE_PART", 1)
+    path = tmp_path / "video.mp4"
+    async with serving(routes={"/": reply(b"video")}) as server:
+        with pytest.raises(FetchFailed, match="of the disk would remain free"):
+            await fetcher().fetch(server.url(), into=path, max_bytes=10, timeout_seconds=10)
+    assert not path.exists()
 
 
 async def test_chunked_and_unsized_bodies_are_read_to_the_end() -> None:

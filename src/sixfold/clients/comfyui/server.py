@@ -368,8 +368,8 @@ class _MemoryBuffer:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def write(self, chunk: bytes) -> None:
-        self.data += chunk
+    def write(self, data: bytes | bytearray, /) -> None:
+        self.data += data
 
 
 async def _copy(

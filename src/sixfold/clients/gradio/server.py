@@ -21,6 +21,7 @@ from sixfold import errors
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding, json_limits
+from sixfold.disk_space import SpaceLimitedFile
 from sixfold.net.fetch import in_turns
 from sixfold.net.response_memory import ResponseMemory
 
@@ -78,6 +79,7 @@ class GradioServer:
         async with self._open("GET", url, _FILE_SECONDS) as response:
             size = 0
             with await asyncio.to_thread(target.open, "wb") as file:
+                limited_file = SpaceLimitedFile(file, target.parent)
                 async for chunk in _chunks(response):
                     size += len(chunk)
                     if size > max_bytes:
@@ -86,7 +88,7 @@ class GradioServer:
                             f"one may have {MAX_FILE_BYTES >> 20} MiB, "
                             f"and all files of a run {MAX_RUN_BYTES >> 20:,} MiB in total."
                         )
-                    await asyncio.to_thread(file.write, chunk)
+                    await asyncio.to_thread(_write, limited_file, chunk)
             return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def join(self, function: int, data: list[Any], session: str) -> str:
@@ -140,6 +142,13 @@ class GradioServer:
             raise SpaceError("The space did not respond in time.") from error
         except (httpx.TransportError, OSError) as error:
             raise SpaceError("The space could not be reached.") from error
+
+
+def _write(file: SpaceLimitedFile, chunk: bytes) -> None:
+    try:
+        file.write(chunk)
+    except OSError as error:
+        raise SpaceError(f"A file of the space was not stored: {error.strerror}.") from error
 
 
 def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
