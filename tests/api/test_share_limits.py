@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects, single_thread
-from sixfold.core.predictions import refunds
+from sixfold.core.predictions import refunds, service
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.predictions import data_views
 from sixfold.ui.shares import cards
@@ -56,6 +56,25 @@ async def test_the_data_of_a_large_run_is_prepared_in_a_thread(
     # The size is known before the row is read.
     assert reserved
     assert reserved[0] > len(str(SERIES))
+
+
+async def test_a_large_run_is_read_within_a_limit_on_memory(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared_forecast(app)
+    reserved = list[int]()
+
+    async def recording_reserve(size: int, _copies: int) -> None:
+        reserved.append(size)
+
+    monkeypatch.setattr(loaded_objects, "reserve", recording_reserve)
+    run_id = (await list_shares(app))[0]["object_id"]
+    path = f"/replicate/v1/predictions/{run_id}"
+    assert (await app.client.get(path, headers=app.bearer)).status_code == 200
+    assert reserved == []
+    monkeypatch.setattr(service, "_LARGE_BYTES", 0)
+    assert (await app.client.get(path, headers=app.bearer)).status_code == 200
+    assert [size > len(str(SERIES)) for size in reserved] == [True]
 
 
 async def test_the_picture_of_a_shared_run_is_built_once(
