@@ -9,9 +9,12 @@ import pytest
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
+from sixfold import errors
 from sixfold.core.accounts import accounts, credentials
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth, passkeys
 from sixfold.core.accounts.authentication.auth_challenges import Content
+from sixfold.core.accounts.organizations import invitations, members
+from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
 from sixfold.ui.login import passwords, webauthn
 from sixfold.ui.login.sessions import LoginService
@@ -150,3 +153,21 @@ async def test_session_ended_during_its_request_authorizes_no_program(
     response = await app.client.post(AUTHORIZE, data=form)
     assert response.status_code == 401
     assert not await app.database.read(oauth.of_account(app.account.id))
+
+
+async def test_removed_member_invites_nobody(any_database_app: AppFixture) -> None:
+    """A request that was authenticated before the removal of its member writes after it."""
+    app = any_database_app
+    write, read = app.database.write, app.database.read
+    ben = await read(accounts.by_email("ben@example.com"))
+    admin = await write(members.add(app.account.id, ben.id, "admin", "operator"))
+    inviter = Inviter("ben@example.com", admin.id)
+    earlier = await write(invitations.create(app.account.id, inviter, "member"))
+    assert (await read(invitations.find(earlier.token))).role == "member"
+    await write(members.remove(app.account.id, admin.id))
+    with pytest.raises(errors.NotFound):
+        await write(invitations.create(app.account.id, inviter, "admin"))
+    person = await write(accounts.create("new@example.com"))
+    with pytest.raises(errors.NotFound):
+        await write(invitations.accept(earlier.token, person.id))
+    assert await read(invitations.of_account(app.account.id)) == ()

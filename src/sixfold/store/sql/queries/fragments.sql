@@ -10,9 +10,10 @@
     OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = row.key_id AND k.revoked_at IS NULL
       AND (k.expires_at IS NULL OR k.expires_at > :now)))
 
--- fragment: has_active_member | Whether the member who made a row, if any, is not suspended.
-NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
-            WHERE c.id = row.member_id AND p.suspended_at IS NOT NULL)
+-- fragment: has_active_member | Whether the member who made a row, if any, is still a member and not suspended.
+(row.member_id IS NULL
+    OR EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
+               WHERE c.id = row.member_id AND p.suspended_at IS NULL))
 
 -- fragment: active_guardrail | The document of a guardrail, without its hook while the member who set it is suspended.
 CASE WHEN EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
