@@ -44,7 +44,6 @@ TITLE = "Memory at 100,000 pages"
 PAGES, IMPORTED, QUESTIONS, WRITES, EDITS = 100_000, 5_000, 300, 40, 20_000
 _BATCH = 500
 _AT_ONCE = 50  # concurrent edits, followed by a search
-_FTS = "SELECT rowid FROM fts WHERE fts MATCH ? ORDER BY rank LIMIT 10"
 _VOCABULARY = 60_000
 _SPOKEN = "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xo yu za chi dre flo gra"
 _SYLLABLES = _SPOKEN.split()

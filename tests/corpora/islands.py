@@ -33,9 +33,6 @@ class _World:
     def link(self, folder: str, name: str) -> str:
         return f"[[{folder}/{slug(name)}|{name}]]"
 
-    def island_of(self, village: str) -> str:
-        return next(island for island, names in self.villages.items() if village in names)
-
 
 def islands(seed: int = 11) -> Wiki:
     draw = random.Random(seed)  # noqa: S311  # a corpus that is the same everywhere

@@ -46,11 +46,6 @@ def chosen_database() -> str:
     return _chosen["database"]
 
 
-def chosen_blobs() -> str:
-    """Return the blob store of the whole suite: `files` or `s3`."""
-    return _chosen["blobs"]
-
-
 def database_url(folder: Path, backend: str | None = None) -> str:
     """Return the database URL of a test's folder, empty for a SQLite file in it.
 

@@ -21,7 +21,6 @@ JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=b"
 TEXT = "text/markdown"
-BINARY = "application/octet-stream"
 _LIMITS = json_limits.DEFAULT
 _SLOW_NUMBER = b"1.2345678901234567e-300"
 # Names that routes read.
