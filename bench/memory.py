@@ -41,7 +41,7 @@ from sixfold.store.search.index import PageIndex
 from tests.harness import backends, databases, postgres
 
 TITLE = "Memory at 100,000 pages"
-PAGES, IMPORTED, QUESTIONS, WRITES, EDITS = 100_000, 5_000, 300, 40, 20_000
+PAGES, IMPORTED, QUESTIONS, WRITES, EDITS = 100_000, 5_000, 300, 200, 20_000
 _BATCH = 500
 _AT_ONCE = 50  # concurrent edits, followed by a search
 _VOCABULARY = 60_000
