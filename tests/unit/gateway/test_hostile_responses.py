@@ -149,10 +149,12 @@ async def test_only_the_first_end_of_a_response_is_stored() -> None:
 
 async def test_invalid_items_and_long_ids_are_not_stored() -> None:
     store = Store()
-    body = b'{"id":"resp_1","status":"completed","store":true,"output":[1,"a",{"id":"%s"},{"id":"msg_1"}]}'
-    sent = body % (b"x" * 300)
+    body = b'{"id":"resp_1","status":"completed","store":true,"output":[%s]}'
+    sent = body % (b'1,"a",{"id":5},{"id":[1]},{"id":"%s"},{"id":"msg_1"}' % (b"x" * 300))
     assert await capture_of(store).record(sent, "acme/small") == sent
     assert store.records[0][2].ids == ("msg_1",)
+    deep = body % (b"[" * 20_000 + b"]" * 20_000)
+    assert await capture_of(store).record(deep, "acme/small") == deep
     long_id = b'{"id":"%s","status":"completed","output":[]}' % (b"r" * 300)
     assert await capture_of(store).record(long_id, "") == long_id
     assert len(store.records) == 1

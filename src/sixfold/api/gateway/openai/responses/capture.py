@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -99,13 +100,13 @@ class ResponseCapture:
         plan = self._plan
         try:
             output = parse_output(body)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             # A model server sent something else.
             return body, None, None, None
         if not 0 < len(output.id) <= provider_objects.MAX_ID or output.status not in _ENDED:
             return body, None, None, None
         response, objects, addition = None, None, None
-        output_items = [item for item in output.output if bytes(item).startswith(b"{")][:_MAX_ITEMS]
+        output_items = [*islice(filter(references.is_item, output.output), _MAX_ITEMS)]
         response_id = plan.background_id or output.id
         if plan.background_id:
             body = _in_background(body, output.id, response_id, is_own=not server)
@@ -162,7 +163,7 @@ class ResponseCapture:
                 response = _encode(fields)
             else:
                 return line
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return line
         if not (server and self._plan.lock):
             return line

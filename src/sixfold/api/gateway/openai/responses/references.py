@@ -250,6 +250,15 @@ def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
     return {parsed.id: item for item in items if (parsed := _item_id(item)).id}
 
 
+def is_item(raw: msgspec.Raw) -> bool:
+    """Return whether a value in the output of a model server is an object whose id, if any, is a text."""
+    try:
+        _item_id(raw)
+        return isinstance(_decode(raw), dict)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+
+
 def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
     """Return the ids of the objects that a server stores for a response; items only if `stored` is set."""
     object_ids: dict[str, None] = {}
