@@ -209,6 +209,15 @@ async def test_invalid_input_gets_an_error_in_the_format_of_fal(
     assert await app.balance() == ("5.00", "0.00")
 
 
+async def test_concurrent_uploads_to_one_url_store_one_file(any_database_app: AppFixture) -> None:
+    app, request = any_database_app, {"content_type": "text/plain"}
+    issued = (await app.client.post("/fal/storage/upload/initiate", json=request, headers=app.bearer)).json()
+    target, headers = path_of(issued["upload_url"]), {**app.bearer, "Content-Type": "text/plain"}
+    puts = (app.client.put(target, content=b"file %d" % number, headers=headers) for number in range(8))
+    statuses = sorted(answer.status_code for answer in await asyncio.gather(*puts))
+    assert statuses == [200] + [409] * 7
+
+
 async def test_an_upload_url_works_once_for_its_account(app: AppFixture) -> None:
     request = {"content_type": "text/plain", "file_name": "a.txt"}
     response = await app.client.post("/fal/storage/upload/initiate", json=request, headers=app.bearer)

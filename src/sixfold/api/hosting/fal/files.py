@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.api.hosting.fal import schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US, rfc3339, steady_clock
+from sixfold.core.database import TransactionConflict
 from sixfold.core.media import media
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.web import bodies, requests, responses, uploads
@@ -22,6 +23,7 @@ from sixfold.web.uploads import ReceivedUpload
 
 _LIFE_SECONDS = 3600
 _MAX_TICKET_CHARS = 64
+_USED = "The upload URL has already been used: request another one"
 
 
 _SCHEMES = frozenset({"key", "bearer"})
@@ -101,7 +103,7 @@ class FalFiles:
             await self._services.media.find(name)
         except errors.NotFound:
             return await self._store(request, principal, name)
-        raise errors.Conflict("The upload URL has already been used: request another one")
+        raise errors.Conflict(_USED)
 
     async def _ticket(self, principal: Principal, name: str, expires: str) -> str:
         """Return the signature that proves that this server issued a name to an account."""
@@ -111,7 +113,13 @@ class FalFiles:
 
     async def _store(self, request: Request, principal: Principal, name: str) -> Response:
         async def work(received: ReceivedUpload) -> Response:
-            await self._services.media.upload(principal.tenant, received.path, received.content_type, name)
+            try:
+                await self._services.media.upload(
+                    principal.tenant, received.path, received.content_type, name
+                )
+            except TransactionConflict:
+                # A concurrent request has stored a file under this name.
+                raise errors.Conflict(_USED) from None
             return Response(status_code=200)
 
         return await uploads.receive_once(
