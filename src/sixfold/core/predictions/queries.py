@@ -10,10 +10,13 @@ from sixfold.core.database import Query, Rows, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 
+_ALL = ("prediction_page", "prediction_page_sizes")
 # Queries for which an index contains the rows of a credential, or those of an account in a state, in order.
-_OF_CREDENTIAL = "prediction_page_of_credential"
-_OF_STATE: dict[str, str] = {
-    state: "prediction_page_unsuccessful" if state in TERMINAL else "prediction_page_unfinished"
+_OF_CREDENTIAL = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
+_UNFINISHED = ("prediction_page_unfinished", "prediction_page_unfinished_sizes")
+_UNSUCCESSFUL = ("prediction_page_unsuccessful", "prediction_page_unsuccessful_sizes")
+_OF_STATE: dict[str, tuple[str, str]] = {
+    state: _UNSUCCESSFUL if state in TERMINAL else _UNFINISHED
     for state in PredictionState
     if state is not PredictionState.SUCCEEDED
 }
@@ -40,8 +43,8 @@ def page(
         "state": filters.state,
         "before": pagination.id_before(cursor, "pred_"),
     }
-    query = _OF_CREDENTIAL if tenant.credential_id else _OF_STATE.get(filters.state, "prediction_page")
-    fitting, available = yield from pagination.count_rows(f"{query}_sizes", params, limit + 1)
+    query, sizes_query = _OF_CREDENTIAL if tenant.credential_id else _OF_STATE.get(filters.state, _ALL)
+    fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)
     count = min(fitting, limit)
     rows = yield Query(query, {**params, "limit": count})
     return rows, rows[-1]["id"] if available > count else None
