@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -226,3 +227,23 @@ async def test_lineage_reads_no_large_outputs(
     assert [(other.id, other.output) for other, _ in related.same] == [
         (each["id"], None) for each in runs[1:]
     ]
+
+
+async def test_large_outputs_of_repeated_runs_are_not_compared(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await signed_in(app)
+    runs = [await run(app, "ra1", FOX) for _ in range(2)]
+    first = await app.predictions.get_any(runs[0]["id"])
+    related = await app.database.read(lineage.get(first))
+    different = [(other, False) for other, _ in related.same]
+    read: list[str] = []
+
+    async def recording_get(key: str) -> bytes:
+        read.append(key)
+        return b""
+
+    services = SimpleNamespace(blobs=SimpleNamespace(get=recording_get))
+    monkeypatch.setattr(provenance, "_MAX_COMPARED_BYTES", 10)
+    result = await provenance.compared(cast("Any", services), first, different)
+    assert ([equal for _, equal in result], read) == ([None], [])

@@ -39,10 +39,8 @@ class PredictionPages:
         prediction_id = requests.path_value(request, "prediction_id")
         prediction = await self._services.predictions.get(prediction_id, user.tenant)
         related = await self._services.database.read(lineage.get(prediction), in_thread=True)
-        repeats = [
-            (other, equal or await provenance.has_same_output(self._services, prediction, other))
-            for other, equal in (related.same if prediction.state is PredictionState.SUCCEEDED else ())
-        ]
+        same = related.same if prediction.state is PredictionState.SUCCEEDED else ()
+        repeats = await provenance.compared(self._services, prediction, same)
         return self._pages.render(
             "predictions/prediction.html",
             user.session,

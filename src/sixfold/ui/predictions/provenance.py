@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.lineage import RelatedRun
 from sixfold.core.predictions.models import Prediction
@@ -31,6 +33,8 @@ from sixfold.web.services import WebServices
 
 # Maximum size of a file whose metadata is read.
 _MAX_BYTES = 256 * 2**20
+# The files of repeated runs that the page of a run compares, in total.
+_MAX_COMPARED_BYTES = 48 * 2**20
 _FORM_BYTES = 4096
 _SEED, _MAX_SEED = "seed", 2**31 - 1
 _NO_MANIFEST = (
@@ -158,7 +162,27 @@ def _has_graph(data: bytes) -> bool:
         return False
 
 
-async def has_same_output(services: WebServices, original: Prediction, other: RelatedRun) -> bool:
+async def compared(
+    services: WebServices, original: Prediction, same: Sequence[tuple[RelatedRun, bool]]
+) -> list[tuple[RelatedRun, bool | None]]:
+    """Return repeated runs, and whether their outputs are equal or None if these are too large to compare."""
+    result: list[tuple[RelatedRun, bool | None]] = []
+    remaining = _MAX_COMPARED_BYTES
+    for other, is_same in same:
+        equal: bool | None = is_same
+        if not is_same:
+            outputs = (original.output, other.output)
+            size = sum(file.size for output in outputs if output is not None for file in output.files)
+            equal = None
+            if other.output is not None and size <= remaining:
+                remaining -= size
+                await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES, original.id)
+                equal = await _has_same_output(services, original, other)
+        result.append((other, equal))
+    return result
+
+
+async def _has_same_output(services: WebServices, original: Prediction, other: RelatedRun) -> bool:
     """Return whether two predictions have the same output, ignoring the manifests in the files."""
     if (
         original.output is None
@@ -167,8 +191,6 @@ async def has_same_output(services: WebServices, original: Prediction, other: Re
     ):
         return False
     for first, second in zip(original.output.files, other.output.files, strict=True):
-        if max(first.size, second.size) > _MAX_BYTES:
-            return False
         kind = first.content_type
         data = [await services.blobs.get(file.blob) for file in (first, second)]
         contents = [await asyncio.to_thread(_without_manifests, each, kind) for each in data]
