@@ -31,10 +31,11 @@ from sixfold.core.gateway.chat import (
 from sixfold.core.gateway.guardrails import streams
 from sixfold.core.gateway.guardrails.models import KINDS
 from sixfold.core.gateway.guardrails.streams import EventLine, StreamMasker
+from sixfold.core.gateway.ports import UpstreamFailure
 from sixfold.core.gateway.pricing.usage import NOTHING
 from sixfold.core.gateway.search.results import MAX_CITATIONS, WebFindings, WebResult
 from sixfold.core.vector_stores.search import ChunkHit
-from sixfold.errors import EngineFailed
+
 from tests import loop_time
 
 MANY = 40_000
@@ -203,7 +204,7 @@ def test_a_masked_stream_has_a_limit_of_texts(monkeypatch: pytest.MonkeyPatch) -
     masker = StreamMasker[bytes](KINDS)
     for index in (0, 1, 2, 0):
         list(masker.add(EventLine(choice(index), KINDS)))
-    with pytest.raises(EngineFailed, match="more than 3 text channels"):
+    with pytest.raises(UpstreamFailure, match="more than 3 text channels"):
         list(masker.add(EventLine(choice(3), KINDS)))
 
 
