@@ -35,7 +35,6 @@ from sixfold.core.gateway.ports import UpstreamFailure
 from sixfold.core.gateway.pricing.usage import NOTHING
 from sixfold.core.gateway.search.results import MAX_CITATIONS, WebFindings, WebResult
 from sixfold.core.vector_stores.search import ChunkHit
-
 from tests import loop_time
 
 MANY = 40_000
