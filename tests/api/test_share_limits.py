@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects, single_thread
-from sixfold.core.predictions import refunds, service
+from sixfold.core.predictions import queries, refunds
 from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.predictions import data_views
 from sixfold.ui.shares import cards
@@ -72,7 +72,7 @@ async def test_a_large_run_is_read_within_a_limit_on_memory(
     path = f"/replicate/v1/predictions/{run_id}"
     assert (await app.client.get(path, headers=app.bearer)).status_code == 200
     assert reserved == []
-    monkeypatch.setattr(service, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(queries, "_LARGE_BYTES", 0)
     assert (await app.client.get(path, headers=app.bearer)).status_code == 200
     assert [size > len(str(SERIES)) for size in reserved] == [True]
 

@@ -1,16 +1,22 @@
-"""Lists of predictions, positions in the queue, and the costs of engines."""
+"""Reads of predictions: single ones, lists, positions in the queue, and the costs of engines."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
 from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Rows, Transaction, many, now, one
+from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 
 _ALL = ("prediction_page", "prediction_page_sizes")
+# Larger predictions, such as the vectors of thousands of texts, share a limit on memory.
+_LARGE_BYTES = 8 * 2**20
 # Queries for which an index contains the rows of a credential, or those of an account in a state, in order.
 _OF_CREDENTIAL = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
 _UNFINISHED = ("prediction_page_unfinished", "prediction_page_unfinished_sizes")
@@ -27,6 +33,19 @@ class PredictionFilter(msgspec.Struct, frozen=True):
 
     model: str = ""
     state: str = ""
+
+
+async def load(database: Database, query: Callable[[], Transaction[Row]]) -> Prediction:
+    """Return the prediction of the row that `query` reads, within a limit on the memory of large ones."""
+    row = await database.read(query(), snapshot=False)
+    size = Prediction.stored_size(row)
+    if size > _LARGE_BYTES:
+        # Requests that wait for memory do not hold their rows.
+        del row
+        await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES)
+        row = await database.read(query(), snapshot=False)
+    # The vectors of 2,048 texts are 17 MiB of JSON, which takes more than 100 ms to decode.
+    return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
 
 
 def page(

@@ -19,9 +19,8 @@ from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, Model
-from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
-from sixfold.core.database import Database, Row, Transaction
+from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media.media import MediaService
 from sixfold.core.predictions import pricing, queries, refunds, requests, video_backends
@@ -36,8 +35,6 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.predictions.waiters import RunWaiters
 from sixfold.core.provenance import redaction as manifest_inputs
 
-# Larger predictions, such as the vectors of thousands of texts, share a limit on memory.
-_LARGE_BYTES = 8 * 2**20
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
 
 
@@ -203,26 +200,15 @@ class PredictionService:
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
-        return await self._read(lambda: predictions.visible_row(prediction_id, tenant))
+        return await queries.load(self._database, lambda: predictions.visible_row(prediction_id, tenant))
 
     async def get_any(self, prediction_id: str) -> Prediction:
         """Return a prediction of any account, for internal callers; raises `NotFound`."""
-        return await self._read(lambda: predictions.any_row(prediction_id))
+        return await queries.load(self._database, lambda: predictions.any_row(prediction_id))
 
     async def by_job(self, job_id: str) -> Prediction:
         """Return a prediction by its job id; raises `NotFound`."""
-        return await self._read(lambda: predictions.row_by_job(job_id))
-
-    async def _read(self, query: Callable[[], Transaction[Row]]) -> Prediction:
-        row = await self._database.read(query(), snapshot=False)
-        size = Prediction.stored_size(row)
-        if size > _LARGE_BYTES:
-            # Requests that wait for memory do not hold their rows.
-            del row
-            await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES)
-            row = await self._database.read(query(), snapshot=False)
-        # The vectors of 2,048 texts are 17 MiB of JSON, which takes more than 100 ms to decode.
-        return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
+        return await queries.load(self._database, lambda: predictions.row_by_job(job_id))
 
     async def position(self, prediction: Prediction) -> int:
         """Return the number of predictions ahead of a queued prediction."""
