@@ -162,9 +162,9 @@ async def test_work_of_a_suspended_account_is_removed_over_http(any_database_app
         answers = [await app.client.request(method, path, json=fields, headers=each) for each in sent]
         statuses.append([answer.status_code for answer in answers])
     assert statuses == [[403, 204, 404]] * 3
-    elsewhere = {"url": "https://elsewhere.example/gallery"}
-    refused = await app.client.post("/api/operator/shares/end", json=elsewhere, headers=headers)
-    assert refused.status_code == 400
+    for url in ("https://elsewhere.example/gallery", "https://[/s/token", ""):
+        refused = await app.client.post("/api/operator/shares/end", json={"url": url}, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_input"), url
     await app.database.write(customers.suspend(app.operator.owner, app.account.id, suspended=False))
     assert (await app.client.get("/api/posts")).json()["posts"] == []
     assert (await app.client.get("/api/characters")).json()["characters"] == []

@@ -70,11 +70,7 @@ class RemovalRoutes:
     async def end_share(self, request: Request) -> Response:
         """End a shared link of any account. Its token is in the body, because paths are logged."""
         principal, body = await self._fields(request, "url")
-        path = urlsplit(fields.text(body, "url")).path
-        if not path.startswith(_LINK):
-            raise errors.InvalidInput.of("url", f"url must be a shared link, whose path begins with {_LINK}")
-        token = path.removeprefix(_LINK).partition("/")[0]
-        await self._write(shares.withdraw(principal, token))
+        await self._write(shares.withdraw(principal, _token(fields.text(body, "url"))))
         return Response(status_code=204)
 
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
@@ -83,6 +79,18 @@ class RemovalRoutes:
         body = bodies.parse_object(await request.body() or b"{}")
         fields.check_names(body, names)
         return principal, body
+
+
+def _token(url: str) -> str:
+    """Return the token or id in the URL of a shared link; raises `InvalidInput`."""
+    try:
+        path = urlsplit(url).path
+    except ValueError:
+        # The host has invalid brackets.
+        path = ""
+    if not path.startswith(_LINK):
+        raise errors.InvalidInput.of("url", f"url must be a shared link, whose path begins with {_LINK}")
+    return path.removeprefix(_LINK).partition("/")[0]
 
 
 def operations() -> dict[str, OperationSpec]:
