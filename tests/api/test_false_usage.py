@@ -79,3 +79,14 @@ async def test_false_usage_does_not_use_up_the_rate_of_a_key(tmp_path: Path) -> 
         for _ in range(2):
             response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=key)
             assert response.status_code == 200, response.text
+
+
+async def test_all_output_of_a_request_without_a_limit_counts(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        key = bearer(await gateway.app.limited_key(KeyLimits(tpm=5_000)))
+        # The gateway holds the price of 4,096 tokens.
+        body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 20000 words"}]}
+        answers = [
+            await gateway.app.client.post("/v1/chat/completions", json=body, headers=key) for _ in range(2)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 429], answers[0].text[:200]

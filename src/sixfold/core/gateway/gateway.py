@@ -428,8 +428,8 @@ class Gateway:
         try:
             caller = request.caller
             if caller.scope.tpm is not None and caller.rate_id is not None:
-                # A model server may report any number.
-                most = (request.max_tokens or self.policy.max_tokens) * request.answers
+                targets = [target for target, _ in active.plan.targets]
+                most = output_limits.most_counted(request, targets, self.policy.max_tokens)
                 await self.token_rates.add(caller.rate_id, caller.scope.tpm, min(outcome.usage.output, most))
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:

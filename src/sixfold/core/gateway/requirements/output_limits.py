@@ -5,6 +5,8 @@ A call is never charged more than its hold, so a server must not generate more t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from sixfold.core.gateway.chat import ChatRequest
@@ -18,6 +20,8 @@ _FIELDS = {
     SUMMARY: "max_output_tokens",
     TEXT_COMPLETIONS: "max_tokens",
 }
+# The tokens of the longest responses of current models.
+_LONGEST = 128 * 1024
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -28,6 +32,14 @@ def output_tokens(request: GatewayRequest, target: RouteTarget, default: int) ->
         return request.max_tokens * request.answers
     most = target.model_info().max_output if request.body else 0
     return max(default, most) * request.answers
+
+
+def most_counted(request: GatewayRequest, targets: Iterable[RouteTarget], default: int) -> int:
+    """Return how many of the reported output tokens count against a rate: a server may report any number.
+
+    The default is no such limit, because a response to a request without a limit may be longer.
+    """
+    return max(output_tokens(request, target, max(default, _LONGEST)) for target in targets)
 
 
 def limit_output(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
