@@ -184,7 +184,7 @@ async def test_every_call_has_the_hop_header(fixture: ComfyFixture) -> None:
 # -- cancellation ---------------------------------------------------------------------------------
 
 
-async def stop_server(comfy: Comfy) -> None:
+async def wait_until_idle(comfy: Comfy) -> None:
     """Wait until nothing runs and nothing waits."""
     async with asyncio.timeout(60):
         while comfy.running or comfy.pending:
@@ -201,7 +201,7 @@ async def test_canceled_run_is_interrupted_on_the_server(fixture: ComfyFixture, 
     run.cancel()
     await asyncio.wait([run])
     hold.go.set()
-    await stop_server(fixture.comfy)
+    await wait_until_idle(fixture.comfy)
     assert run.cancelled()
     assert fixture.comfy.called("/interrupt") == 1
     assert "VAEDecode" not in fixture.comfy.executed_classes
@@ -232,7 +232,7 @@ async def test_exception_of_the_watcher_interrupts_the_run(fixture: ComfyFixture
 
     with pytest.raises(Enough):
         await fixture.server.run(graph(steps=10_000), {"7"}, watch)
-    await stop_server(fixture.comfy)
+    await wait_until_idle(fixture.comfy)
     assert "VAEDecode" not in fixture.comfy.executed_classes
 
 
@@ -253,7 +253,7 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(fixture: ComfyFi
             fixture.comfy.drop_sockets()
         if chance.random() < 0.3:
             runs[chance.integers(len(runs))].cancel()
-    await stop_server(fixture.comfy)
+    await wait_until_idle(fixture.comfy)
     for n, run in enumerate(runs):
         assert run.cancelled() or (await picture(fixture, run.result())).tobytes() == alone[n % 4]
     assert 0 < sum(run.cancelled() for run in runs) < len(runs)
@@ -384,6 +384,13 @@ async def test_response_of_another_program_is_refused(
     fixture.comfy.responses["/system_stats"] = answer
     with pytest.raises(comfyui_errors.ComfyError, match=message):
         await fixture.server.stats()
+
+
+async def test_rejection_without_json_states_the_status(fixture: ComfyFixture) -> None:
+    fixture.comfy.responses["/upload/image"] = fixture.comfy.responses["/models/loras"] = Response(b"", 400)
+    with pytest.raises(comfyui_errors.ComfyError, match=r"refused /upload/image \(400\)"):
+        await fixture.server.upload("a.png", b"x", "image/png")
+    assert await fixture.server.models("loras") == ()
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ class ComfyServer:
     async def _exchange(
         self, method: str, path: str, *, parse: bool = True, max_bytes: int | None = None, **request: Any
     ) -> tuple[int, Any]:
-        """Return the status and the JSON of an answer, which is None for most errors and unless `parse`."""
+        """Return the status and the JSON of an answer; None for errors without JSON, and unless `parse`."""
         buffer = _MemoryBuffer()
         with response_memory(self.url) as memory, _comfy_errors(self._limits):
             async with (
@@ -359,7 +359,13 @@ class ComfyServer:
                 status = response.status_code
             if not parse or status not in (200, 400):
                 return status, None
-            return status, await _decode(bytes(buffer.data))
+            try:
+                return status, await _decode(bytes(buffer.data))
+            except ComfyError:
+                # ComfyUI rejects an upload without a body.
+                if status == 400:
+                    return status, None
+                raise
 
 
 class _MemoryBuffer:
