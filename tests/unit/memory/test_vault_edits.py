@@ -34,6 +34,13 @@ async def test_replaced_section_keeps_footnotes_of_other_sections(memory: Memory
     assert await edited(memory, text, PageEdit("replace_section", "new", section="B")) == after
 
 
+async def test_footnotes_of_a_replaced_section_occur_once(memory: MemoryFixture) -> None:
+    text = "# A\n\none[^a]\n\n[^c]: Above.\n\n## B\n\ntwo[^b]\n\n[^a]: Old.\n[^b]: Also.\n[^c]: Below.\n"
+    new = "new[^b]\n\n[^a]: New.\n[^b]: Other."
+    after = f"# A\n\none[^a]\n\n[^c]: Above.\n\n## B\n\n{new}\n"
+    assert await edited(memory, text, PageEdit("replace_section", new, section="B")) == after
+
+
 @pytest.mark.parametrize(
     ("edit", "after"),
     [

@@ -22,7 +22,7 @@ _LINES = {"title": limits.TITLE_CHARS, "type": limits.TYPE_CHARS}
 _MAX_LISTED = 20
 _MAX_ALOUD = 200
 _NOTE_REFERENCE = re.compile(r"\[\^([^\[\]\s]{1,100})\]")
-_NOTE = re.compile(r"\[\^([^\[\]\s]{1,100})\]:")
+_NOTE = re.compile(r"^\[\^([^\[\]\s]{1,100})\]:", re.MULTILINE)
 _UNLIMITED = MemoryLimits(page_bytes=2**40)
 
 
@@ -321,20 +321,21 @@ def _replace_section(body: str, section: str, content: str) -> str:
     # Empty lines around headings are preserved.
     gap = old[len(old.rstrip("\n")) :] or ("\n" if after else "")
     lead = old[: len(old) - len(old.lstrip("\n"))] if old.strip("\n") and content[:1] != "\n" else ""
-    notes = _notes_of_others(old, before + after)
+    notes = _notes_of_others(old, before + after, content)
     if notes:
         content = f"{content.rstrip()}\n\n{notes}"
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
-def _notes_of_others(section: str, rest: str) -> str:
+def _notes_of_others(section: str, rest: str, content: str) -> str:
     """Return the footnotes at the end of a section to which the rest of the text refers.
 
-    Note-taking programs put all footnotes at the end of a text, which is part of its last section.
+    Note-taking programs put all footnotes at the end of a text, which is part of its last section. A footnote
+    that the new content or the rest also contains is omitted.
     """
     if "[^" not in section:
         return ""
-    used = set(_NOTE_REFERENCE.findall(rest))
+    used = set(_NOTE_REFERENCE.findall(rest)).difference(_NOTE.findall(content), _NOTE.findall(rest))
     notes: list[str] = []
     lines: list[str] = []
     for line in reversed(section.split("\n")):
