@@ -47,7 +47,8 @@ class MoverGait(msgspec.Struct, frozen=True):
 class MovingSprite(msgspec.Struct, frozen=True):
     """A painted subject: pixels (RGB bytes) and matte (bytes) from `left` and `top` of the still.
 
-    `center` and `height` are those of the subject in pixels; `nearness` is 0 far to 1 near.
+    `center` and `height` are those of the subject, or of the animal or vehicle that it rides, in pixels;
+    `nearness` is 0 far to 1 near.
     """
 
     name: str

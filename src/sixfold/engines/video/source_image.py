@@ -14,6 +14,7 @@ from sixfold.engines.image import decode
 from sixfold.engines.image.scene import noise, painter
 from sixfold.engines.image.scene.finishing import RenderQuality
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
+from sixfold.engines.image.scene.subjects import SubjectSpot
 from sixfold.engines.video import depth, layers
 from sixfold.engines.video.layers import MoverGait, MovingSprite, SourceStill
 from sixfold.engines.video.motion import movers
@@ -89,7 +90,10 @@ def paint(
     sprites: tuple[MovingSprite, ...] = ()
     if moving.movers:
         full = _finished(moving.full, size, effort)
-        sprites = tuple(_sprite(mover, moving.ground, full, gaits[mover.name]) for mover in moving.movers)
+        sprites = tuple(
+            _sprite(mover, _base(mover, moving, scene), moving.ground, full, gaits[mover.name])
+            for mover in moving.movers
+        )
     return SourceStill(rgb, near, visible, sky, stage.water, sprites)
 
 
@@ -101,10 +105,19 @@ def _finished(stage: painter.SceneStage, size: tuple[int, int], effort: RenderQu
     )
 
 
-def _sprite(mover: painter.PaintedMover, ground: Array, full: Array, gait: MoverGait) -> MovingSprite:
-    """Cut a mover out of the finished image, at the nearness of the ground below it."""
+def _base(mover: painter.PaintedMover, moving: painter.MovingScene, scene: ParsedScene) -> SubjectSpot:
+    """Return the position of a mover, or that of the animal or vehicle that it rides."""
+    if mover.spot.cut is None or scene.link is None:
+        return mover.spot
+    return next((each.spot for each in moving.movers if each.name == scene.link[2]), mover.spot)
+
+
+def _sprite(
+    mover: painter.PaintedMover, spot: SubjectSpot, ground: Array, full: Array, gait: MoverGait
+) -> MovingSprite:
+    """Cut a mover out of the finished image; it moves as a subject at `spot`, near as the ground there."""
     height, width = full.shape[:2]
-    scale, spot = height / mover.alpha.shape[0], mover.spot
+    scale = height / mover.alpha.shape[0]
     alpha = cv2.resize(mover.alpha, (width, height), interpolation=cv2.INTER_LINEAR)
     rows, columns = np.flatnonzero(alpha.max(1) > 0.02), np.flatnonzero(alpha.max(0) > 0.02)
     top, left = max(0, int(rows[0]) - 2) & ~1, max(0, int(columns[0]) - 2) & ~1

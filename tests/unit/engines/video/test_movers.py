@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene import prompt_parser, shapes
-from sixfold.engines.video import layers, parallax, yuv
+from sixfold.engines.image.scene.finishing import RenderQuality
+from sixfold.engines.video import layers, parallax, source_image, yuv
 from sixfold.engines.video.camera_moves import CameraPose
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.video.motion import movers
@@ -37,6 +38,8 @@ def names_of(prompt: str) -> set[str]:
         ("an old house by a lake", set[str]()),
         ("a dog sitting on a sofa", set[str]()),
         ("an icon of a car", set[str]()),
+        ("a bird perched on a wire", set[str]()),
+        ("a ship docked in a harbour", set[str]()),
     ],
 )
 def test_vehicles_and_animals_move_unless_they_are_stopped(prompt: str, names: set[str]) -> None:
@@ -57,6 +60,21 @@ def test_words_for_speed_change_the_pace() -> None:
         for word in ("slowly", "along", "fast")
     ]
     assert paces == sorted(set(paces))
+
+
+def test_every_word_for_speed_is_understood() -> None:
+    moving = movers.MoverAnimation((square(160),), SIZE, 4.0)
+    for word in ("quickly", "rushes", "speeding", "slowly", "strolls", "crawling", "drifting"):
+        assert word in moving.words(f"a car {word} along a road").understood
+
+
+def test_rider_moves_as_the_animal_below_it_at_each_depth() -> None:
+    scene = prompt_parser.parse("a knight riding an elephant in a city")
+    still = source_image.paint(scene, 3, SIZE, lambda _: None, RenderQuality())
+    knight, elephant = still.sprites
+    assert (knight.name, elephant.name) == ("knight", "elephant")
+    motion = [(each.nearness, each.height, each.center, each.gait) for each in still.sprites]
+    assert motion[0] == motion[1]
 
 
 def square(center: float, *, mirrored: bool = False) -> layers.MovingSprite:

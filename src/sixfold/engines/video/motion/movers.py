@@ -29,8 +29,8 @@ from sixfold.engines.video.yuv import YuvPlanes
 Array = NDArray[Any]
 
 _STILL = re.compile(
-    r"\b(?:parked|still|standing|stands?|asleep|sleep(?:s|ing)?|sitting|sits?|seated|resting|moored|anchored"
-    r"|lying|statue|toy|model|grazing|landed)\b"
+    r"\b(?:parked|still|standing|stands?|asleep|sleep(?:s|ing)?|sitting|sits?|seated|rest(?:s|ing)|moored"
+    r"|anchored|docked|lying|lies|perch(?:ed|es|ing)|wait(?:s|ing)|stopped|statue|toy|model|grazing|landed)\b"
 )
 _FAST = re.compile(
     r"\b(?:fast|quick(?:ly)?|rac(?:e|es|ing)|speed(?:s|ing)?|gallop(?:s|ing)?|rush(?:es|ing)?)\b"
@@ -39,7 +39,7 @@ _SLOW = re.compile(r"\b(?:slow(?:ly)?|stroll(?:s|ing)?|drift(?:s|ing)?|crawl(?:s
 _VERBS = re.compile(
     r"\b(?:driv(?:e|es|ing)|rid(?:e|es|ing)|run(?:s|ning)?|walk(?:s|ing)?|trot(?:s|ting)?|fly|flies|flying"
     r"|sail(?:s|ing)?|swim(?:s|ming)?|cross(?:es|ing)?|mov(?:e|es|ing)|pass(?:es|ing)?|travel(?:s|ling|ing)?"
-    r"|hop(?:s|ping)?|gallop(?:s|ing)?|rac(?:e|es|ing)|speed(?:s|ing)?|fast|slow(?:ly)?|drift(?:s|ing)?)\b"
+    r"|hop(?:s|ping)?)\b"
 )
 _QUICKER, _SLOWER = 1.7, 0.5
 # The center of a mover stays within these fractions of the image's width.
@@ -110,7 +110,7 @@ class MoverAnimation:
 
     def words(self, prompt: str) -> PromptWords:
         """Return the words of the prompt that name the motion of a subject."""
-        return prompt_words.of_patterns(prompt, (_VERBS,) if self._parts else ())
+        return prompt_words.of_patterns(prompt, (_VERBS, _FAST, _SLOW) if self._parts else ())
 
     def _affine(
         self, stage: ParallaxStage, pose: CameraPose, nearness: float, place: tuple[float, float]
