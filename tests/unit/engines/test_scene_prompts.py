@@ -440,6 +440,32 @@ def test_rainbow_has_its_colors_in_order() -> None:
     assert 2 < bluest < 40  # blue is inside the red band
 
 
+@pytest.mark.parametrize(
+    ("prompt", "weather", "has_rainbow", "has_moon", "ignored"),
+    [
+        ("a rainbow over a stormy sea", "storm", True, False, ()),
+        ("a rainbow under a clear sky over a lake", "clear", True, False, ()),
+        ("a rainbow over a lake", "fair", True, False, ()),
+        ("湖上的彩虹", "fair", True, False, ()),
+        ("a meadow without a rainbow", None, False, False, ()),
+        ("a rainbow in a forest", "fair", False, False, ("rainbow",)),
+        ("a rainbow cake on a table", None, False, False, ("rainbow",)),
+        ("a rainbow trout in a river", None, False, False, ("rainbow", "trout")),
+        ("a rainbow colored cat in a meadow", None, False, False, ("rainbow", "colored")),
+        ("a snowy village in moonlight", "snow", False, True, ()),
+        ("雪夜的月", None, False, True, ()),
+        ("a diamond in a snowy village at night", "snow", False, False, ("diamond",)),
+        ("a snowy village at night, no moon", "snow", False, False, ()),
+    ],
+)
+def test_rainbow_and_moon_are_shown_only_if_named(
+    prompt: str, weather: str | None, has_rainbow: bool, has_moon: bool, ignored: tuple[str, ...]
+) -> None:
+    scene = prompt_parser.parse(prompt)
+    assert (scene.weather, scene.has_rainbow, scene.has_moon) == (weather, has_rainbow, has_moon)
+    assert scene.words.ignored == ignored
+
+
 def test_turtle_stands_on_the_beach_and_swims_in_the_sea() -> None:
     feet: dict[str, float] = {}
     for place in ("on the beach", "in the sea"):

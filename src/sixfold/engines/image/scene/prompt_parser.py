@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines.image.scene import prompt_relations, shapes
-from sixfold.engines.image.scene.words import compounds, word_usage
+from sixfold.engines.image.scene.words import compounds, place_choice, word_usage
 from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 from sixfold.engines.prompt_words import fold
 
@@ -22,6 +22,10 @@ _KINDS = ("time", "weather", "season", "place", "colour", "style", "frame", "bac
 # Kinds whose words are nouns only: the verb "park" does not name a park, and "cooking" not a cook.
 _NOUNS = frozenset({"time", "weather", "season", "place", "subject"})
 _LONGEST = 4
+# Weathers that another named weather replaces, by their order. A rainbow alone means fair weather.
+_MILD_WEATHERS = {"clear": 1, "cloudy": 1, "fair": 2}
+_WITHOUT_SKY = frozenset({"interior", "studio", "forest", "space", "moon", "mars", "underwater"})
+_MOONS = frozenset({"luna", "lune", "mond", "луна"})
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 
@@ -58,6 +62,9 @@ class ParsedScene(msgspec.Struct, frozen=True):
     link: tuple[str, str, str] | None = None
     # True if the prompt names something unknown.
     strange: bool = False
+    # True if the sky shows a rainbow, or the moon even through clouds.
+    has_rainbow: bool = False
+    has_moon: bool = False
     avoid: frozenset[str] = msgspec.field(default_factory=frozenset[str])
     words: PromptWords = NO_WORDS
 
@@ -392,6 +399,17 @@ def _reject(hits: list[WordMatch], tokens: list[str], avoid: frozenset[str]) -> 
     return [hit for hit in hits if accepted(hit)]
 
 
+def _shows_sky(places: tuple[str, ...], styles: tuple[str, ...], frame: str | None) -> bool:
+    has_sky = not places or place_choice.choose(places) not in _WITHOUT_SKY
+    return has_sky and "abstract" not in styles and frame != "icon"
+
+
+def _names_moon(hit: WordMatch, tokens: PromptTokens) -> bool:
+    """Return whether a word for the night names the moon, as `moonlit` does."""
+    words = [tokens.folded[hit.start : hit.end]] if hit.inside else tokens.words[hit.start : hit.end]
+    return any(word in _MOONS or word.startswith(("moon", "月")) for word in words)
+
+
 def parse(prompt: str, negative: str = "") -> ParsedScene:
     """Parse `prompt`, without the subjects that it negates or that `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
@@ -414,14 +432,13 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers = _names(hits, "weather")
-    heavy = [w for w in weathers if w not in ("clear", "cloudy")]
     places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
     scene = ParsedScene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
-        weather=heavy[0] if heavy else _first(weathers),
+        weather=min(weathers, key=lambda name: _MILD_WEATHERS.get(name, 0), default=None),
         season=_first(_names(hits, "season")),
         places=tuple(dict.fromkeys((*studio, *places))),
         colors=colors[:3],
@@ -434,6 +451,8 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         letters=prompt_relations.letters(prompt),
         link=_link(hits, tokens),
         strange=strange,
+        has_rainbow="fair" in weathers and _shows_sky((*studio, *places), styles, frame),
+        has_moon=any(hit.name == "night" and _names_moon(hit, prompt_tokens) for hit in hits),
         avoid=avoid | denied,
     )
     return replace(scene, words=_words(scene, all_hits, prompt_tokens))

@@ -294,10 +294,6 @@ def lightning_bolt(stage: SceneStage) -> None:
     over(stage.image, rgb("#ffffff"), bolt)
 
 
-_RAINBOW_WORDS = ("rainbow", "arcoíris", "arc-en-ciel", "regenbogen", "虹", "радуга")
-_MOON_WORDS = ("moon", "luna", "lune", "mond", "月", "луна")
-
-
 def paint(stage: SceneStage) -> None:
     _gradient(stage)
     if stage.time in ("night", "dusk") and stage.weather in ("clear", "fair"):
@@ -306,13 +302,12 @@ def paint(stage: SceneStage) -> None:
     if any(word in text for word in ("aurora", "northern light", "极光", "オーロラ", "polarlicht")):
         _aurora(stage)
     _halo(stage)
-    is_moon_named = stage.time == "night" and any(word in text for word in _MOON_WORDS)
     if stage.weather not in ("rain", "storm", "snow", "fog"):
         _sun(stage)
     _clouds(stage)
-    if any(word in text for word in _RAINBOW_WORDS):
+    if stage.scene.has_rainbow:
         _rainbow(stage)
-    if is_moon_named and stage.weather not in ("clear", "fair"):
+    if stage.scene.has_moon and stage.time == "night" and stage.weather not in ("clear", "fair"):
         # The clouds would hide it.
         _sun(stage)
     if stage.weather == "fair" and stage.time != "night":

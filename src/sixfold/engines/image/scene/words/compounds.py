@@ -43,9 +43,9 @@ _OUTDOORS = frozenset(
     {"sea", "beach", "river", "garden", "meadow", "street", "harbour", "canyon", "mountains"}
 )
 _FURNITURE = frozenset({"table", "desk", "window", "room", "library"})
-# Nouns of weather that describe an unknown object, such as a snow globe.
+# Nouns of weather that describe an unknown object, such as a snow globe. A rainbow also describes known ones.
 _WEATHER_NOUNS = frozenset(
-    {"rain", "storm", "snow", "lightning", "thunder", "fog", "mist", "cloud", "moon", "star"}
+    {"rain", "storm", "snow", "lightning", "thunder", "fog", "mist", "cloud", "moon", "star", "rainbow"}
 )
 _SKIES = frozenset({"weather", "time"})
 # Parts of a subject that are drawn with it.
@@ -77,6 +77,8 @@ def _describes(hit: WordMatch, after: WordMatch | None, tokens: PromptTokens) ->
     words = tokens.words
     if hit.kind in _SKIES:
         is_noun = hit.end - hit.start == 1 and words[hit.start] in _WEATHER_NOUNS
+        if is_noun and words[hit.start] == "rainbow" and after is not None:
+            return after.kind == "subject"
         return is_noun and after is None and _is_noun(words, hit)
     if after is None:
         return hit.name not in _BEINGS and _is_noun(words, hit)

@@ -67,6 +67,8 @@ class SceneReading(Protocol):
     @property
     def weather(self) -> str | None: ...
     @property
+    def has_rainbow(self) -> bool: ...
+    @property
     def season(self) -> str | None: ...
     @property
     def places(self) -> tuple[str, ...]: ...
@@ -92,7 +94,9 @@ def read(
     """
     drawn_words = {
         scene.time,
-        scene.weather,
+        # Only a rainbow names fair weather.
+        "fair" if scene.has_rainbow else None,
+        None if scene.weather == "fair" else scene.weather,
         scene.season,
         scene.frame,
         *drawn,
