@@ -188,6 +188,12 @@ async def test_lines_behind_an_undecided_text_are_limited(more: bytes) -> None:
         await collect(MaskFilter(["secrets"]).blocks(blocks))
 
 
+async def test_a_last_line_without_an_end_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_CHANNELS", 0)
+    with pytest.raises(errors.EngineFailed, match="more than 0 text channels"):
+        await collect(MaskFilter(["secrets"]).blocks(blocks_of(UNDECIDED.rstrip())))
+
+
 @pytest.mark.parametrize("raw", [True, False])
 async def test_a_stream_that_cannot_be_masked_has_failed(raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_CHANNELS", 0)

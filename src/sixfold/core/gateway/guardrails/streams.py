@@ -339,13 +339,15 @@ async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> 
                         await asyncio.sleep(0)
                 if output:
                     yield b"".join(output)
+            last: list[bytes] = []
+            if partial_line:
+                size = len(partial_line) * masking.COST
+                last = await PARSER.run_large(size, _masked_line, masker, partial_line, kinds)
         except SixfoldError:
             yield b"".join(masker.end())
             raise
         except UpstreamFailure as failure:
             await _end_failed(source, failure)
-        size = len(partial_line) * masking.COST
-        last = await PARSER.run_large(size, _masked_line, masker, partial_line, kinds) if partial_line else ()
         yield b"".join([*last, *masker.end()])
 
 
