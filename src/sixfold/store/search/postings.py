@@ -150,9 +150,12 @@ class Postings:
         if entry is None:
             return None
         positions = entry.positions()
-        if entry.repeated is None or not len(positions):
+        # Another thread may change or empty the list meanwhile.
+        repeated = entry.repeated
+        packed = np.frombuffer(repeated.tobytes() if repeated is not None else b"", np.uint32)
+        if not (len(packed) and len(positions)):
             return positions, np.ones(len(positions), np.float32)
-        return positions, _times(positions, np.frombuffer(entry.repeated.tobytes(), np.uint32))
+        return positions, _times(positions, packed)
 
     def positions(self, word: str) -> Positions:
         """Return the positions of the pages that contain a word, in ascending order."""
@@ -234,7 +237,7 @@ class Postings:
 def _times(positions: Positions, packed: NDArray[np.uint32]) -> Floats:
     """Return the counts of a word at `positions`; `packed` has those above 1, as in `_List.repeated`."""
     repeated, counts = (packed >> 8).astype(np.int64), packed & 255
-    # Another thread may have changed the list between the two copies.
+    # The list may have changed between the two copies.
     length = int(max(positions[-1], repeated[-1])) + 1
     if len(packed) * _SCATTER_SHARE < length:
         times = np.ones(len(positions), np.float32)

@@ -12,7 +12,7 @@ from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.search.embedding import halved
 from sixfold.store.search import columns
 from sixfold.store.search import postings as postings_module
-from sixfold.store.search.columns import FreeList, PackedColumn, SharedBuffer
+from sixfold.store.search.columns import FreeList, PackedColumn, Positions, SharedBuffer
 from sixfold.store.search.index import PageIndex
 from sixfold.store.search.postings import Postings
 from tests.unit.memory.fake_embedder import Meanings
@@ -49,6 +49,22 @@ def _check_history(history: list[tuple[int, dict[str, int]]]) -> None:
             assert list(response.items()) == list(having.items())
             assert postings.positions(word).tolist() == list(having)
             assert postings.among(np.arange(14), word).tolist() == [at in having for at in range(14)]
+
+
+def test_counts_that_another_thread_removes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    postings = Postings()
+    postings.put(0, {"a": 3})
+    positions_of = postings_module._List.positions
+
+    def positions(each: postings_module._List) -> Positions:
+        assert each.repeated is not None
+        del each.repeated[:]
+        return positions_of(each)
+
+    monkeypatch.setattr(postings_module._List, "positions", positions)
+    result = postings.get("a")
+    assert result is not None
+    assert [column.tolist() for column in result] == [[0], [1.0]]
 
 
 def test_removed_words_leave_no_entries() -> None:
