@@ -64,7 +64,7 @@ async def test_a_large_run_is_read_within_a_limit_on_memory(
     await shared_forecast(app)
     reserved = list[int]()
 
-    async def recording_reserve(size: int, _copies: int) -> None:
+    async def recording_reserve(size: int, _copies: int, _key: str) -> None:
         reserved.append(size)
 
     monkeypatch.setattr(loaded_objects, "reserve", recording_reserve)

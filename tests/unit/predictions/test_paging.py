@@ -10,7 +10,9 @@ import pytest
 from sixfold.core import pagination
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency import loaded_objects, memory_limit
 from sixfold.core.database import many
+from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
@@ -62,6 +64,25 @@ async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path) -> None:
         assert [row["id"] for row in ended] == result[:1:-1]
         assert not await pipeline.database.read(prompt_queue.list_ended(tenant, 0))
         assert not await pipeline.database.read(prompt_queue.first(tenant))
+
+
+async def test_run_that_a_request_reads_again_is_reserved_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(loaded_objects, "_SMALL_BYTES", 0)
+    request = memory_limit.MemoryScope()
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        first, second = await _submit(pipeline, "echo", [1, 1])
+        memory_limit.scope.set(request)
+        sizes: list[int] = []
+        for prediction_id in (first, first, first, second):
+            await pipeline.service.get_any(prediction_id)
+            lease = loaded_objects._lease()
+            assert lease is not None
+            sizes.append(lease.size)
+        request.close()
+    assert 0 < sizes[0] == sizes[1] == sizes[2] < sizes[3]
 
 
 @pytest.mark.parametrize("backend", backends.EACH_DATABASE)

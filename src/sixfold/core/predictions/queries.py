@@ -41,8 +41,10 @@ async def load(database: Database, query: Callable[[], Transaction[Row]]) -> Pre
     size = Prediction.stored_size(row)
     if size > _LARGE_BYTES:
         # Requests that wait for memory do not hold their rows.
+        row_id = str(row["id"])
         del row
-        await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES)
+        # A stream of states reads its prediction again and again.
+        await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES, row_id)
         row = await database.read(query(), snapshot=False)
     # The vectors of 2,048 texts are 17 MiB of JSON, which takes more than 100 ms to decode.
     return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
