@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sixfold.cli.sync.state import SyncRefusal
 from sixfold.cli.terminal import CommandError
 from sixfold.core.memory.import_export import paths
-from sixfold.core.memory.import_export.archives import is_page
+from sixfold.core.memory.import_export.archives import is_file, is_page
 
 FOLDER = ".sixfold"
 CONFLICT = ".conflict-"
@@ -57,7 +57,7 @@ def make_state_folder(folder: Path) -> None:
 
 
 class FolderFiles(NamedTuple):
-    """The paths of the Markdown files of a folder, and the slugs that an import gives to its other files."""
+    """The paths of the Markdown files of a folder, and the slugs that an import gives to its documents."""
 
     pages: Sequence[str]
     document_slugs: frozenset[str]
@@ -74,7 +74,7 @@ def listed(folder: Path) -> FolderFiles:
             relative = path.relative_to(folder).as_posix()
             if is_page_path(relative):
                 pages += () if path.is_symlink() else (relative,)
-            elif not is_page(relative) and is_text(relative):
+            elif is_file(relative) and is_text(relative):
                 document_slugs.add(paths.slug(relative))
     return FolderFiles(pages, frozenset(filter(None, document_slugs)))
 
