@@ -229,5 +229,10 @@ def test_no_text_of_a_footnote_is_hidden(text: str) -> None:
     assert to_html(text).count("secret") == text.count("secret")
 
 
+def test_footnote_has_no_link_to_a_reference_that_is_not_shown() -> None:
+    html = to_html("![a [^1]](b.png)\n\n[^1]: note")
+    assert '<li id="note-1"><p>note</p>' in html
+
+
 def test_reference_without_a_footnote_is_text() -> None:
     assert to_html("a[^1] [^ 2]") == "<p>a[^1] [^ 2]</p>\n"

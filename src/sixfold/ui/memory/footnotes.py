@@ -14,6 +14,8 @@ from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
 
 _NOTES = "footnotes"
+# The numbers of the footnotes of which the first reference is in the HTML.
+_REFERENCES = "note references"
 
 
 def add_rules(parser: MarkdownIt) -> None:
@@ -77,10 +79,12 @@ def _paragraph(note: dict[str, Any]) -> list[Token]:
 def _reference(_: object, tokens: Sequence[Token], idx: int, options: object, env: Any) -> str:
     meta = tokens[idx].meta
     number, earlier = meta["id"] + 1, meta.get("subId", 0)
+    own = f"note-ref-{number}" + (f"-{earlier + 1}" if earlier else "")
+    if not earlier:
+        env.setdefault(_REFERENCES, set()).add(number)
     # A link must not contain another link.
     if env.get("inside"):
-        return f"<sup>{number}</sup>"
-    own = f"note-ref-{number}" + (f"-{earlier + 1}" if earlier else "")
+        return f'<sup id="{own}">{number}</sup>'
     return f'<sup><a id="{own}" href="#note-{number}" aria-label="Note {number}">{number}</a></sup>'
 
 
@@ -88,9 +92,11 @@ def _open(_: object, tokens: Sequence[Token], idx: int, *__: object) -> str:
     return f'<li id="note-{tokens[idx].meta["id"] + 1}">'
 
 
-def _anchor(_: object, tokens: Sequence[Token], idx: int, *__: object) -> str:
-    """Return a link to the first reference of a footnote."""
+def _anchor(_: object, tokens: Sequence[Token], idx: int, options: object, env: Any) -> str:
+    """Return a link to the first reference of a footnote, unless that is in the alternative of an image."""
     number = tokens[idx].meta["id"] + 1
+    if number not in env.get(_REFERENCES, ()):
+        return ""
     label = f"Back to the reference of note {number}"
     return f' <a href="#note-ref-{number}" aria-label="{label}">↩\ufe0e</a>'
 
