@@ -306,7 +306,7 @@ def test_page_recreated_with_the_same_version_is_received(fixture: SyncFixture) 
     assert fixture.files() == {"a.md": b"text 2\n"}
 
 
-def test_page_named_like_a_file_other_than_a_document_is_received(fixture: SyncFixture) -> None:
+def test_page_with_the_name_of_another_file_is_received(fixture: SyncFixture) -> None:
     (fixture.folder / "a").write_bytes(b"a script")
     fixture.other("a")
     fixture.both_sides_agree()
