@@ -16,6 +16,8 @@ from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.accounts.organizations import invitations, members
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
+from sixfold.core.gateway.guardrails import models, storage
+from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings
 from sixfold.ui.login import passwords, webauthn
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.login.webauthn import NewPasskey
@@ -171,3 +173,22 @@ async def test_removed_member_invites_nobody(any_database_app: AppFixture) -> No
     with pytest.raises(errors.NotFound):
         await write(invitations.accept(earlier.token, person.id))
     assert await read(invitations.of_account(app.account.id)) == ()
+
+
+async def test_hook_of_a_removed_member_gets_no_calls(any_database_app: AppFixture) -> None:
+    """A request that was authenticated before the removal of its member sets the hook after it."""
+    app = any_database_app
+    write, read = app.database.write, app.database.read
+    ben = await read(accounts.by_email("ben@example.com"))
+    admin = await write(members.add(app.account.id, ben.id, "admin", "operator"))
+    guardrail = Guardrail(("emails",), hook=HookSettings("https://guard.example/check"))
+
+    async def active_hook() -> HookSettings | None:
+        await write(storage.set_guardrail(app.account.id, "", guardrail, admin.id))
+        active = models.decode(await read(storage.account_guardrail(app.account.id)))
+        assert active.mask == ("emails",)
+        return active.hook
+
+    assert await active_hook() == guardrail.hook
+    await write(members.remove(app.account.id, admin.id))
+    assert await active_hook() is None
