@@ -10,7 +10,7 @@ from sixfold.core.memory.commands import FREELY, PageWriter, WriteTerms
 from sixfold.core.memory.import_export import files
 from sixfold.core.memory.import_export.archives import ArchiveMember
 from sixfold.core.memory.limits import MemoryLimits
-from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from sixfold.core.memory.pages import PageFilter
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, ticking
@@ -92,6 +92,17 @@ async def test_file_without_a_main_heading_has_its_name(memory: MemoryFixture) -
         "named": "In the front matter",
         "headed": "Heading",
     }
+
+
+@pytest.mark.parametrize("title", ["New", "ann"])
+async def test_new_title_is_exported_in_the_front_matter(memory: MemoryFixture, title: str) -> None:
+    await import_files(memory, Ann="---\ntitle: Old\n---\n# New\ntext")
+    await memory.service.edit(
+        memory.ann, "ann", PageEdit("set_fields", fields={"title": title}), WriteTerms()
+    )
+    page = (await memory.service.read(memory.ann, "ann")).page
+    exported = await memory.service.database.read(files.text(page))
+    assert exported == f"---\ntitle: {title}\n---\n# New\ntext"
 
 
 async def test_title_from_a_file_name_follows_its_rename(memory: MemoryFixture) -> None:

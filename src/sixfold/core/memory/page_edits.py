@@ -107,9 +107,11 @@ def exported_fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
     if not page.head and not page.path:
         return {name: value for name, value in values.items() if value}
     read = _as_file(page, page.slug, page.path)
-    # Titles that earlier versions of the server read from the same file.
-    if page.title in {page.slug, limits.loose_line(markdown.first_heading(page.body), limits.TITLE_CHARS)}:
-        del values["title"]
+    if read.title == default_title(page.slug, page.path):
+        # Titles that earlier versions of the server read from the same file.
+        heading = limits.loose_line(markdown.first_heading(page.body), limits.TITLE_CHARS)
+        if page.title in {page.slug, heading}:
+            del values["title"]
     return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 
