@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from sixfold.core.concurrency import loaded_objects, memory_limit
 from sixfold.core.predictions import lineage
 from sixfold.core.provenance import embed, manifest
 from sixfold.ui.predictions import provenance
@@ -247,3 +249,32 @@ async def test_large_outputs_of_repeated_runs_are_not_compared(
     monkeypatch.setattr(provenance, "_MAX_COMPARED_BYTES", 10)
     result = await provenance.compared(cast("Any", services), first, different)
     assert ([equal for _, equal in result], read) == ([None], [])
+
+
+async def test_memory_is_reserved_for_the_largest_compared_files(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await signed_in(app)
+    runs = [await run(app, "ra1", FOX) for _ in range(3)]
+    first = await app.predictions.get_any(runs[0]["id"])
+    small, large = (other for other, _ in (await app.database.read(lineage.get(first))).same)
+    assert first.output is not None
+    assert large.output is not None
+    files = tuple(replace(file, size=file.size + 2**20) for file in large.output.files)
+    large = replace(large, output=replace(large.output, files=files))
+    size = sum(file.size for file in (*first.output.files, *files))
+
+    async def read_file(key: str) -> bytes:
+        return key.encode()
+
+    services = cast("Any", SimpleNamespace(blobs=SimpleNamespace(get=read_file)))
+    request = memory_limit.MemoryScope()
+    memory_limit.scope.set(request)
+    monkeypatch.setattr(loaded_objects, "_SMALL_BYTES", 0)
+    await loaded_objects.reserve(1, 1, first.id)
+    result = await provenance.compared(services, first, [(small, False), (large, False)])
+    lease = loaded_objects._lease()
+    assert lease is not None
+    assert lease.size == 1 + loaded_objects.DOCUMENT_COPIES * size
+    assert [equal for _, equal in result] == [True, True]
+    request.close()

@@ -165,19 +165,23 @@ def _has_graph(data: bytes) -> bool:
 async def compared(
     services: WebServices, original: Prediction, same: Sequence[tuple[RelatedRun, bool]]
 ) -> list[tuple[RelatedRun, bool | None]]:
-    """Return repeated runs, and whether their outputs are equal or None if these are too large to compare."""
-    result: list[tuple[RelatedRun, bool | None]] = []
+    """Return repeated runs, and whether their outputs are equal or None if these are not compared.
+
+    Outputs are not compared if they are withheld or too large.
+    """
     remaining = _MAX_COMPARED_BYTES
+    sizes: dict[str, int] = {}
     for other, is_same in same:
-        equal: bool | None = is_same
-        if not is_same:
-            outputs = (original.output, other.output)
-            size = sum(file.size for output in outputs if output is not None for file in output.files)
-            equal = None
-            if other.output is not None and size <= remaining:
-                remaining -= size
-                await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES, original.id)
-                equal = await _has_same_output(services, original, other)
+        outputs = (original.output, other.output)
+        size = sum(file.size for output in outputs if output is not None for file in output.files)
+        if not is_same and other.output is not None and size <= remaining:
+            remaining -= size
+            sizes[other.id] = size
+    # The files of one repeated run at a time are in memory.
+    await loaded_objects.reserve(max(sizes.values(), default=0), loaded_objects.DOCUMENT_COPIES)
+    result: list[tuple[RelatedRun, bool | None]] = []
+    for other, is_same in same:
+        equal = await _has_same_output(services, original, other) if other.id in sizes else is_same or None
         result.append((other, equal))
     return result
 
