@@ -26,6 +26,7 @@ from tests.api.app_fixture import AppFixture
 from tests.api.test_oauth import AUTHORIZE, OAuthClient
 from tests.api.test_pages import signed_in
 
+Ending = Callable[[str, str], Transaction[None]]
 OLD, NEW, EVIL = "correct horse", "battery staple", "evil password"
 CREDENTIAL: Mapping[str, Any] = {"id": "Y3JlZGVudGlhbA", "response": {}}
 
@@ -157,8 +158,17 @@ async def test_session_ended_during_its_request_authorizes_no_program(
     assert not await app.database.read(oauth.of_account(app.account.id))
 
 
-async def test_removed_member_invites_nobody(any_database_app: AppFixture) -> None:
-    """A request that was authenticated before the removal of its member writes after it."""
+def remove(account_id: str, member_id: str) -> Transaction[None]:
+    yield from members.remove(account_id, member_id)
+
+
+def demote(account_id: str, member_id: str) -> Transaction[None]:
+    yield from members.change(account_id, member_id, role="member")
+
+
+@pytest.mark.parametrize("end", [remove, demote])
+async def test_former_admin_invites_nobody(any_database_app: AppFixture, end: Ending) -> None:
+    """A request that was authenticated before the end of the role of its member writes after it."""
     app = any_database_app
     write, read = app.database.write, app.database.read
     ben = await read(accounts.by_email("ben@example.com"))
@@ -166,7 +176,7 @@ async def test_removed_member_invites_nobody(any_database_app: AppFixture) -> No
     inviter = Inviter("ben@example.com", admin.id)
     earlier = await write(invitations.create(app.account.id, inviter, "member"))
     assert (await read(invitations.find(earlier.token))).role == "member"
-    await write(members.remove(app.account.id, admin.id))
+    await write(end(app.account.id, admin.id))
     with pytest.raises(errors.NotFound):
         await write(invitations.create(app.account.id, inviter, "admin"))
     person = await write(accounts.create("new@example.com"))
@@ -175,8 +185,9 @@ async def test_removed_member_invites_nobody(any_database_app: AppFixture) -> No
     assert await read(invitations.of_account(app.account.id)) == ()
 
 
-async def test_hook_of_a_removed_member_gets_no_calls(any_database_app: AppFixture) -> None:
-    """A request that was authenticated before the removal of its member sets the hook after it."""
+@pytest.mark.parametrize("end", [remove, demote])
+async def test_hook_of_a_former_admin_gets_no_calls(any_database_app: AppFixture, end: Ending) -> None:
+    """A request that was authenticated before the end of the role of its member sets the hook after it."""
     app = any_database_app
     write, read = app.database.write, app.database.read
     ben = await read(accounts.by_email("ben@example.com"))
@@ -190,5 +201,5 @@ async def test_hook_of_a_removed_member_gets_no_calls(any_database_app: AppFixtu
         return active.hook
 
     assert await active_hook() == guardrail.hook
-    await write(members.remove(app.account.id, admin.id))
+    await write(end(app.account.id, admin.id))
     assert await active_hook() is None

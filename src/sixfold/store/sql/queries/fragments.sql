@@ -15,10 +15,15 @@
     OR EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
                WHERE c.id = row.member_id AND p.suspended_at IS NULL))
 
--- fragment: active_guardrail | The document of a guardrail, without the hook of a member who was removed or is suspended.
+-- fragment: has_active_admin | Whether the member who made a row, if any, is still an admin and not suspended.
+(row.member_id IS NULL
+    OR EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
+               WHERE c.id = row.member_id AND c.role <> 'member' AND p.suspended_at IS NULL))
+
+-- fragment: active_guardrail | The document of a guardrail, without the hook of a member who is no longer an admin or is suspended.
 CASE WHEN row.member_id IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
-                          WHERE c.id = row.member_id AND p.suspended_at IS NULL)
+                          WHERE c.id = row.member_id AND c.role <> 'member' AND p.suspended_at IS NULL)
     THEN json_remove(row.document, '$.hook') ELSE row.document END
 
 -- fragment: is_paid_outcome | Whether the run that stored a node output, and all runs whose outputs it used, have succeeded.

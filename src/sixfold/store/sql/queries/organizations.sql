@@ -156,11 +156,11 @@ SELECT i.*, a.email AS organization, t.name AS team FROM invitation i JOIN accou
 LEFT JOIN team t ON t.id = i.team_id
 WHERE i.account_id = :account_id AND i.expires_at > :now AND {has_valid_key i} ORDER BY i.id DESC;
 
--- name: invitation_by_token | Return an unexpired invitation by the hash of its token, unless its organization is closed or suspended, its sender is suspended, or the key of its sender has ended.
+-- name: invitation_by_token | Return an unexpired invitation by the hash of its token, unless its organization is closed or suspended, its sender is suspended or no longer an admin, or the key of its sender has ended.
 SELECT i.*, a.email AS organization, t.name AS team FROM invitation i JOIN account a ON a.id = i.account_id
 LEFT JOIN team t ON t.id = i.team_id
 WHERE i.token_hash = :token_hash AND i.expires_at > :now AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND {has_active_member i} AND {has_valid_key i};
+  AND {has_active_admin i} AND {has_valid_key i};
 
 -- name: invitation_end | Delete an invitation.
 DELETE FROM invitation WHERE id = :id AND account_id = :account_id RETURNING id;
