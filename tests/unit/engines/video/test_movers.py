@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene import prompt_parser, shapes
 from sixfold.engines.image.scene.finishing import RenderQuality
-from sixfold.engines.video import layers, parallax, source_image, yuv
+from sixfold.engines.video import camera_moves, layers, parallax, source_image, yuv
 from sixfold.engines.video.camera_moves import CameraPose
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.video.motion import movers
@@ -60,6 +60,15 @@ def test_words_for_speed_change_the_pace() -> None:
         for word in ("slowly", "along", "fast")
     ]
     assert paces == sorted(set(paces))
+
+
+@pytest.mark.parametrize(
+    "camera",
+    ["camera zooms in fast", "the camera slowly pans left", "the camera stands still", "slow zoom out"],
+)
+def test_words_about_the_camera_do_not_change_the_pace(camera: str) -> None:
+    plan = camera_moves.parse(f"{camera} over a car on a road")
+    assert movers.gaits_of(prompt_parser.parse(plan.rest)) == movers.gaits_of(prompt_parser.parse("a car"))
 
 
 def test_every_word_for_speed_is_understood() -> None:

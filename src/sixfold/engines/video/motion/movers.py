@@ -41,6 +41,11 @@ _VERBS = re.compile(
     r"|sail(?:s|ing)?|swim(?:s|ming)?|cross(?:es|ing)?|mov(?:e|es|ing)|pass(?:es|ing)?|travel(?:s|ling|ing)?"
     r"|hop(?:s|ping)?)\b"
 )
+# What describes the camera; the names of its moves are blanks in the prompt of a scene.
+_CAMERA = re.compile(
+    r"\bcamera(?:\s+(?:is|stands?|stays?|remains?|still|mov(?:es|ing)|very|slow(?:ly)?|fast|quick(?:ly)?|in|out"
+    r"|left|right|up|down))+\b|\b(?:slow|fast|quick)\s{3,}"
+)
 _QUICKER, _SLOWER = 1.7, 0.5
 # The center of a mover stays within these fractions of the image's width.
 _EDGES = (0.15, 0.85)
@@ -60,7 +65,7 @@ def _gaits() -> dict[str, MoverGait]:
 
 def gaits_of(scene: ParsedScene) -> dict[str, MoverGait]:
     """Return the gait of each subject that moves, by its name; a rider has that of the animal or vehicle."""
-    text = scene.prompt.casefold()
+    text = _CAMERA.sub(" ", scene.prompt.casefold())
     if scene.frame is not None or "studio" in scene.places or _STILL.search(text):
         return {}
     factor = _QUICKER if _FAST.search(text) else _SLOWER if _SLOW.search(text) else 1.0
