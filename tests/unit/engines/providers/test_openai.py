@@ -133,7 +133,7 @@ async def test_hanging_call_times_out_and_is_not_repeated(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)
-    result = engine(openai, outside, limits={"whole_seconds": 0.3})
+    result = engine(openai, outside, limits={"whole_seconds": 2.0})
     text = await fails(result, parts.drawing(), record)
     assert "OpenAI did not" in text
     assert len(openai.faults.steps("generate")) == 1
