@@ -10,9 +10,10 @@ from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, credentials
+from sixfold.core.accounts import accounts, credentials, keys
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth, passkeys
 from sixfold.core.accounts.authentication.auth_challenges import Content
+from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
@@ -22,7 +23,7 @@ from sixfold.ui.login import passwords, webauthn
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.login.webauthn import NewPasskey
 from sixfold.web.sessions import SessionCookies
-from tests.api.app_fixture import AppFixture
+from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_oauth import AUTHORIZE, OAuthClient
 from tests.api.test_pages import signed_in
 
@@ -203,3 +204,24 @@ async def test_hook_of_a_former_admin_gets_no_calls(any_database_app: AppFixture
     assert await active_hook() == guardrail.hook
     await write(end(app.account.id, admin.id))
     assert await active_hook() is None
+
+
+async def test_folder_that_a_former_admin_shares_is_not_received(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, path = any_database_app, "/api/shared-folders"
+    zoe = await app.database.write(accounts.create("zoe@example.com"))
+    admin = await app.database.write(members.add(app.account.id, zoe.id, "admin", "operator"))
+    key = await app.database.write(keys.create(app.account.id, holder=Holder(member_id=admin.id)))
+
+    async def received() -> int:
+        return len((await app.client.get(path, headers=bearer(app.other))).json()["received"])
+
+    async def share(folder: str) -> int:
+        body = {"folder": folder, "with": "ben@example.com"}
+        return (await app.client.post(path, json=body, headers=bearer(key.api_key))).status_code
+
+    assert (await share("a"), await received()) == (201, 1)
+    end = demote(app.account.id, admin.id)
+    during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
+    assert (await share("b"), await received()) == (201, 0)

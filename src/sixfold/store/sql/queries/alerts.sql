@@ -49,16 +49,16 @@ UPDATE cost_alert SET counted_for = :counted_for, counted_until = :counted_until
     due_at = CASE WHEN :is_due = 1 THEN :now ELSE due_at END
 WHERE id = :id AND counted_until = :before;
 
--- name: alerts_due_accounts | Return the accounts with alerts that are due to be sent, longest due first; those of suspended members wait.
+-- name: alerts_due_accounts | Return the accounts with alerts that are due to be sent, longest due first; those of suspended admins wait.
 SELECT account_id, MIN(due_at) AS due_since, CAST(:now AS BIGINT) AS now FROM cost_alert
-WHERE due_at IS NOT NULL AND due_at <= :now AND {has_active_member cost_alert}
+WHERE due_at IS NOT NULL AND due_at <= :now AND {has_active_admin cost_alert}
 GROUP BY account_id ORDER BY due_since, account_id LIMIT :limit;
 
 -- name: alerts_claim | Claim the alerts of an account that were due to be sent at a time.
 UPDATE cost_alert SET due_at = :now + :lease, attempts = attempts + 1
 WHERE id IN (
     SELECT id FROM cost_alert d WHERE account_id = :account_id AND due_at IS NOT NULL AND due_at <= :before
-      AND {has_active_member d}
+      AND {has_active_admin d}
     ORDER BY due_at LIMIT :limit)
   AND due_at <= :before
 RETURNING *, CAST(:now AS BIGINT) AS now;

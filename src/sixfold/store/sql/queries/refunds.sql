@@ -180,4 +180,4 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires
 SELECT f.id FROM shared_folder f JOIN account a ON a.id = f.account_id
 WHERE f.id IN (SELECT value FROM json_each(:ids))
   AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND {has_active_member f} AND {has_valid_credential f} AND {has_valid_key f};
+  AND {has_active_admin f} AND {has_valid_credential f} AND {has_valid_key f};

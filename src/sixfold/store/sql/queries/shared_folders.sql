@@ -58,7 +58,7 @@ WHERE f.id IN (
     JOIN member m ON m.account_id = s.account_id AND m.person_id = d.account_id
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL AND (:id = '' OR f.id = :id)
-  AND {has_active_member f}
+  AND {has_active_admin f}
   AND {has_valid_credential f} AND {has_valid_key f}
 ORDER BY a.email, f.folder, f.id LIMIT :limit;
 

@@ -29,4 +29,4 @@ WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND kind = '
 SELECT f.id FROM shared_folder f JOIN account a ON a.id = f.account_id
 WHERE f.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)))
   AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND {has_active_member f} AND {has_valid_credential f} AND {has_valid_key f};
+  AND {has_active_admin f} AND {has_valid_credential f} AND {has_valid_key f};
