@@ -103,6 +103,27 @@ def clouds(side: int) -> Any:
     return np.clip(lit + rng.normal(0, 4, (side, side, 1)), 0, 255).astype(np.uint8)
 
 
+def storm(side: int) -> Any:
+    """A soft sky: dark on the left, light above, with the grain of a photograph."""
+    rng, (rows, columns) = np.random.default_rng(3), np.indices((side, side)) / side
+    lit = 90 + 70 * np.tanh(3 * (columns - rows)) + 25 * np.sin(4 * rows + 2 * columns)
+    return np.clip(np.dstack([lit, lit + 15, lit + 40]) + rng.normal(0, 0.8, (side, side, 1)), 0, 255)
+
+
+@pytest.mark.parametrize("middle", [(150, 140), (150, 20)])
+def test_hole_in_a_soft_sky_is_filled_without_creases(middle: tuple[int, int]) -> None:
+    image = storm(300).astype(np.uint8)
+    hole = masks.make_hole(cv2.circle(np.zeros((300, 300), np.uint8), middle, 50, 1, -1) > 0, 4, 3)
+    spoilt = np.where(hole.mask[..., None], np.array((255, 0, 255), np.uint8), image)
+    filled = fill.fill_hole(spoilt, hole)
+    error = np.abs(filled[hole.mask].astype(int) - image[hole.mask])
+    soft = cv2.GaussianBlur(filled, (0, 0), 2).astype(int)
+    steps = np.maximum(np.abs(np.diff(soft, axis=0))[:, :-1], np.abs(np.diff(soft, axis=1))[:-1]).max(2)
+    assert error.mean() < 8
+    assert steps[hole.mask[:-1, :-1]].max() <= 3
+    assert 0.4 < (filled - cv2.GaussianBlur(filled, (0, 0), 2).astype(float))[hole.mask].std() < 1.6
+
+
 @pytest.mark.nightly
 def test_filled_area_of_a_sky_has_no_visible_edge() -> None:
     image = clouds(500)

@@ -17,7 +17,7 @@ class InpaintEngine:
     """Fills the white parts of `mask` in `image`, grown by `grow` pixels and softened by `feather` pixels."""
 
     name = "inpainter"
-    version = "3"
+    version = "4"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG of the image's size; pixels outside the soft edge are unchanged."""

@@ -2,8 +2,8 @@
 
 A large hole is filled by a repetition found around it (`patch_copy`), or else by pieces of its surroundings
 (`shift_map`); the pieces are joined by their gradients. A thin hole is filled by fast marching (Telea, 2004),
-which continues edges without texture. A hole in smooth shading is filled by the flow of Bertalmio et al.
-(2001).
+which continues edges without texture. A hole in smooth shading is filled by the surface that bends least
+(`smooth`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.inpaint import gradients, patch_copy, shift_map
+from sixfold.engines.image.inpaint import gradients, patch_copy, shift_map, smooth
 from sixfold.engines.image.inpaint.masks import MaskHole
 
 Array = NDArray[Any]
@@ -42,13 +42,16 @@ def fill_hole(rgb: Pixels, hole: MaskHole) -> Pixels:
 
 
 def _filled(part: Pixels, missing: Array, depth: float) -> Pixels:
-    if depth <= _THIN or _is_smooth(part, missing):
-        return _diffuse(part, missing, thin=depth <= _THIN)
+    if depth <= _THIN:
+        return cv2.inpaint(np.ascontiguousarray(part), missing.astype(np.uint8), 4, cv2.INPAINT_TELEA)
+    grain = part - _mean(part, ~missing, 2.0)
+    if _is_smooth(grain, missing):
+        return smooth.fill(part, missing, grain)
     offsets = patch_copy.offsets(part, missing)
     if offsets is None:
         offsets = shift_map.offsets(part, missing)
     if offsets is None:
-        return _diffuse(part, missing, thin=False)
+        return smooth.fill(part, missing, grain)
     return gradients.join(part, missing, offsets)
 
 
@@ -71,13 +74,7 @@ def _part(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
     )
 
 
-def _is_smooth(part: Pixels, missing: Array) -> bool:
+def _is_smooth(grain: Array, missing: Array) -> bool:
     """Return whether the hole is surrounded by smooth shading only."""
-    ring = patch_copy.ring_of(missing)
-    grain = np.abs(part - _mean(part, ~missing, 2.0))[ring]
-    return bool(len(grain)) and float(np.quantile(grain.max(1), 0.98)) < _SMOOTH
-
-
-def _diffuse(part: Pixels, missing: Array, *, thin: bool) -> Pixels:
-    method = cv2.INPAINT_TELEA if thin else cv2.INPAINT_NS
-    return cv2.inpaint(np.ascontiguousarray(part), missing.astype(np.uint8), 4, method)
+    near = np.abs(grain)[patch_copy.ring_of(missing)]
+    return bool(len(near)) and float(np.quantile(near.max(1), 0.98)) < _SMOOTH
