@@ -61,8 +61,8 @@ def set_guardrail(
         )
     yield from storage.set_guardrail(account.id, key_id, guardrail, member_id)
     yield from audit_log.note(account.id, "guardrail.set", key_id)
-    values = _described(before, key_id), _described(guardrail, key_id)
-    yield actions.note(actor, "guardrail.set", account.id, *values)
+    changes = _described(before, key_id), _described(guardrail, key_id)
+    yield actions.note(actor, "guardrail.set", account.id, *changes)
 
 
 def remove_guardrail(actor: Principal, account_id: str, key_id: str = "") -> Transaction[None]:
