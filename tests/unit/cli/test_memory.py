@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli.client import ServerClient, read_key
+from sixfold.cli.memory import folder_archive
 from tests.fakes import documents as fakes
 from tests.unit.cli.conftest import CommandResult, Server, Starter, inside, minimal, program
 
@@ -239,6 +240,19 @@ def test_documents_of_a_folder_are_imported_and_cited(server: Server, tmp_path: 
     assert (plain["created"], plain["skipped"]) == (1, 0)
     (folder / "c.pdf").write_bytes(b"%PDF-1.7 no")
     assert "damaged" in memory(server, "import", str(folder / "c.pdf")).err
+
+
+def test_images_beyond_the_size_of_an_import_are_omitted(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, data in {"a.png": _PNG, "b.png": _PNG, "c.md": b"# C"}.items():
+        (folder / name).write_bytes(data)
+    monkeypatch.setattr(folder_archive, "_MAX_BYTES", 130)
+    report = memory(server, "import", str(folder), "--json")
+    assert report.json["errors"] == [{"path": "b.png", "error": folder_archive.OMITTED}]
+    assert (report.status, report.json["created"]) == (1, 2)
 
 
 def test_vault_is_imported_with_images_and_a_report(server: Server, tmp_path: Path) -> None:

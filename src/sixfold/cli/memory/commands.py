@@ -250,11 +250,12 @@ def import_files(arguments: argparse.Namespace) -> int:
     client = ServerClient.of(arguments)
     source = Path(arguments.source)
     packed = folder_archive.opened(source, markdown_only=arguments.markdown_only)
-    with packed as (file, size), Spinner("import", size) as progress:
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        body = cast("IO[bytes]", CountedProgress(file, progress))
+    with packed as sent, Spinner("import", sent.size) as progress:
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(sent.size)}
+        body = cast("IO[bytes]", CountedProgress(sent.file, progress))
         path = _import_path(source, arguments)
         report = _document(client, client.ask("POST", path, body, headers), path)
+    report["errors"] += [{"path": name, "error": folder_archive.OMITTED} for name in sent.omitted]
     if arguments.json:
         put_json(report)
     else:

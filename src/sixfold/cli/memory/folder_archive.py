@@ -7,9 +7,9 @@ import os
 import stat
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from sixfold.core.documents import KINDS
 from sixfold.core.memory.import_export import attachments, paths
@@ -18,40 +18,61 @@ _ENDINGS = frozenset({*paths.ENDINGS, *KINDS, *attachments.ENDINGS})
 _MARKDOWN_ENDINGS = frozenset(paths.ENDINGS)
 # The server lists at most this many.
 _MAX_LEFT_OUT = 100
+# A server accepts 512 MiB unless SIXFOLD_UPLOAD_BODY_BYTES is set. Images, audio and videos beyond this size
+# of the archive are omitted, so that the pages and documents of a folder with large videos are imported.
+_MAX_BYTES = 480 * 2**20
+OMITTED = f"is beyond the {_MAX_BYTES >> 20} MiB of one import: import it by itself"
+
+
+class ImportFile(NamedTuple):
+    """A file or archive to send, its size, and the files of the folder that are too large for the archive."""
+
+    file: IO[bytes]
+    size: int
+    omitted: Sequence[str] = ()
 
 
 @contextlib.contextmanager
-def opened(source: Path, *, markdown_only: bool) -> Iterator[tuple[IO[bytes], int]]:
-    """Open a file, or the archive of a folder, and yield it with its size."""
+def opened(source: Path, *, markdown_only: bool) -> Iterator[ImportFile]:
+    """Open a file, or the archive of a folder."""
     if not source.is_dir():
         with source.open("rb") as file:
-            yield file, source.stat().st_size
+            yield ImportFile(file, source.stat().st_size)
         return
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-            _add_files(archive, source, markdown_only=markdown_only)
+            media = _add_files(archive, source, markdown_only=markdown_only)
+            omitted: list[str] = []
+            for path, name in media:
+                if file.tell() + path.stat().st_size > _MAX_BYTES:
+                    omitted.append(name)
+                else:
+                    archive.write(path, name)
         size = file.tell()
         file.seek(0)
-        yield file, size
+        yield ImportFile(file, size, omitted)
 
 
-def _add_files(archive: zipfile.ZipFile, source: Path, *, markdown_only: bool) -> None:
-    """Add the files of a folder.
+def _add_files(archive: zipfile.ZipFile, source: Path, *, markdown_only: bool) -> list[tuple[Path, str]]:
+    """Add the pages and documents of a folder; return the images, audio and videos with their names.
 
     Files that a server leaves out are added without their content, so that its report contains their names.
     """
     endings = _MARKDOWN_ENDINGS if markdown_only else _ENDINGS
-    left_out = 0
+    left_out, media = 0, list[tuple[Path, str]]()
     for path in sorted(source.rglob("*")):
         name = os.fsencode(path.relative_to(source)).decode("utf-8", "replace")
         is_page = path.suffix.lower() in _MARKDOWN_ENDINGS
         if not path.is_file() or not (is_page or _is_shown(name)):
             continue
-        if path.suffix.lower() in endings:
+        if path.suffix.lower() in endings and attachments.is_attachment(name) and not path.is_symlink():
+            media.append((path, name))
+        elif path.suffix.lower() in endings:
             archive.writestr(_link(name), "") if path.is_symlink() else archive.write(path, name)
         elif name.endswith(paths.SETTINGS) or (not markdown_only and left_out < _MAX_LEFT_OUT):
             left_out += 1
             archive.writestr(name, "")
+    return media
 
 
 def _is_shown(name: str) -> bool:
