@@ -191,3 +191,10 @@ def test_model_fills_only_the_masked_area(tmp_path: Path) -> None:
     assert (result.quality, engine.version) == ("full", "1/lama")
     assert output[spot(10) > 0].min() > 200
     assert np.array_equal(output[spot(30) == 0], image[spot(30) == 0])
+
+
+def test_regular_stripes_in_a_smooth_image_are_filled() -> None:
+    shading = np.tile(np.linspace(60, 200, 720).astype(np.uint8)[:, None], (720, 1, 3))
+    stripes = np.tile(np.arange(720) % 20 < 15, (720, 1))
+    filled = fill.fill_hole(shading, masks.make_hole(stripes, 0, 0))
+    assert np.abs(filled.astype(int) - shading).max() < 12

@@ -42,6 +42,9 @@ def fill(part: Pixels, mask: Array, grain: Array) -> Pixels:
     hidden = share < 0.5
     if hidden.all() or not hidden.any():
         hidden = share <= share.min()
+    if hidden.all():
+        # The parts of the hole repeat so regularly that each pixel of the copy is equally hidden.
+        return cv2.inpaint(np.ascontiguousarray(part), mask.astype(np.uint8), 4, cv2.INPAINT_TELEA)
     small = total / np.maximum(share, 1e-3)[..., None]
     plate = cv2.resize(_plate(small, hidden), mask.shape[::-1], interpolation=cv2.INTER_CUBIC)
     error, sigma = (part - plate) * known[..., None], max(1.0, 0.7 / scale)
