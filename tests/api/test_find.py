@@ -52,9 +52,9 @@ async def test_search_leads_to_a_section_of_a_guide(app: AppFixture) -> None:
     guides = (await find(app, "post link"))["Guides"]
     assert guides == [
         {
-            "title": "Remove a post or end a shared link",
+            "title": "Remove a post or character, or end a shared link",
             "note": "Operate a server from its pages",
-            "href": "/docs/howto/operate#remove-a-post-or-end-a-shared-link",
+            "href": "/docs/howto/operate#remove-a-post-or-character-or-end-a-shared-link",
         }
     ]
 

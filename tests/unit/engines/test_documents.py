@@ -222,7 +222,7 @@ def test_limits_of_the_operator_hold(tmp_path: Path, limits: dict[str, int], rea
 
 
 def test_other_file_types_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.BadRequest, match=r"a\.exe is not a document .* \(supported: \.docx"):
+    with pytest.raises(errors.BadRequest, match=r"a\.exe is not a document .* \(supported: \.canvas, \.docx"):
         read(tmp_path, "a.exe", b"x")
 
 
