@@ -19,6 +19,12 @@ _NUMBER = r"\d+(?:[.,]\d+)*"
 _ADDRESS = re.compile(r"\b(?:https?://)?(?:www\.)?((?:[\w-]+\.)+[a-z]{2,}(?:/[\w/.-]*\w)?)/?(?!\w)")
 _MAIL = re.compile(r"\b[\w.+-]+@(?:[\w-]+\.)+[a-z]{2,}\b")
 _TELEPHONE = re.compile(r"\+\d{1,3}(?:[ -]\d{1,12}){1,5}(?!\d)")
+# National numbers, only in forms that amounts do not have: groups joined by hyphens after an area code,
+# groups after a code in parentheses, or groups of three or more digits after a zero.
+_NATIONAL_TELEPHONE = re.compile(
+    r"(?<![\w.,/-])(?:(?:1-)?\d{3}-\d{3}-\d{4}|\(\d{2,5}\) ?\d{3,4}[ -]?\d{3,4}"
+    r"|0\d{2,4}(?:[ -]\d{3,8}){1,3})(?![\w/]|[.,-]\d)"
+)
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
 _HALF_DAY = r"(?:\s*([ap])(?:\.m\.|m\b))?"
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
@@ -41,7 +47,8 @@ class SpokenForms(msgspec.Struct, frozen=True):
         return [
             (_MAIL, lambda match: self._spelled(match[0])),
             (_ADDRESS, self._address),
-            (_TELEPHONE, self._telephone),
+            (_TELEPHONE, lambda match: f"{words['signs']['+']} {_digits(match[0][1:])}"),
+            (_NATIONAL_TELEPHONE, lambda match: _digits(match[0])),
             (_ISO_DATE, lambda match: self._date(match, match[3], match[2], match[1])),
             (re.compile(rf"\b(\d\d?){divider}(\d\d?){divider}(\d{{4}})\b"), self._written_date),
             (re.compile(rf"(?<!\d)(\d\d?)[:h](\d\d){_HALF_DAY}{after}(?![\d:])"), self._time),
@@ -53,7 +60,10 @@ class SpokenForms(msgspec.Struct, frozen=True):
                 re.compile(rf"({_NUMBER}){large}\s?({signs})"),
                 lambda match: self._money(match[3], *match.group(1, 2)),
             ),
-            (re.compile(r"(?<![\d/.,])([1-9])/([234568])(?![\d/])"), self._fraction),
+            (
+                re.compile(rf"(?<![\d/.,])([1-9])/([234568])(?:\s?({units})(?!\w)|(?![\d/]))"),
+                self._fraction,
+            ),
             (re.compile(rf"({_NUMBER})\s?({units})(?!\w)"), self._unit),
         ]
 
@@ -65,10 +75,6 @@ class SpokenForms(msgspec.Struct, frozen=True):
         # A word with a dot is an address only with a usual beginning or ending.
         sure = match[0].startswith(("http", "www.")) or match[1].endswith((".com", ".org", ".net"))
         return self._spelled(match[1]) if sure else match[0]
-
-    def _telephone(self, match: re.Match[str]) -> str:
-        groups = re.split(r"[ -]", match[0][1:])
-        return f"{self.words['signs']['+']} " + ", ".join(" ".join(group) for group in groups)
 
     def _written_date(self, match: re.Match[str]) -> str:
         month, day = (match[1], match[2]) if self.words["order"] == "mdy" else (match[2], match[1])
@@ -118,10 +124,16 @@ class SpokenForms(msgspec.Struct, frozen=True):
         names = self.words["fractions"].get(below)
         if names is None or above >= int(below):
             return match[0]
-        return f"{self.words['numerators'].split()[above - 1]} {names[above > 1]}"
+        part = f"{self.words['numerators'].split()[above - 1]} {names[above > 1]}"
+        return part + (f"{self.words['part_of']}{self.words['units'][match[3]][0]}" if match[3] else "")
 
     def _unit(self, match: re.Match[str]) -> str:
         return f"{match[1]} {self.words['units'][match[2]][match[1] != '1']}"
+
+
+def _digits(number: str) -> str:
+    """Return a telephone number digit by digit, with a pause after each group."""
+    return ", ".join(" ".join(group) for group in re.findall(r"\d+", number))
 
 
 def _ending(number: int) -> str:

@@ -37,6 +37,9 @@ def test_written_forms_are_spoken_as_words(language: str, written: str, message:
         "e.g. this",
         "0x1F",
         "13/45/2026",
+        "Rooms 12-14, 1990-1999, 555-0199",
+        "12 345 678 901 of 06 12",
+        "ISBN 978-0-306-40615-7",
     ],
 )
 def test_text_without_written_forms_is_unchanged(text: str) -> None:
