@@ -91,7 +91,7 @@ class TextTo3DEngine:
     """Builds the objects that `prompt` names, or an abstract object in the colors of an unknown prompt."""
 
     name = "bodies"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a GLB that stands on the ground."""

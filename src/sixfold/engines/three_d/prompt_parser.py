@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import compound_nouns, prompt_words
-from sixfold.engines.prompt_words import Span
+from sixfold.engines.prompt_words import FUNCTION_WORDS, Span
 from sixfold.engines.three_d import primitives
 from sixfold.engines.three_d.glb import Material, MeshPart
 from sixfold.engines.three_d.primitives import PrimitiveBody
@@ -45,6 +45,30 @@ class ParsedPrompt(msgspec.Struct, frozen=True):
     words: PromptWords
 
 
+class _Adjectives:
+    """The color, size and number read since the last object, with the spans of their words.
+
+    `noun` is set once an unknown noun follows them: they describe this noun, unless an object follows
+    directly.
+    """
+
+    def __init__(self) -> None:
+        self.paint: str | None = None
+        self.stretch, self.count, self.noun = np.ones(3), 1, False
+        self.spans: list[tuple[str, Span]] = []
+
+    def add(self, word: str, color: str, span: Span) -> bool:
+        """Add a word or color; returns whether it is an adjective."""
+        size = _table()["sizes"].get(word)
+        if not color and size is None and word not in _COUNTS:
+            return False
+        self.paint = color or self.paint
+        self.stretch = self.stretch if size is None else self.stretch * np.array(size, float)
+        self.count = _COUNTS.get(word, self.count)
+        self.spans.append((color, span))
+        return True
+
+
 def parse(prompt: str) -> ParsedPrompt:
     """Return the objects of a prompt, in order, with the colors, sizes and numbers that precede them."""
     folded = prompt_words.fold(prompt)
@@ -52,30 +76,33 @@ def parse(prompt: str) -> ParsedPrompt:
     words = [match[0] for match in matches]
     objects: list[PromptObject] = []
     spans: list[Span] = []
-    paint, stretch, count = None, np.ones(3), 1
+    pending, unused, english = _Adjectives(), _Adjectives(), compound_nouns.is_english(words)
     at = 0
     while at < len(words):
         name, length = _lookup(words, at, "objects")
         color, color_length = ("", 0) if name else _lookup(words, at, "paints")
-        size = _table()["sizes"].get(words[at])
         span = (matches[at].start(), matches[at + max(1, length, color_length) - 1].end())
-        paint, stretch = color or paint, stretch if size is None else stretch * np.array(size, float)
-        count = _COUNTS.get(words[at], count)
         if name and not _describes(words, at + length):
-            objects += [PromptObject(name, paint, _tuple(stretch))] * count
-            paint, stretch, count = None, np.ones(3), 1
+            objects += [PromptObject(name, pending.paint, _tuple(pending.stretch))] * pending.count
             similar = _table()["objects"][name].get("similar", ())
             spans += [] if " ".join(words[at : at + length]) in similar else [span]
-        elif color or size is not None or words[at] in _COUNTS:
-            spans.append(span)
+            spans += [span for _, span in pending.spans]
+            pending = _Adjectives()
+        elif not pending.add(words[at], color, span):
+            # In "a snowman with a red scarf", the color belongs to the scarf, which is not drawn.
+            if pending.noun and words[at] in FUNCTION_WORDS:
+                pending, unused = _Adjectives(), pending
+            pending.noun |= bool(english and pending.spans and compound_nouns.is_head(words, at))
         at += max(1, length, color_length)
-    reported = prompt_words.of_spans(folded, spans)
     if not objects:
-        return ParsedPrompt((PromptObject("", paint, _tuple(stretch)),), reported)
+        rest = pending if pending.spans else unused
+        reported = prompt_words.of_spans(folded, [span for _, span in rest.spans])
+        return ParsedPrompt((PromptObject("", rest.paint, _tuple(rest.stretch)),), reported)
     # The color may follow the name, as in "a chair of gold".
-    if paint and objects[-1].paint is None:
-        objects[-1] = PromptObject(objects[-1].name, paint, objects[-1].stretch)
-    return ParsedPrompt(tuple(objects[:_MAX_OBJECTS]), reported)
+    if pending.paint and not pending.noun and objects[-1].paint is None:
+        objects[-1] = PromptObject(objects[-1].name, pending.paint, objects[-1].stretch)
+        spans += [span for color, span in pending.spans if color == pending.paint]
+    return ParsedPrompt(tuple(objects[:_MAX_OBJECTS]), prompt_words.of_spans(folded, spans))
 
 
 def _describes(words: Sequence[str], after: int) -> bool:

@@ -56,6 +56,25 @@ def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
     assert {paint("blue"), paint("gold")} <= paints(data)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "drawn", "ignored"),
+    [
+        ("a snowman with a red scarf", [("snowman", None)], ["red", "scarf"]),
+        ("a chair with a tall blue cushion beside a table", [("chair", None), ("table", None)], None),
+        ("a blue kitchen chair", [("chair", "blue")], ["kitchen"]),
+        ("a chair of gold", [("chair", "gold")], []),
+        ("a green qwxz on a hill", [("", "green")], ["qwxz", "hill"]),
+    ],
+)
+def test_color_of_a_thing_that_is_not_drawn_colors_nothing_else(
+    prompt: str, drawn: list[tuple[str, str | None]], ignored: list[str] | None
+) -> None:
+    parsed = prompt_parser.parse(prompt)
+    assert [(thing.name, thing.paint) for thing in parsed.objects] == drawn
+    assert all(thing.stretch == (1, 1, 1) for thing in parsed.objects)
+    assert ignored is None or list(parsed.words.ignored) == ignored
+
+
 def test_unknown_word_gives_a_form_by_seed_in_its_colours(tmp_path: Path) -> None:
     single, things = build(tmp_path, "a green qwxz")
     other, _ = build(tmp_path, "a green qwxz", seed=2)
