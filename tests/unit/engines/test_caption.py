@@ -66,6 +66,16 @@ def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
     assert caption_of(tmp_path, scene())["kind"] == "a landscape under a blue sky"
 
 
+def test_only_an_even_warm_top_is_a_warm_sky(tmp_path: Path) -> None:
+    sunset = np.full((240, 320, 3), (60, 40, 30)) + np.random.default_rng(2).normal(0, 6, (240, 320, 1))
+    sunset[:140] += (180, 110, 40)
+    flower = sunset.copy()
+    flower[:140, 180:] -= (130, 20, 10)
+    sunset, flower = np.clip(sunset, 0, 255), np.clip(flower, 0, 255)
+    assert caption_of(tmp_path, sunset)["kind"] == "a landscape under a warm sky"
+    assert "sky" not in caption_of(tmp_path, flower)["text"]
+
+
 def test_blurred_image_is_less_sharp(tmp_path: Path) -> None:
     sharp = scene().astype(np.uint8)
     messages = [

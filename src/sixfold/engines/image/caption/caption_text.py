@@ -22,6 +22,11 @@ def _is_warm(hsv: tuple[float, float, float]) -> bool:
     return (hsv[0] <= 50 or hsv[0] >= 320) and hsv[1] > 0.3 and hsv[2] > 0.35
 
 
+def _is_warm_sky(facts: ImageFacts) -> bool:
+    # A sky has similar colors from left to right; flowers and tables in front of other things do not.
+    return _is_warm(facts.upper) and facts.upper_spread < 0.45
+
+
 # Kinds of images with their conditions; the first kind whose condition holds is used.
 _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("an empty plane of one colour", lambda f: len(f.palette) == 1 and f.contrast < 0.03),
@@ -33,7 +38,7 @@ _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("a graphic with lettering", lambda f: f.lettering >= 1 and f.flatness > 0.55),
     ("a night scene", lambda f: f.light < 0.2),
     ("a flat graphic", lambda f: f.flatness > 0.8),
-    ("a landscape under a warm sky", lambda f: _is_warm(f.upper) and f.upper[2] > f.lower[2] + 0.12),
+    ("a landscape under a warm sky", lambda f: _is_warm_sky(f) and f.upper[2] > f.lower[2] + 0.12),
     ("a landscape under a blue sky", lambda f: _is_sky(f.upper) and _is_green(f.lower)),
     ("a view of water under the sky", lambda f: _is_sky(f.upper) and _is_sky(f.lower)),
     ("an outdoor scene under the sky", lambda f: _is_sky(f.upper) and f.upper[2] > f.lower[2]),

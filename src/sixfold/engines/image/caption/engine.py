@@ -12,7 +12,7 @@ class CaptionEngine:
     """Describes `image_url` (or `image`) by its measurable properties."""
 
     name = "captioning"
-    version = "1"
+    version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return `text` and the measurements; the quality is `preview`, as objects are not recognized."""

@@ -48,6 +48,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
 
     `light` and `contrast` are 0 to 1; a `sharpness` of 1 is typical. `flatness` is the fraction of pixels
     that equal their neighbors; `upper` and `lower` are mean colors (hue in degrees, saturation, value).
+    `upper_spread` is the mean difference of the top's columns from their mean; in skies it is small.
     """
 
     width: int
@@ -63,6 +64,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
     transparent: float
     upper: tuple[float, float, float]
     lower: tuple[float, float, float]
+    upper_spread: float
 
     @property
     def largest_face(self) -> float:
@@ -92,6 +94,7 @@ def measure(image: DecodedImage) -> ImageFacts:
         transparent=0.0 if image.alpha is None else float((image.alpha < 128).mean()),
         upper=_mean(hsv[:half]),
         lower=_mean(hsv[-half:]),
+        upper_spread=_spread(small),
     )
 
 
@@ -171,6 +174,13 @@ def _lettering(gray: Array) -> int:
         even = 6 <= height <= gray.shape[0] * 0.2 and width >= 3.2 * height and area > 0.55 * width * height
         lines += bool(even and 0.6 < turns < 8 and 0.25 < float(inside.mean()) < 0.92)
     return lines
+
+
+def _spread(rgb: Array) -> float:
+    side = 64
+    top = cv2.resize(rgb, (side, side), interpolation=cv2.INTER_AREA)[: side // 5].astype(np.float32)
+    columns = top.mean(0)
+    return float(np.linalg.norm(columns - columns.mean(0), axis=1).mean() / 100)
 
 
 def _mean(hsv: Array) -> tuple[float, float, float]:
