@@ -19,7 +19,7 @@ class CloneEngine:
     """Speaks a text in the voice of `voice_sample`, or in the model's default voice without a sample."""
 
     name = "clone"
-    version = "2"
+    version = "3"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
         import torch

@@ -19,7 +19,7 @@ class SpeechEngine:
     """Speaks `text` (`input`, `prompt`) in one of the voices of `data/voices.toml`."""
 
     name = "speech"
-    version = "2"
+    version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return an audio file, whose length matches `speed` within 1 %."""

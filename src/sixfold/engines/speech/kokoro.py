@@ -32,7 +32,7 @@ class KokoroEngine:
     """Speaks a text with the network and the voices in the folder `source`."""
 
     name = "kokoro"
-    version = "2"
+    version = "3"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
         folder = Path(source or weights)

@@ -37,7 +37,7 @@ class PiperEngine:
     """Speaks a text with the voice files in `source` (a file or a folder)."""
 
     name = "piper"
-    version = "2"
+    version = "3"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
         self._speakers = _speakers(Path(source or weights))

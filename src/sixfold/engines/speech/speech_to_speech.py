@@ -17,7 +17,7 @@ class SpeechToSpeechEngine:
     """
 
     name = "talking"
-    version = "2"
+    version = "3"
 
     def __init__(self, *, weights: str = "") -> None:
         self._weights = weights
