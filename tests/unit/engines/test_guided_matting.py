@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sixfold.core.catalog.engines import Result, Task, UnusableInput
-from sixfold.engines.image.matting import guided
+from sixfold.engines.image.matting import engine, guided
 from sixfold.engines.image.matting.engine import MattingEngine
 from tests.unit.engines.audio.measuring import Recorder
+from tests.unit.engines.engine_runs import RunContext
 
 Array = NDArray[Any]
 _OUTLINES = tomllib.loads((Path(__file__).parent / "corpus" / "outlines.toml").read_text())
@@ -66,6 +67,17 @@ def test_the_marked_subject_is_cut_out(tmp_path: Path, two_discs: Path, middle: 
         cut(tmp_path, two_discs, rough),
     ):
         assert overlap(alpha(tmp_path, result), disc(middle)) > 0.93
+
+
+def test_an_uncertain_cutout_asks_for_marks_only_without_marks(
+    tmp_path: Path, two_discs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "FULL_FROM", 1.1)
+    for inputs, advice in (({}, "mark the subject with box"), ({"box": [30, 50, 130, 150]}, "add points or")):
+        context = RunContext(tmp_path)
+        task = Task("p", "remove-background", inputs, {"image_url": two_discs})
+        MattingEngine().run(task, context)
+        assert advice in context.lines[0]
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ class MattingEngine:
         context.progress(0.7)
         if confidence < FULL_FROM:
             reason = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to separate"
+            marking = "mark the subject with box, points or mask" if marks is None else "add points or a mask"
             context.log(
                 f"{reason} from the background (confidence {confidence:.2f}): "
-                "check the edges, mark the subject with box, points or mask, "
-                "or run `sixfold engines add matting`"
+                f"check the edges, {marking}, or run `sixfold engines add matting`"
             )
         quality: Quality = "full" if confidence >= FULL_FROM else "preview"
         result = build_result(image, alpha, confidence, quality)
