@@ -323,7 +323,7 @@ async def test_files_are_imported_and_exported(app: AppFixture) -> None:
     assert (await app.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
     out = await app.client.get("/memory/~export")
     with zipfile.ZipFile(io.BytesIO(out.content)) as result:
-        assert sorted(result.namelist()) == ["people/ann.md", "weekly-report.md"]
+        assert sorted(result.namelist()) == ["Weekly Report.md", "people/ann.md"]
 
 
 async def test_search_results_show_matches_and_link_to_pages(app: AppFixture) -> None:

@@ -65,6 +65,8 @@ def unknown_words() -> list[tuple[str, str, list[str]]]:
         ("a ripe lemon, close-up", "lemon"),
         ("an orange on a table", "orange"),
         ("olives in a bowl", "olives"),
+        ("a lantern in the rain", "rain"),
+        ("a teapot in a storm", "storm"),
     ],
 )
 def test_word_with_only_a_similar_drawing_is_ignored(prompt: str, word: str) -> None:

@@ -24,7 +24,8 @@ _NOUNS = frozenset({"time", "weather", "season", "place", "subject"})
 _LONGEST = 4
 # Weathers that another named weather replaces, by their order. A rainbow alone means fair weather.
 _MILD_WEATHERS = {"clear": 1, "cloudy": 1, "fair": 2}
-_WITHOUT_SKY = frozenset({"interior", "studio", "forest", "space", "moon", "mars", "underwater"})
+_WITHOUT_WEATHER = frozenset({"interior", "studio", "space", "moon", "mars", "underwater"})
+_WITHOUT_SKY = _WITHOUT_WEATHER | {"forest"}
 _MOONS = frozenset({"luna", "lune", "mond", "луна"})
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
@@ -62,6 +63,8 @@ class ParsedScene(msgspec.Struct, frozen=True):
     link: tuple[str, str, str] | None = None
     # True if the prompt names something unknown.
     strange: bool = False
+    # False for a room or another place without a sky, where no weather is drawn.
+    shows_weather: bool = True
     # True if the sky shows a rainbow, or the moon even through clouds.
     has_rainbow: bool = False
     has_moon: bool = False
@@ -399,9 +402,18 @@ def _reject(hits: list[WordMatch], tokens: list[str], avoid: frozenset[str]) -> 
     return [hit for hit in hits if accepted(hit)]
 
 
-def _shows_sky(places: tuple[str, ...], styles: tuple[str, ...], frame: str | None) -> bool:
-    has_sky = not places or place_choice.choose(places) not in _WITHOUT_SKY
-    return has_sky and "abstract" not in styles and frame != "icon"
+def _homes(subjects: tuple[SceneSubject, ...]) -> tuple[str, ...]:
+    """Return the usual place of the subjects, or of those that belong indoors if there are any."""
+    drawings = [shapes.library()[subject.name] for subject in subjects]
+    indoors = [drawing for drawing in drawings if drawing.stand in shapes.INDOORS]
+    return (indoors or drawings)[0].home[:1] if drawings else ()
+
+
+def _is_outside(
+    places: tuple[str, ...], styles: tuple[str, ...], frame: str | None, without: frozenset[str]
+) -> bool:
+    outside = not places or place_choice.choose(places) not in without
+    return outside and "abstract" not in styles and frame != "icon"
 
 
 def _names_moon(hit: WordMatch, tokens: PromptTokens) -> bool:
@@ -435,6 +447,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
+    around = (*studio, *places) or _homes(subjects)
     scene = ParsedScene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
@@ -451,7 +464,8 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         letters=prompt_relations.letters(prompt),
         link=_link(hits, tokens),
         strange=strange,
-        has_rainbow="fair" in weathers and _shows_sky((*studio, *places), styles, frame),
+        shows_weather=_is_outside(around, styles, frame, _WITHOUT_WEATHER),
+        has_rainbow="fair" in weathers and _is_outside(around, styles, frame, _WITHOUT_SKY),
         has_moon=any(hit.name == "night" and _names_moon(hit, prompt_tokens) for hit in hits),
         avoid=avoid | denied,
     )

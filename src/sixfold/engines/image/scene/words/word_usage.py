@@ -67,6 +67,8 @@ class SceneReading(Protocol):
     @property
     def weather(self) -> str | None: ...
     @property
+    def shows_weather(self) -> bool: ...
+    @property
     def has_rainbow(self) -> bool: ...
     @property
     def season(self) -> str | None: ...
@@ -96,7 +98,7 @@ def read(
         scene.time,
         # Only a rainbow names fair weather.
         "fair" if scene.has_rainbow else None,
-        None if scene.weather == "fair" else scene.weather,
+        None if scene.weather == "fair" or not scene.shows_weather else scene.weather,
         scene.season,
         scene.frame,
         *drawn,
