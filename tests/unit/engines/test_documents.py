@@ -71,6 +71,18 @@ def test_canvas_has_its_texts_by_group_and_its_arrows(tmp_path: Path) -> None:
     assert refusal(tmp_path, "no.canvas", b"[1]").startswith("The file is not a canvas")
 
 
+@pytest.mark.parametrize("kind", ["arrows", "groups"])
+def test_canvas_that_repeats_a_long_text_is_refused(tmp_path: Path, kind: str) -> None:
+    """Its text would have 10 GB."""
+    node = {"id": "a", "type": "file" if kind == "arrows" else "text", "x": 1, "y": 1}
+    node |= {"file" if kind == "arrows" else "text": "x" * 1_000_000}
+    edges = [{"fromNode": "a", "toNode": "a"}] * 10_000 if kind == "arrows" else []
+    group = {"id": "g", "type": "group", "width": 9, "height": 9}
+    nodes = [node] if kind == "arrows" else [node, *[group] * 10_000]
+    data = json.dumps({"nodes": nodes, "edges": edges}).encode()
+    assert "more than" in refusal(tmp_path, "big.canvas", data)
+
+
 def test_pdf_has_its_pages_chapters_and_title(tmp_path: Path) -> None:
     pages = ["The rotor turns left.", "# 12 is no heading", "", "The end [p. 9]\n[p. 9]"]
     document = read(tmp_path, "a.pdf", fakes.pdf(pages, title="Rotors", chapters={1: "Start", 4: "End"}))

@@ -16,6 +16,7 @@ from sixfold.core.documents import Document
 from sixfold.engines.documents import extraction
 
 _NAME_CHARS = 80
+_PARAGRAPH = "\n\n"
 # Comparing nodes with groups takes at most about a second.
 _MAX_COMPARISONS = 5_000_000
 
@@ -82,25 +83,41 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
         canvas = msgspec.json.decode(data or b"{}", type=CanvasBoard)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnusableInput("The file is not a canvas of Obsidian (JSON with nodes and edges).") from error
-    text = "\n\n".join(_parts(canvas)) or "This canvas is empty."
+    text = _text(canvas, max_chars) or "This canvas is empty."
     return Document("canvas", blocks=extraction.chapters(text, max_chars))
 
 
-def _parts(canvas: CanvasBoard) -> Iterable[str]:
-    """Yield the nodes without a group, each group with its nodes, and the arrows, as Markdown."""
+def _text(canvas: CanvasBoard, max_chars: int) -> str:
+    """Return a canvas as Markdown; raises `UnusableInput` before it builds more than `max_chars`.
+
+    Groups with the same id, and arrows, repeat nodes: a text can be much longer than its file.
+    """
+    parts: list[str] = []
+    size = -len(_PARAGRAPH)
+    for separator, part in _parts(canvas):
+        size += len(separator) + len(part)
+        if size > max_chars:
+            raise UnusableInput(extraction.TOO_LONG.format(max_chars))
+        parts += (separator, part)
+    return "".join(parts[1:])
+
+
+def _parts(canvas: CanvasBoard) -> Iterable[tuple[str, str]]:
+    """Yield the nodes without a group, each group with its nodes, and the arrows, each after a separator."""
     ordered = sorted(canvas.nodes, key=lambda node: (node.y, node.x))
     groups = [node for node in ordered if node.type == "group"]
     nodes = [node for node in ordered if node.type != "group" and node.content]
     members = _members(nodes, groups)
-    yield from (node.content for node in members.get("", ()))
+    yield from ((_PARAGRAPH, node.content) for node in members.get("", ()))
     for group in groups:
-        yield f"## {extraction.line(group.label) or 'Group'}"
-        yield from (node.content for node in members.get(group.id, ()))
+        yield _PARAGRAPH, f"## {extraction.line(group.label) or 'Group'}"
+        yield from ((_PARAGRAPH, node.content) for node in members.get(group.id, ()))
     names = {node.id: node.name for node in ordered}
-    arrows = [_arrow(edge, names) for edge in canvas.edges if {edge.from_node, edge.to_node} <= names.keys()]
-    if arrows:
-        yield "## Arrows"
-        yield "\n".join(arrows)
+    edges = [edge for edge in canvas.edges if {edge.from_node, edge.to_node} <= names.keys()]
+    if edges:
+        yield _PARAGRAPH, "## Arrows"
+    for index, edge in enumerate(edges):
+        yield "\n" if index else _PARAGRAPH, _arrow(edge, names)
 
 
 def _members(nodes: Sequence[CanvasNode], groups: Sequence[CanvasNode]) -> Mapping[str, list[CanvasNode]]:
