@@ -49,6 +49,8 @@ _CAMERA = re.compile(
 _QUICKER, _SLOWER = 1.7, 0.5
 # The center of a mover stays within these fractions of the image's width.
 _EDGES = (0.15, 0.85)
+# A subject with at least this bob floats: it moves below its painted place as well.
+_FLOATING_BOB = 0.05
 
 
 @cache
@@ -101,10 +103,8 @@ class MoverAnimation:
             return planes
         y, uv = planes.y.copy(), planes.uv.copy()
         for sprite, pixels, (start, end) in self._parts:
-            gait = sprite.gait
             x = sprite.left + start + (end - start) * second / self._seconds
-            bob = abs(math.sin(math.pi * gait.beat * second)) if gait.bob < _FLOATS else _wave(gait, second)
-            place = (x, sprite.top - bob * gait.bob * sprite.height)
+            place = (x, sprite.top - _rise(sprite.gait, second) * sprite.height)
             _composite((y, uv), pixels, self._affine(stage, pose, sprite.nearness, place))
         return YuvPlanes(y, uv)
 
@@ -134,12 +134,11 @@ class MoverAnimation:
         return (to_still @ stage.source_matrix(pose, nearness) @ centered)[:2]
 
 
-# A gait with a greater bob floats: it moves below its middle as well.
-_FLOATS = 0.05
-
-
-def _wave(gait: MoverGait, second: float) -> float:
-    return 0.5 * math.sin(math.tau * gait.beat * second)
+def _rise(gait: MoverGait, second: float) -> float:
+    """Return the height above the painted place, as a fraction of the subject's height."""
+    if gait.bob < _FLOATING_BOB:
+        return gait.bob * abs(math.sin(math.pi * gait.beat * second))
+    return gait.bob * 0.5 * math.sin(math.tau * gait.beat * second)
 
 
 def _ycc(rgb: Array) -> Array:
@@ -154,11 +153,11 @@ def _travel(
 
     Subjects with the same gait and direction keep their distances, and all stay within the image.
     """
-    herd = [
+    group = [
         each.center for each in sprites if each.gait == sprite.gait and each.is_mirrored == sprite.is_mirrored
     ]
     low, high = (edge * width for edge in _EDGES)
-    left, right = min(0.0, low - min(herd)), max(0.0, high - max(herd))
+    left, right = min(0.0, low - min(group)), max(0.0, high - max(group))
     half = sprite.gait.pace * seconds * width / 2 * (-1 if sprite.is_mirrored else 1)
     start, end = (min(max(step, left), right) for step in (-half, half))
     return start, end
