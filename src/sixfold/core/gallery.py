@@ -128,8 +128,7 @@ def remove_character(actor: Principal, character_id: str) -> Transaction[None]:
         raise errors.NotFound(_NO_CHARACTER)
     account_id = str(row["account_id"])
     yield from delete_character(account_id, character_id)
-    yield from audit_log.note(account_id, "character.remove", character_id)
-    yield actions.note(actor, "character.remove", account_id, before={"character": character_id})
+    yield from _note_removal(actor, account_id, "character", character_id)
 
 
 def slug(name: str) -> str:
@@ -246,8 +245,12 @@ def remove_post(actor: Principal, post_id: str) -> Transaction[None]:
         raise errors.NotFound(_NO_POST)
     account_id = str(row["account_id"])
     yield from delete_post(account_id, post_id)
-    yield from audit_log.note(account_id, "post.remove", post_id)
-    yield actions.note(actor, "post.remove", account_id, before={"post": post_id})
+    yield from _note_removal(actor, account_id, "post", post_id)
+
+
+def _note_removal(actor: Principal, account_id: str, kind: str, item_id: str) -> Transaction[None]:
+    yield from audit_log.note(account_id, f"{kind}.remove", item_id)
+    yield actions.note(actor, f"{kind}.remove", account_id, before={kind: item_id})
 
 
 def public_name(account_id: str) -> Transaction[str]:

@@ -18,7 +18,7 @@ from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.shares import shares
-from sixfold.web import bodies, openapi, requests, responses
+from sixfold.web import openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -74,11 +74,7 @@ class RemovalRoutes:
         return Response(status_code=204)
 
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
-        """Return the caller and the fields of a request; raises `InvalidInput` for others than `names`."""
-        principal = await self._services.authenticator.bearer(request)
-        body = bodies.parse_object(await request.body() or b"{}")
-        fields.check_names(body, names)
-        return principal, body
+        return await self._services.authenticator.bearer(request), await fields.of_request(request, *names)
 
 
 def _token(url: str) -> str:

@@ -21,7 +21,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.database import Transaction
-from sixfold.web import bodies, idempotency, requests, responses
+from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -60,7 +60,7 @@ class OperatorRoutes:
 
     async def credit(self, request: Request, principal: Principal) -> Response:
         """Add credit to an account, or withdraw a negative amount."""
-        body = await _body(request, "amount_usd", "reason")
+        body = await fields.of_request(request, "amount_usd", "reason")
         amount, reason = _amount(body, "amount_usd"), fields.text(body, "reason")
         return await self._changed(
             customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
@@ -93,7 +93,7 @@ class OperatorRoutes:
         return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
-        return await self._services.authenticator.bearer(request), await _body(request, *names)
+        return await self._services.authenticator.bearer(request), await fields.of_request(request, *names)
 
     async def _changed(self, transaction: Transaction[Account]) -> Response:
         return responses.json(schemas.of_account(await self._write(transaction)), headers=_NO_STORE)
@@ -106,13 +106,6 @@ def _change_budgets(
     day = changed.get("budget_day", account.operator_day)
     month = changed.get("budget_month", account.operator_month)
     return (yield from customers.set_budgets(principal, account_id, _micros(day), _micros(month)))
-
-
-async def _body(request: Request, *names: str) -> dict[str, Any]:
-    """Return the fields of a request; raises `InvalidInput` for others than `names`."""
-    body = bodies.parse_object(await request.body() or b"{}")
-    fields.check_names(body, names)
-    return body
 
 
 def _page(request: Request, name: str) -> tuple[str, int, str | None]:

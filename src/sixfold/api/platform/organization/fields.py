@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core import money
@@ -14,11 +15,19 @@ from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.organizations.organizations import MAX_BUDGET
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Value
+from sixfold.web import bodies
 
 _MAX_CHARS, _MAX_NAMES, _MAX_RATE = 256, 50, 10**9
 _BUDGETS = (("budget_day_usd", "budget_day"), ("budget_month_usd", "budget_month"))
 BUDGETS = tuple(field for field, _ in _BUDGETS)
 KEY = ("name", "team_id", "rights", "services", "collections", *BUDGETS, "rpm", "tpm")
+
+
+async def of_request(request: Request, *names: str) -> dict[str, Any]:
+    """Return the fields of a request; raises `InvalidInput` for others than `names`."""
+    body = bodies.parse_object(await request.body() or b"{}")
+    check_names(body, names)
+    return body
 
 
 def check_names(fields: Mapping[str, Any], names: Collection[str]) -> None:

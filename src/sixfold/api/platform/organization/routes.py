@@ -17,7 +17,7 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import group_roles, invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
-from sixfold.web import bodies, idempotency, requests, responses
+from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -36,7 +36,7 @@ class OrganizationRoutes:
         return await self._services.authenticator.bearer(request)
 
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
-        return await self._caller(request), await _body(request, *names)
+        return await self._caller(request), await fields.of_request(request, *names)
 
     # -- the organization --------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class OrganizationRoutes:
 
     async def create(self, request: Request, principal: Principal) -> Response:
         """Create an organization without credit, owned by the user of the key."""
-        body = await _body(request, "name")
+        body = await fields.of_request(request, "name")
         handle = fields.text(body, "name")
         group_roles.require_unassigned(principal, handle, self._services.oidc.group_rules)
         account = await self._write(organizations.create(principal.account_id, handle))
@@ -141,7 +141,7 @@ class OrganizationRoutes:
 
     async def accept(self, request: Request, principal: Principal) -> Response:
         """Accept an invitation as the user of the key."""
-        body = await _body(request, "token")
+        body = await fields.of_request(request, "token")
         token = fields.text(body, "token")
         member = await self._write(invitations.accept(token, principal.account_id))
         account = await self._read(accounts.by_id(member.account_id))
@@ -155,7 +155,7 @@ class OrganizationRoutes:
         return responses.json({"teams": await self._read(_teams(principal.account_id))}, headers=_NO_STORE)
 
     async def create_team(self, request: Request, principal: Principal) -> Response:
-        body = await _body(request, "name", *fields.BUDGETS)
+        body = await fields.of_request(request, "name", *fields.BUDGETS)
         name, budgets = fields.text(body, "name"), fields.changes(body)
         day, month = _micros(budgets.get("budget_day")), _micros(budgets.get("budget_month"))
         team = await self._write(teams.create(principal.account_id, name, day, month))
@@ -204,13 +204,6 @@ class OrganizationRoutes:
         await self._read(keys.find(principal.account_id, key_id))
         await self._write(keys.revoke(key_id))
         return Response(status_code=204)
-
-
-async def _body(request: Request, *names: str) -> dict[str, Any]:
-    """Return the fields of a request; raises `InvalidInput` for others than `names`."""
-    body = bodies.parse_object(await request.body() or b"{}")
-    fields.check_names(body, names)
-    return body
 
 
 def _micros(value: Any) -> int | None:
