@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
@@ -346,8 +347,11 @@ class ComfyServer:
     async def _exchange(
         self, method: str, path: str, *, parse: bool = True, max_bytes: int | None = None, **request: Any
     ) -> tuple[int, Any]:
-        """Return the status and the JSON of an answer; None for errors without JSON, and unless `parse`."""
-        buffer = _MemoryBuffer()
+        """Return the status and the decoded body.
+
+        The body is None for a status other than 200 and 400, for a 400 without JSON, and if `parse` is False.
+        """
+        buffer = io.BytesIO()
         with response_memory(self.url) as memory, _comfy_errors(self._limits):
             async with (
                 asyncio.timeout(self._limits.exchange_seconds),
@@ -360,22 +364,12 @@ class ComfyServer:
             if not parse or status not in (200, 400):
                 return status, None
             try:
-                return status, await _decode(bytes(buffer.data))
+                return status, await _decode(buffer.getvalue())
             except ComfyError:
                 # ComfyUI rejects an upload without a body.
                 if status == 400:
                     return status, None
                 raise
-
-
-class _MemoryBuffer:
-    """A file object that collects the bytes in memory."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def write(self, data: bytes | bytearray, /) -> None:
-        self.data += data
 
 
 async def _copy(

@@ -173,9 +173,13 @@ class Connections:
 
 
 def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
+    groups: defaultdict[Credential, list[str]] = defaultdict(list)
+    for each in credentials:
+        groups[each._replace(id="")].append(each.id)
     valid: set[Credential] = set()
-    for group in {each._replace(id="") for each in credentials}:
-        ids = sorted(each.id for each in credentials if each._replace(id="") == group)
-        rows = yield from many(_QUERIES[group.kind], ids=encode_json(ids), suspended=int(group.suspended))
+    for group, ids in groups.items():
+        rows = yield from many(
+            _QUERIES[group.kind], ids=encode_json(sorted(ids)), suspended=int(group.suspended)
+        )
         valid |= {group._replace(id=str(row["id"])) for row in rows}
     return valid

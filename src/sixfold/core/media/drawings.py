@@ -91,7 +91,9 @@ class DrawingStore:
 
     async def of_share(self, share_id: str, card: ShareCard) -> bytes:
         """Return the picture of a share as JPEG, rendered again if its content has changed."""
-        return await self._of_share(share_id, _digest(card), card)
+        digest = _digest(card)
+        stored = await self._stored_card(share_id, digest)
+        return await self._render_share(share_id, digest, card) if stored is None else stored
 
     async def of_shared_run(
         self, share_id: str, prediction_id: str, build: Callable[[], Awaitable[ShareCard]]
@@ -99,16 +101,13 @@ class DrawingStore:
         """Return the picture of a share of a run, which does not change, so that `build` is called once."""
         digest = _digest(prediction_id)
         stored = await self._stored_card(share_id, digest)
-        return await self._of_share(share_id, digest, await build()) if stored is None else stored
+        return await self._render_share(share_id, digest, await build()) if stored is None else stored
 
     async def _stored_card(self, share_id: str, digest: bytes) -> bytes | None:
         row = await self._database.read(one("share_card_get", share_id=share_id))
         return bytes(row["image"]) if row is not None and bytes(row["digest"]) == digest else None
 
-    async def _of_share(self, share_id: str, digest: bytes, card: ShareCard) -> bytes:
-        stored = await self._stored_card(share_id, digest)
-        if stored is not None:
-            return stored
+    async def _render_share(self, share_id: str, digest: bytes, card: ShareCard) -> bytes:
         async with self._semaphore:
             stored = await self._stored_card(share_id, digest)
             if stored is not None:

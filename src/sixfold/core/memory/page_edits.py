@@ -230,16 +230,16 @@ class PageEdit(msgspec.Struct, frozen=True):
     fields: Mapping[str, Any] | None = None
 
 
-def apply(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraft:
+def apply(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
     """Return the draft of an edit; raises `BadRequest` if the edit does not fit the text.
 
     A text whose lines end with CRLF keeps these line ends, and clients may send either.
     """
     if 0 < page.body.count("\n") == page.body.count("\r\n"):
         texts = {name: getattr(edit, name).replace("\r\n", "\n") for name in ("content", "find")}
-        draft = _applied(replace(page, body=page.body.replace("\r\n", "\n")), replace(edit, **texts), limits)
-        return _with_body(page, draft.body.replace("\n", "\r\n"), limits, draft)
-    return _applied(page, edit, limits)
+        draft = _applied(replace(page, body=page.body.replace("\r\n", "\n")), replace(edit, **texts), allowed)
+        return replace(draft, body=limits.body(draft.body.replace("\n", "\r\n"), allowed.page_bytes))
+    return _applied(page, edit, allowed)
 
 
 def _applied(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraft:
@@ -256,10 +256,8 @@ def _applied(page: MemoryPage, edit: PageEdit, limits: MemoryLimits) -> PageDraf
             return _with_fields(page, edit.fields or {})
 
 
-def _with_body(
-    page: MemoryPage, body: str, allowed: MemoryLimits, draft: PageDraft | None = None
-) -> PageDraft:
-    return replace(draft or of(page), body=limits.body(body, allowed.page_bytes))
+def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
+    return replace(of(page), body=limits.body(body, allowed.page_bytes))
 
 
 def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:

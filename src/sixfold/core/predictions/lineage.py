@@ -69,23 +69,30 @@ def get(prediction: Prediction) -> Transaction[Lineage]:
     """Return the lineage; the tasks of many runs are searched, so the transaction is for a thread."""
     limits: dict[str, Value] = {"limit": _LIMIT, "most_chars": _MAX_OUTPUT_CHARS}
     sources = yield from input_files(prediction)
+    blobs = _blobs(prediction.output)
+    later: dict[str, Value] = {
+        "account_id": prediction.account_id,
+        "after": prediction.id,
+        "read": _READ_RUNS,
+    }
     children: dict[str, RelatedRun] = {}
-    for blob in _blobs(prediction.output)[:_LIMIT]:
-        after: dict[str, Value] = {"account_id": prediction.account_id, "after": prediction.id}
-        rows = yield Query("lineage_made", {**after, "read": _READ_RUNS, "blob": blob, **limits})
+    for blob in blobs[:_LIMIT]:
+        rows = yield Query("lineage_made", {**later, **limits, "read": _READ_RUNS, "blob": blob})
         children |= {row["id"]: RelatedRun.of(row) for row in rows}
     parts = yield from many("lineage_parts", parent_id=prediction.id, **limits)
     same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, **limits)
-    repeated = [(RelatedRun.of(row), bool(row["is_same"])) for row in same]
-    blobs = _blobs(prediction.output)
     return Lineage(
         sources,
         tuple(map(RelatedRun.of, parts)),
         tuple(children[key] for key in sorted(children))[:_LIMIT],
-        tuple(
-            (other, is_same or bool(blobs and blobs == _blobs(other.output))) for other, is_same in repeated
-        ),
+        tuple(_compared(row, blobs) for row in same),
     )
+
+
+def _compared(row: Row, blobs: tuple[str, ...]) -> tuple[RelatedRun, bool]:
+    """Return a run with the same inputs, and whether it produced the same bytes."""
+    other = RelatedRun.of(row)
+    return other, bool(row["is_same"]) or bool(blobs and blobs == _blobs(other.output))
 
 
 def input_files(prediction: Prediction) -> Transaction[tuple[LineageSource, ...]]:

@@ -190,7 +190,7 @@ async def missing_files(
     names = {
         name: value
         for name, value in request.inputs.items()
-        if isinstance(value, str) and not catalog_inputs.ADDRESS.match(value)
+        if isinstance(value, str) and not catalog_inputs.ADDRESS.match(value.strip())
     }
     try:
         await named_files(request, model, names)

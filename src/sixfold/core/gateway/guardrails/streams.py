@@ -189,7 +189,7 @@ class EventLine:
     def __init__(self, line: bytes, kinds: Collection[str]) -> None:
         self._line = line
         self._document: Any = None
-        self._is_changed = False
+        self.is_changed = False
         self._slots: list[Any] = []
         self.pieces: list[tuple[Channel, str]] = []
         self.ends: tuple[Hashable, ...] = ()
@@ -204,7 +204,7 @@ class EventLine:
     def _read(self, kinds: Collection[str]) -> None:
         document = self._document
         if texts.drop_tokens(document):
-            self._is_changed = True
+            self.is_changed = True
         kind = document.get("type")
         if not isinstance(kind, str):
             self._read_choices(document.get("choices"))
@@ -230,7 +230,7 @@ class EventLine:
             masked = masking.mask(slot.text, kinds)
             if masked != slot.text:
                 slot.text = masked
-                self._is_changed = True
+                self.is_changed = True
 
     def _read_choices(self, choices: Any) -> None:
         for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
@@ -274,15 +274,15 @@ class EventLine:
         for slot in texts.slots(self._document):
             if slot.text in changes:
                 slot.text = changes[slot.text]
-                self._is_changed = True
+                self.is_changed = True
 
     def changed(self, pieces: Sequence[str]) -> bytes:
         """Return the line with its texts replaced, or the same bytes if nothing changes."""
         for (container, name), (_, before), text in zip(self._slots, self.pieces, pieces, strict=True):
             if text != before:
                 container[name] = text
-                self._is_changed = True
-        if not self._is_changed:
+                self.is_changed = True
+        if not self.is_changed:
             return self._line
         return b"data: " + _encode(self._document) + self._line[len(self._line.rstrip(b"\r\n")) :]
 
@@ -423,15 +423,16 @@ class CollectedStream(Generic[T]):
 
 
 class _CollectedLine:
-    """A data line with the lines before it; its document is decoded again when its texts are replaced."""
+    """A data line with the lines before it; its document is decoded again if something is replaced."""
 
-    __slots__ = ("_before", "_changes", "_line", "ends", "pieces")
+    __slots__ = ("_before", "_changes", "_drops_tokens", "_line", "ends", "pieces")
 
     def __init__(self, before: bytes, line: bytes) -> None:
         self._before = before
         self._line = line
         self._changes: Mapping[str, str] = {}
-        self.pieces = EventLine(line, ()).pieces
+        event = EventLine(line, ())
+        self.pieces, self._drops_tokens = event.pieces, event.is_changed
         self.ends: tuple[Hashable, ...] = ()
 
     @property
@@ -443,6 +444,9 @@ class _CollectedLine:
         self._changes = changes
 
     def changed(self, pieces: Sequence[str]) -> bytes:
+        is_same = all(new == old for new, (_, old) in zip(pieces, self.pieces, strict=True))
+        if is_same and not self._changes and not self._drops_tokens:
+            return self._before + self._line
         line = EventLine(self._line, ())
         if self._changes:
             line.replace_whole(self._changes)

@@ -6,13 +6,13 @@ WHERE m.account_id = :account_id AND m.blob = :blob AND (m.expires_at IS NULL OR
 ORDER BY CASE WHEN p.id IS NULL THEN 1 ELSE 0 END, m.created_at, m.name LIMIT 1;
 
 -- name: lineage_made | Return those of an account's next predictions whose task refers to a blob, oldest first.
-SELECT id, model, state, created_at, output_kind, 0 AS is_same,
+SELECT id, model, state, created_at, output_kind,
        CASE WHEN withheld = 0 AND LENGTH(output) <= :most_chars THEN output END AS output
 FROM (SELECT * FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :read) AS later
 WHERE task LIKE '%"' || :blob || '"%' ORDER BY id LIMIT :limit;
 
 -- name: lineage_parts | Return child predictions, oldest first, at most a limit.
-SELECT id, model, state, created_at, output_kind, 0 AS is_same,
+SELECT id, model, state, created_at, output_kind,
        CASE WHEN withheld = 0 AND LENGTH(output) <= :most_chars THEN output END AS output
 FROM prediction WHERE parent_id = :parent_id ORDER BY id LIMIT :limit;
 

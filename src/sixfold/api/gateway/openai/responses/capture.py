@@ -106,7 +106,8 @@ class ResponseCapture:
         if not 0 < len(output.id) <= provider_objects.MAX_ID or output.status not in _ENDED:
             return body, None, None, None
         response, objects, addition = None, None, None
-        output_items = [*islice(filter(references.is_item, output.output), _MAX_ITEMS)]
+        are_read = bool(server) or plan.lock is not None
+        output_items = [*islice(filter(references.is_item, output.output), _MAX_ITEMS)] if are_read else []
         response_id = plan.background_id or output.id
         if plan.background_id:
             body = _in_background(body, output.id, response_id, is_own=not server)

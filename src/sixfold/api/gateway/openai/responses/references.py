@@ -253,10 +253,10 @@ def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
 def is_item(raw: msgspec.Raw) -> bool:
     """Return whether a value in the output of a model server is an object whose id, if any, is a text."""
     try:
-        _item_id(raw)
-        return isinstance(_decode(raw), dict)
+        item: Any = _decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
+    return isinstance(item, dict) and isinstance(cast("dict[str, Any]", item).get("id"), str | None)
 
 
 def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
