@@ -71,16 +71,27 @@ def test_canvas_has_its_texts_by_group_and_its_arrows(tmp_path: Path) -> None:
     assert refusal(tmp_path, "no.canvas", b"[1]").startswith("The file is not a canvas")
 
 
+def test_links_at_an_arrow_of_a_canvas_are_names(tmp_path: Path) -> None:
+    """A word before a link in a list would be the type of a relation."""
+    nodes = [
+        {"id": "a", "type": "text", "text": "Call [[People/Ann Smith]] today", "y": 1},
+        {"id": "b", "type": "text", "text": f"{'x ' * 36}[[A|Anna Bell]]", "y": 2},
+    ]
+    data = json.dumps({"nodes": nodes, "edges": [{"fromNode": "a", "toNode": "b"}]}).encode()
+    (arrow,) = (line for line in read(tmp_path, "a.canvas", data).text().splitlines() if "→" in line)
+    assert arrow == f"- Call People/Ann Smith today → {'x ' * 36}Anna Bel"
+
+
 @pytest.mark.parametrize("kind", ["arrows", "groups"])
 def test_canvas_that_repeats_a_long_text_is_refused(tmp_path: Path, kind: str) -> None:
-    """Its text would have 10 GB."""
+    """Its text would be many times as long as the file."""
     node = {"id": "a", "type": "file" if kind == "arrows" else "text", "x": 1, "y": 1}
     node |= {"file" if kind == "arrows" else "text": "x" * 1_000_000}
     edges = [{"fromNode": "a", "toNode": "a"}] * 10_000 if kind == "arrows" else []
     group = {"id": "g", "type": "group", "width": 9, "height": 9}
     nodes = [node] if kind == "arrows" else [node, *[group] * 10_000]
     data = json.dumps({"nodes": nodes, "edges": edges}).encode()
-    assert "more than" in refusal(tmp_path, "big.canvas", data)
+    assert "more than" in refusal(tmp_path, "big.canvas", data, chars=1_000_000)
 
 
 def test_pdf_has_its_pages_chapters_and_title(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ of the smallest group around them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sixfold.core.documents import Document
 from sixfold.engines.documents import extraction
 
 _NAME_CHARS = 80
+_LINK = re.compile(r"!?\[\[(?:[^\[\]|]{0,300}\|)?([^\[\]|]{0,300})\]\]")
 _PARAGRAPH = "\n\n"
 # Comparing nodes with groups takes at most about a second.
 _MAX_COMPARISONS = 5_000_000
@@ -54,9 +56,10 @@ class CanvasNode(msgspec.Struct):
     def name(self) -> str:
         """The node in one line, for the ends of an arrow."""
         if self.type == "file":
-            return self.content
+            return extraction.line(self.content)
         first = (self.label or self.content).partition("\n")[0]
-        return extraction.line(first.lstrip("# "))[:_NAME_CHARS]
+        # A word before a link in a list is the type of a relation in the memory.
+        return extraction.line(_LINK.sub(r"\1", first.lstrip("# ")))[:_NAME_CHARS]
 
 
 class CanvasEdge(msgspec.Struct, rename="camel"):
