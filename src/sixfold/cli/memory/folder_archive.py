@@ -15,13 +15,15 @@ from sixfold.core.documents import KINDS
 from sixfold.core.memory.import_export import attachments, paths
 
 _ENDINGS = frozenset({*paths.ENDINGS, *KINDS, *attachments.ENDINGS})
-_MARKDOWN_ENDINGS = frozenset(paths.ENDINGS)
 # The server lists at most this many.
 _MAX_LEFT_OUT = 100
 # A server accepts 512 MiB unless SIXFOLD_UPLOAD_BODY_BYTES is set. Images, audio and videos beyond this size
 # of the archive are omitted, so that the pages and documents of a folder with large videos are imported.
 _MAX_BYTES = 480 * 2**20
-OMITTED = f"is beyond the {_MAX_BYTES >> 20} MiB of one import: import it by itself"
+OMITTED = (
+    f"does not fit into the {_MAX_BYTES >> 20} MiB of an import: import it separately, with --folder for its "
+    "folder"
+)
 
 
 class ImportFile(NamedTuple):
@@ -58,17 +60,19 @@ def _add_files(archive: zipfile.ZipFile, source: Path, *, markdown_only: bool) -
 
     Files that a server leaves out are added without their content, so that its report contains their names.
     """
-    endings = _MARKDOWN_ENDINGS if markdown_only else _ENDINGS
+    endings = paths.ENDINGS if markdown_only else _ENDINGS
     left_out, media = 0, list[tuple[Path, str]]()
     for path in sorted(source.rglob("*")):
         name = os.fsencode(path.relative_to(source)).decode("utf-8", "replace")
-        is_page = path.suffix.lower() in _MARKDOWN_ENDINGS
-        if not path.is_file() or not (is_page or _is_shown(name)):
+        ending = path.suffix.lower()
+        if not (ending in paths.ENDINGS or _is_shown(name)) or not path.is_file():
             continue
-        if path.suffix.lower() in endings and attachments.is_attachment(name) and not path.is_symlink():
+        if ending in endings and path.is_symlink():
+            archive.writestr(_link(name), "")
+        elif ending in endings and attachments.is_attachment(name):
             media.append((path, name))
-        elif path.suffix.lower() in endings:
-            archive.writestr(_link(name), "") if path.is_symlink() else archive.write(path, name)
+        elif ending in endings:
+            archive.write(path, name)
         elif name.endswith(paths.SETTINGS) or (not markdown_only and left_out < _MAX_LEFT_OUT):
             left_out += 1
             archive.writestr(name, "")

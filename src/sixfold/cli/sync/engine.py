@@ -294,7 +294,7 @@ class FolderSync:
         )
         self._outliner = paths.outliner(path.relative_to(self._folder).as_posix() for path in settings)
         by_path = {state.path: (slug, state) for slug, state in self._known.items()}
-        listed_files = files.listed(self._folder)
+        listed_files = files.list_files(self._folder)
         for path in sorted(listed_files.pages):
             slug, state = by_path.get(path, (None, None))
             slug = slug or paths.slug(path, self._outliner)

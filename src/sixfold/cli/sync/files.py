@@ -63,7 +63,7 @@ class FolderFiles(NamedTuple):
     document_slugs: frozenset[str]
 
 
-def listed(folder: Path) -> FolderFiles:
+def list_files(folder: Path) -> FolderFiles:
     """List the files of a folder except hidden files, links and conflict copies."""
     pages: list[str] = []
     document_slugs: set[str | None] = set()
@@ -73,7 +73,8 @@ def listed(folder: Path) -> FolderFiles:
             path = Path(base) / name
             relative = path.relative_to(folder).as_posix()
             if is_page_path(relative):
-                pages += () if path.is_symlink() else (relative,)
+                if not path.is_symlink():
+                    pages.append(relative)
             elif is_file(relative) and is_text(relative):
                 document_slugs.add(paths.slug(relative))
     return FolderFiles(pages, frozenset(filter(None, document_slugs)))

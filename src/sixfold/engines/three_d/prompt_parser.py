@@ -58,7 +58,7 @@ class _Adjectives:
         self.spans: list[tuple[str, Span]] = []
 
     def add(self, word: str, color: str, span: Span) -> bool:
-        """Add a word or color; returns whether it is an adjective."""
+        """Add a word or color, and return whether it is an adjective."""
         size = _table()["sizes"].get(word)
         if not color and size is None and word not in _COUNTS:
             return False

@@ -42,6 +42,7 @@ class MoverGait(msgspec.Struct, frozen=True):
     pace: float
     bob: float
     beat: float
+    floats: bool = False
 
 
 class MovingSprite(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ _MAX_ID, _EXCERPT = 200, 400
 
 
 class TextUsePages:
-    """The list of models for a text of a chat, which works without a script."""
+    """The list of models for a text or an image of a chat, which works without a script."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -32,7 +32,7 @@ class TextUsePages:
         self._chats = ChatStore(services.database, services.conversations)
 
     async def show(self, request: Request, user: PageUser) -> Response:
-        """Show the models; raises `ConversationNotFound` or `ItemNotFound`."""
+        """Show the models; raises `ConversationNotFound`, `ItemNotFound` or `NotFound`."""
         chat_id = requests.query_text(request, "from", _MAX_ID)
         item_id = requests.query_text(request, "item", _MAX_ID)
         run_id = requests.query_text(request, "run", _MAX_ID)

@@ -203,6 +203,8 @@ _ISOMETRIC = ("city", "interior")
 # Subjects that cast a shadow where they stand.
 _GROUNDED = ("ground", "water", "table", "shore", "back")
 _AIRLESS = ("space", "moon", "mars")
+# Places without plants in front of the subjects, and without weather.
+_WITHOUT_FRONT = ("abstract", "studio")
 _OFF_ROAD = (
     "mountains",
     "meadow",
@@ -351,14 +353,14 @@ def stage_moving_scene(
         if mask is not None:
             change = np.clip(np.abs(full.image - before).max(-1) * 3, 0, 0.8).astype(np.float32)
             movers.append(PaintedMover(subject.name, spot, np.maximum(mask, change)))
-    if movers:
+    if movers and full.place not in _WITHOUT_FRONT:
         sky.apply_weather(full, lightning=False)
     _front(base, lightning=False)
     return MovingScene(base, full, ground, tuple(movers))
 
 
 def _front(stage: SceneStage, *, lightning: bool) -> None:
-    if stage.place not in ("abstract", "studio"):
+    if stage.place not in _WITHOUT_FRONT:
         _foreground(stage)
         sky.apply_weather(stage, lightning=lightning)
 

@@ -24,8 +24,7 @@ _NOUNS = frozenset({"time", "weather", "season", "place", "subject"})
 _LONGEST = 4
 # Weathers that another named weather replaces, by their order. A rainbow alone means fair weather.
 _MILD_WEATHERS = {"clear": 1, "cloudy": 1, "fair": 2}
-_WITHOUT_WEATHER = frozenset({"interior", "studio", "space", "moon", "mars", "underwater"})
-_WITHOUT_SKY = _WITHOUT_WEATHER | {"forest"}
+_WITHOUT_SKY = place_choice.WITHOUT_WEATHER | {"forest"}
 _MOONS = frozenset({"luna", "lune", "mond", "луна"})
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
@@ -464,7 +463,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         letters=prompt_relations.letters(prompt),
         link=_link(hits, tokens),
         strange=strange,
-        shows_weather=_is_outside(around, styles, frame, _WITHOUT_WEATHER),
+        shows_weather=_is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
         has_rainbow="fair" in weathers and _is_outside(around, styles, frame, _WITHOUT_SKY),
         has_moon=any(hit.name == "night" and _names_moon(hit, prompt_tokens) for hit in hits),
         avoid=avoid | denied,

@@ -8,6 +8,7 @@ import numpy as np
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Image, blur, disc, distance, fill, glow, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import SceneStage
+from sixfold.engines.image.scene.words import place_choice
 
 # Cloud cover by weather, 0 to 1.
 _COVER = {"clear": 0.20, "fair": 0.44, "cloudy": 0.72, "rain": 0.86, "storm": 0.92, "snow": 0.80, "fog": 0.55}
@@ -409,12 +410,9 @@ def splashes(stage: SceneStage, mask: Image) -> None:
     glow(stage.image, rgb("#e6eef5"), layer.astype(np.float32) / 255 * mask * np.float32(0.35))
 
 
-_SHELTERED = ("space", "moon", "mars", "underwater", "interior", "studio")
-
-
 def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
     """Apply the weather to the view, before the look is applied."""
-    if stage.place in _SHELTERED:
+    if stage.place in place_choice.WITHOUT_WEATHER:
         return
     if stage.weather == "storm" and lightning:
         lightning_bolt(stage)
@@ -431,7 +429,7 @@ def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
 
 def precipitation(stage: SceneStage) -> None:
     """Add rain or snow in front, after strokes and outlines, which would smear the drops and flakes."""
-    if stage.place in _SHELTERED:
+    if stage.place in place_choice.WITHOUT_WEATHER:
         return
     if stage.weather in ("rain", "storm"):
         rain(stage)

@@ -15,6 +15,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.prompt_words import PromptWords
@@ -49,8 +50,6 @@ _CAMERA = re.compile(
 _QUICKER, _SLOWER = 1.7, 0.5
 # The center of a mover stays within these fractions of the image's width.
 _EDGES = (0.15, 0.85)
-# A subject with at least this bob floats: it moves below its painted place as well.
-_FLOATING_BOB = 0.05
 
 
 @cache
@@ -59,7 +58,7 @@ def _gaits() -> dict[str, MoverGait]:
         resources.files("sixfold.engines.video.motion").joinpath("movers.toml").read_text("utf-8")
     )
     return {
-        name: MoverGait(pace, kind["bob"], kind["beat"])
+        name: MoverGait(pace, kind["bob"], kind["beat"], kind.get("floats", False))
         for kind in table.values()
         for name, pace in kind["pace"].items()
     }
@@ -73,7 +72,7 @@ def gaits_of(scene: ParsedScene) -> dict[str, MoverGait]:
     factor = _QUICKER if _FAST.search(text) else _SLOWER if _SLOW.search(text) else 1.0
     table = _gaits()
     gaits = {
-        subject.name: MoverGait(gait.pace * factor, gait.bob, gait.beat * min(factor, 1.2))
+        subject.name: replace(gait, pace=gait.pace * factor, beat=gait.beat * min(factor, 1.2))
         for subject in scene.subjects
         if (gait := table.get(subject.name)) is not None
     }
@@ -136,9 +135,9 @@ class MoverAnimation:
 
 def _rise(gait: MoverGait, second: float) -> float:
     """Return the height above the painted place, as a fraction of the subject's height."""
-    if gait.bob < _FLOATING_BOB:
-        return gait.bob * abs(math.sin(math.pi * gait.beat * second))
-    return gait.bob * 0.5 * math.sin(math.tau * gait.beat * second)
+    if gait.floats:
+        return gait.bob * 0.5 * math.sin(math.tau * gait.beat * second)
+    return gait.bob * abs(math.sin(math.pi * gait.beat * second))
 
 
 def _ycc(rgb: Array) -> Array:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# Places in which no weather is painted.
+WITHOUT_WEATHER = frozenset({"interior", "studio", "space", "moon", "mars", "underwater"})
 # Places that are painted only if the prompt names only such places.
 _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 # Combinations of places and the place that represents each; the first match is used.
