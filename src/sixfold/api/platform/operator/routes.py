@@ -117,8 +117,11 @@ def _page(request: Request, name: str) -> tuple[str, int, str | None]:
 
 def _amount(body: dict[str, Any], name: str, default: str | None = None) -> int:
     """Return an amount in micro-dollars, which may be negative; raises `InvalidInput`."""
+    value = body.get(name, default)
+    if value is None:
+        raise errors.InvalidInput.of(name, f"{name} is required")
     try:
-        return money.parse_usd(str(body.get(name, default)))
+        return money.parse_usd(str(value))
     except ValueError as error:
         raise errors.InvalidInput.of(name, f"{name}: {error}") from None
 

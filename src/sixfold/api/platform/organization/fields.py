@@ -41,6 +41,8 @@ def check_names(fields: Mapping[str, Any], names: Collection[str]) -> None:
 def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
     """Return a string of at most 256 characters; raises `InvalidInput` if a required one is missing."""
     value = fields.get(name, default)
+    if value is None:
+        raise errors.InvalidInput.of(name, f"{name} is required")
     if not isinstance(value, str) or len(value) > _MAX_CHARS:
         raise errors.InvalidInput.of(name, f"{name} must be a string of at most {_MAX_CHARS} characters")
     return value
