@@ -223,6 +223,19 @@ async def test_vision_of_an_own_model_server_is_free(tmp_path: Path, later: bool
 
 
 @pytest.mark.parametrize("later", [False, True])
+async def test_vision_costs_at_least_its_price_per_request(tmp_path: Path, later: bool) -> None:
+    async with model_server() as server:
+        rows = {"own": {"kind": "openai", "base_url": server.url, "models": ["small"], "local": True}}
+        models = app_catalog.models_document()
+        async with running_gateway(tmp_path, models=models, upstreams=rows, aliases={}, prices={}) as gateway:
+            response = await ask(gateway, later=later, **VISION | {"model": "own/small"})
+            result = await finished_prediction(gateway, response) if later else response.json()
+            assert (result["cost"], result["credits_charged"]) == ("0.002", 1)
+            assert await gateway.app.balance() == ("4.998", "0.00")
+            assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(
     "fields", [{"model": "acme/small"}, {"prompt": "say 3 words " * 5000}, {"max_tokens": 4097}]
 )

@@ -98,7 +98,7 @@ class _ChatServices:
         # The rates of local models are zero.
         del charged
         chat, name = _queued_chat(values), _model_name(values)
-        micros = self._gateway.max_cost(chat, name)
+        micros = self._gateway.max_cost(chat, name, (model.name,))
         targets = self._gateway.router.resolve_chat(name)
         if service_prices.covers(name, estimate(chat), chat.max_tokens):
             price = self.price_per_call(model.name, all(target.upstream.local for target in targets))

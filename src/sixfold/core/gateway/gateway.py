@@ -196,7 +196,13 @@ class Gateway:
         return await self.complete(request, budgets.payer_of(principal))
 
     async def complete_prepaid(
-        self, caller: Principal, request_id: str, chat: ChatRequest, model: str, hold: int = 0
+        self,
+        caller: Principal,
+        request_id: str,
+        chat: ChatRequest,
+        model: str,
+        hold: int = 0,
+        services: tuple[str, ...] = (),
     ) -> GatewayReply:
         """Run a chat completion that is paid in advance or by its prediction, without a charge.
 
@@ -205,12 +211,12 @@ class Gateway:
         # The limit on models was checked when the prediction was accepted.
         caller = replace(caller, scope=replace(caller.scope, services=()))
         request = self._chat_request(caller, request_id, chat, model, "hosting")
-        return await self.complete(replace(request, prepaid_hold=hold))
+        return await self.complete(replace(request, prepaid_hold=hold, services=services))
 
-    def max_cost(self, chat: ChatRequest, model: str) -> int:
+    def max_cost(self, chat: ChatRequest, model: str, services: tuple[str, ...] = ()) -> int:
         """Return the maximum cost of a chat in micro-dollars; raises `UnknownModel` or `UnpricedModel`."""
         request = self._chat_request(Principal("", "", ""), "", chat, model, "")
-        return self._plan(RequestNeeds(request)).held
+        return self._plan(RequestNeeds(replace(request, services=services))).held
 
     async def check_rate_limit(self, principal: Principal, chat: ChatRequest) -> None:
         """Count a later request against the key's tokens per minute; raises `TooManyRequests`."""
@@ -355,8 +361,9 @@ class Gateway:
     def _plan(self, needs: RequestNeeds) -> RoutePlan:
         request, held = needs.request, needs.request.prepaid_hold
         rated_targets = meeting(self._priced_targets(request), needs)
-        if (service := needs.priced_service) is not None:
-            rated_targets = self.service_prices.apply(service, rated_targets)
+        if len(request.services) == 1:
+            service, is_covered = request.services[0], needs.is_covered
+            rated_targets = self.service_prices.apply(service, rated_targets, is_covered=is_covered)
         tools = None if request.expected_usage is not None else needs.provider_tools
         if held is None:
             limit = self.policy.max_tokens

@@ -77,6 +77,7 @@ class ProviderChatEngine:
                 chat,
                 str(task.inputs.get("model") or model),
                 held,
+                (task.model,),
             )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error

@@ -52,6 +52,8 @@ class TokenRates(msgspec.Struct, frozen=True):
     as_billed: bool = False
     # The whole price of a call, of a service that is not charged by tokens.
     per_call: int | None = None
+    # The least price of a call.
+    minimum: int = 0
 
     def list_price(self, usage: TokenUsage) -> int | None:
         """Return the list price of the usage in micro-dollars, or None if it equals the charge."""
@@ -70,6 +72,9 @@ class TokenRates(msgspec.Struct, frozen=True):
             return charges.waive(self.list_rates.lines(usage))
         if self.per_call is not None:
             return (LineItem("request", 1, self.per_call),)
+        if self.minimum:
+            items = msgspec.structs.replace(self, minimum=0).lines(usage)
+            return items if charges.total(items) > self.minimum else (LineItem("request", 1, self.minimum),)
         # The bill of a response that was delivered in part is for the whole of it.
         if self.as_billed and usage.billed_micros and usage.reported:
             return (LineItem("billed_usd", usage.billed_micros, money.MICROS_PER_USD, money.MICROS_PER_USD),)
@@ -155,6 +160,7 @@ _NAMES = frozenset(TokenRates.__struct_fields__) - {
     "list_rates",
     "as_billed",
     "per_call",
+    "minimum",
     *_UNIT_PRICES.values(),
 }
 _COMMENT_FIELDS = frozenset({"as_of", "source"})

@@ -64,13 +64,9 @@ class RequestNeeds:
             self.input_tokens = request.expected_usage.input
 
     @property
-    def priced_service(self) -> str | None:
-        """The service of the request if the price of one call of it covers the request."""
-        request = self.request
-        if len(request.services) != 1 or request.prepaid_hold is not None:
-            return None
-        covered = service_prices.covers(request.model, self.input_tokens, request.max_tokens)
-        return request.services[0] if covered else None
+    def is_covered(self) -> bool:
+        """Whether the price of a call covers the request, if its service has one."""
+        return service_prices.covers(self.request.model, self.input_tokens, self.request.max_tokens)
 
     @functools.cached_property
     def images(self) -> bool:
