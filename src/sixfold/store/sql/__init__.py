@@ -68,13 +68,18 @@ def queries(dialect: str) -> dict[str, SqlStatement]:
     for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
         pieces = _NAME.split(path.read_text("utf-8"))[1:]
         for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-            text = _USE.sub(lambda use: fragments[use[1]].replace("row.", f"{use[2]}."), sql).strip()
+            text = _insert(fragments, sql).strip()
             statements[name] = SqlStatement(text.rstrip(";"), description, ":now" in text)
     return statements
 
 
+def _insert(fragments: Mapping[str, str], sql: str) -> str:
+    """Insert fragments, which may use others with `{name row}`, into a statement."""
+    return _USE.sub(lambda use: _insert(fragments, fragments[use[1]]).replace("row.", f"{use[2]}."), sql)
+
+
 def _fragments(path: Path) -> dict[str, str]:
-    """Return the conditions that statements share, by name; `row` stands for their table."""
+    """Return the expressions that statements share, by name; `row` stands for their table."""
     pieces = _FRAGMENT.split(path.read_text("utf-8"))[1:]
     return {name: sql.strip() for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
 

@@ -11,7 +11,7 @@ WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' O
 ORDER BY id LIMIT :limit;
 
 -- name: prompts_under_way_sizes | Return the sizes in characters of the rows of `prompts_under_way`.
-SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+SELECT {stored_chars prediction} AS size FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
@@ -24,7 +24,7 @@ WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' O
 ORDER BY id DESC LIMIT :limit;
 
 -- name: prompts_ended_sizes | Return the sizes in characters of the rows of `prompts_ended`.
-SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction AS p
+SELECT {stored_chars p} AS size FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND completed_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)

@@ -21,13 +21,13 @@
                WHERE c.id = row.member_id AND c.role <> 'member' AND p.suspended_at IS NULL))
 
 -- fragment: active_guardrail | The document of a guardrail, without the hook of a member who is no longer an admin or is suspended.
-CASE WHEN row.member_id IS NOT NULL
-          AND NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
-                          WHERE c.id = row.member_id AND c.role <> 'member' AND p.suspended_at IS NULL)
-    THEN json_remove(row.document, '$.hook') ELSE row.document END
+CASE WHEN {has_active_admin row} THEN row.document ELSE json_remove(row.document, '$.hook') END
 
 -- fragment: is_paid_outcome | Whether the run that stored a node output, and all runs whose outputs it used, have succeeded.
 EXISTS (SELECT 1 FROM prediction p WHERE p.id = row.prediction_id AND p.state = 'succeeded')
   AND NOT EXISTS (SELECT 1 FROM graph_source s LEFT JOIN prediction p ON p.id = s.source_id
                   WHERE s.account_id = row.account_id AND s.prediction_id = row.prediction_id
                     AND (p.state IS NULL OR p.state <> 'succeeded'))
+
+-- fragment: stored_chars | The length of the texts that a prediction stores, in characters.
+LENGTH(row.inputs) + LENGTH(row.task) + COALESCE(LENGTH(row.output), 0) + COALESCE(LENGTH(row.logs), 0)

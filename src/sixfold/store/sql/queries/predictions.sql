@@ -29,7 +29,7 @@ SELECT * FROM prediction WHERE id = :id;
 
 -- name: prediction_head | Return the state of a prediction, who sees it, and its size in characters.
 SELECT account_id, credential_id, state, withheld,
-       LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+       {stored_chars prediction} AS size FROM prediction
 WHERE id = :id;
 
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
@@ -52,7 +52,7 @@ WHERE account_id = :account_id AND id < :before
 ORDER BY id DESC LIMIT :limit;
 
 -- name: prediction_page_sizes | Return the sizes in characters of the rows of `prediction_page`.
-SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+SELECT {stored_chars prediction} AS size FROM prediction
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
@@ -64,7 +64,7 @@ WHERE account_id = :account_id AND state = :state AND id < :before AND state IN 
 ORDER BY id DESC LIMIT :limit;
 
 -- name: prediction_page_unsuccessful_sizes | Return the sizes in characters of the rows of `prediction_page_unsuccessful`.
-SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+SELECT {stored_chars prediction} AS size FROM prediction
 WHERE account_id = :account_id AND state = :state AND id < :before AND state IN ('failed', 'canceled', 'expired')
   AND (:model = '' OR model = :model)
 ORDER BY id DESC LIMIT :limit;
@@ -83,11 +83,11 @@ SELECT * FROM (
 
 -- name: prediction_page_unfinished_sizes | Return the sizes in characters of the rows of `prediction_page_unfinished`.
 SELECT size FROM (
-    SELECT id, LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+    SELECT id, {stored_chars prediction} AS size FROM prediction
     WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
       AND (:model = '' OR model = :model)
     UNION ALL
-    SELECT id, LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+    SELECT id, {stored_chars prediction} AS size FROM prediction
     WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
       AND (:model = '' OR model = :model)
 ) AS q ORDER BY id || '' DESC LIMIT :limit;
@@ -99,7 +99,7 @@ WHERE credential_id = :credential_id AND id < :before
 ORDER BY id DESC LIMIT :limit;
 
 -- name: prediction_page_of_credential_sizes | Return the sizes in characters of the rows of `prediction_page_of_credential`.
-SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+SELECT {stored_chars prediction} AS size FROM prediction
 WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
