@@ -5,11 +5,23 @@ from __future__ import annotations
 import functools
 import ipaddress
 from collections import Counter
+from typing import Protocol
 
 from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web.connections import overload
 from sixfold.web.connections.overload import Refusal
+
+
+class PeerConnection(Protocol):
+    """The part of a connection that is used here."""
+
+    client: tuple[str, int] | None
+
+
+def client_address(connection: PeerConnection) -> str:
+    """Return the client's IP address, or an empty string for a local socket."""
+    return connection.client[0] if connection.client else ""
 
 
 def is_loopback(host: str) -> bool:

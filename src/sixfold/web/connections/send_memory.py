@@ -70,6 +70,9 @@ class SendMemory:
             transport.abort()
 
 
+NO_SEND_LIMIT = SendMemory()
+
+
 def _unread(
     behind: dict[SendTransport, tuple[str, int]], peer: str
 ) -> Callable[[SendTransport], tuple[bool, int]]:

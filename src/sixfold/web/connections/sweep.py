@@ -6,13 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from sixfold.web import refusals
-from sixfold.web.connections.send_memory import SendMemory
-from sixfold.web.connections.uvicorn_protocol import (
-    NO_SEND_LIMIT,
-    TIMED_OUT,
-    HttpProtocol,
-    client_address,
-)
+from sixfold.web.connections.peers import client_address
+from sixfold.web.connections.send_memory import NO_SEND_LIMIT, SendMemory
+from sixfold.web.connections.uvicorn_protocol import TIMED_OUT, HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 
 # The longest allowed pause of a body.

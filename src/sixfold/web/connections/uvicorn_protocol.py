@@ -23,8 +23,8 @@ from sixfold.core.concurrency.parse_turns import MAX_PARTS
 from sixfold.web import refusals
 from sixfold.web.connections import overload
 from sixfold.web.connections.compact import CompactEvent, CompactQueue, ConnectionFlow
-from sixfold.web.connections.peers import PeerLimits
-from sixfold.web.connections.send_memory import SendMemory
+from sixfold.web.connections.peers import PeerLimits, client_address
+from sixfold.web.connections.send_memory import NO_SEND_LIMIT, SendMemory
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
@@ -40,7 +40,6 @@ _TURN_BYTES = 16 * 1024
 # The bytes of headers, and between the parts of a body, that a connection parses before it waits for a turn.
 _DENSE_BYTES = 4 * 1024
 _NO_LIMITS = PeerLimits()
-NO_SEND_LIMIT = SendMemory()
 
 
 def _closing_response(status: bytes, message: bytes) -> bytes:
@@ -422,8 +421,3 @@ _REASONS: dict[type[errors.SixfoldError], str] = {
     errors.TooManyPeerConnections: "peer_connections",
     errors.TooManyUnfinishedRequests: "unfinished_requests",
 }
-
-
-def client_address(connection: HttpProtocol | WebSocketProtocol) -> str:
-    """Return the client's IP address, or an empty string for a local socket."""
-    return connection.client[0] if connection.client else ""
