@@ -29,12 +29,14 @@ def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
     if any(details):
         paint.line("  " + _row(_same, paint.dim, lit, details, width))
     charge = steps["captured"].get("charge") if "captured" in steps else None
-    total = str(charge["sum"]) if charge is not None and charge["lines"] else ""
-    if total:
-        paint.paragraph(total)
+    lines: Sequence[Mapping[str, Any]] = charge["lines"] if charge is not None else ()
+    if charge is not None and lines:
+        paint.paragraph(str(charge["sum"]))
+    # The sum of lines with list rates ends with the list price.
+    is_listed = any("list_rate_usd" in line for line in lines)
     if status in _ENDED_BADLY:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
-    elif (listed := prediction.get("list_price")) and "list price" not in total:
+    elif (listed := prediction.get("list_price")) and not is_listed:
         paint.line(f"  list price {listed} USD {paint.dim('(runs on your own hardware are free)')}")
 
 

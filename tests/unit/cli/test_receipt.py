@@ -92,9 +92,11 @@ def test_calculation_of_the_charge_is_below_the_steps() -> None:
 
 def test_list_price_is_shown_once() -> None:
     total = "1 × 0.00/image = 0.00 USD (list price 0.04 USD)"
-    charge = {"amount_usd": "0.00", "sum": total, "lines": [{"unit": "image"}]}
-    free = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
+    line = {"unit": "image", "rate_usd": "0.00", "list_rate_usd": "0.04"}
     prediction = {"status": "succeeded", "list_price": "0.04"}
-    assert rendered_receipt({**prediction, "receipt": free})[4:] == [f"  {total}"]
-    (line,) = rendered_receipt({**prediction, "receipt": SUCCEEDED})[4:]
-    assert line == "  list price 0.04 USD (runs on your own hardware are free)"
+    for words in (total, "0.00 USD"):
+        charge = {"amount_usd": "0.00", "sum": words, "lines": [line]}
+        free = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
+        assert rendered_receipt({**prediction, "receipt": free})[4:] == [f"  {words}"]
+    (shown,) = rendered_receipt({**prediction, "receipt": SUCCEEDED})[4:]
+    assert shown == "  list price 0.04 USD (runs on your own hardware are free)"
