@@ -31,7 +31,7 @@ def bill_of_materials() -> dict[str, Any]:
     components = [
         component(Requirement(pin), scope, text)
         for layer, scope in SHIPPED.items()
-        for pin in lock.blocks((lock.ROOT / layer).read_text())
+        for pin in lock.pins(layer)
     ]
     own = {"type": "application", "name": "sixfold", "version": sixfold.__version__}
     own |= {"bom-ref": "sixfold", "licenses": [{"license": {"id": "Apache-2.0"}}]}

@@ -91,8 +91,7 @@ def systemd(podman: Podman) -> None:
     wheel = release.build_wheel(folder)
     (folder / "Dockerfile").write_text(SYSTEM)
     shutil.copy(lock.ROOT / "deploy" / "systemd" / "sixfold.service", folder)
-    pins = [pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text())]
-    (folder / "pins.txt").write_text("\n".join(pins) + "\n")
+    (folder / "pins.txt").write_text("\n".join(lock.pins()) + "\n")
     shared = [word for path in MACHINES if Path(path).exists() for word in ("-v", f"{path}:{path}:ro")]
     podman("build", "--network", "host", *shared, "-t", "sixfold-systemd", str(folder))
     words = [

@@ -68,6 +68,11 @@ def resolve(uv: Path, extras: tuple[str, ...], constraints: Path | None) -> str:
         return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def pins(*files: str) -> list[str]:
+    """Return the pins of files of the lock, by default of all layers."""
+    return [pin for file in files or LAYERS for pin in blocks((ROOT / file).read_text())]
+
+
 def pins_only(lock: str) -> str:
     """Return the pins of a lock without their hashes, as constraints for a smaller resolution."""
     return "\n".join(blocks(lock)) + "\n"
@@ -105,14 +110,13 @@ def main(arguments: list[str]) -> None:
 
 def write_weights(uv: Path, locked: Path) -> None:
     """Write the pins that the extra `weights` adds to the layer of `embedded`, at the locked versions."""
-    layers = [(ROOT / name).read_text() for name in ("constraints.txt", "constraints-embedded.txt")]
-    known = {name_of(pin) for text in layers for pin in blocks(text)}
+    known = {name_of(pin) for pin in pins("constraints.txt", "constraints-embedded.txt")}
     old = ROOT / WEIGHTS
     constraints = locked.with_name("weights.txt")
     old_pins = pins_only(old.read_text()) if old.exists() and "--upgrade" not in sys.argv else ""
     constraints.write_text(locked.read_text() + old_pins)
-    pins = blocks(resolve(uv, ("weights",), constraints))
-    added = [text for pin, text in pins.items() if name_of(pin) not in known and not OF_TORCH.match(pin)]
+    resolved = blocks(resolve(uv, ("weights",), constraints))
+    added = [text for pin, text in resolved.items() if name_of(pin) not in known and not OF_TORCH.match(pin)]
     note = " Adds the extra `weights` to constraints-embedded.txt."
     old.write_text(HEADER.format(note=note) + "".join(f"{text}\n" for text in added))
     print(f"{WEIGHTS}: {len(added)} distributions")

@@ -80,8 +80,7 @@ class CleanEnvironment:
         self.folder = folder
         venv.create(folder / "env", with_pip=True)
         self.pins = folder / "pins.txt"
-        blocks = [lock.blocks((lock.ROOT / layer).read_text()) for layer in lock.LAYERS]
-        self.pins.write_text("\n".join(pin for layer in blocks for pin in layer) + "\n")
+        self.pins.write_text("\n".join(lock.pins()) + "\n")
         self.environ = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SIXFOLD_"))
         }

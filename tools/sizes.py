@@ -26,7 +26,7 @@ def of_distribution(name: str) -> int:
 
 def distributions(layer: str) -> list[str]:
     """Return the names that a layer of the lock pins."""
-    return [lock.name_of(pin) for pin in lock.blocks((lock.ROOT / layer).read_text())]
+    return [lock.name_of(pin) for pin in lock.pins(layer)]
 
 
 def installed(layers: Iterable[str]) -> list[int]:

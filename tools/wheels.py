@@ -25,8 +25,7 @@ _WITHOUT = re.compile(
 
 def pins() -> list[str]:
     """Return the pins of the lock, including those of the extra `weights`."""
-    files = (*lock.LAYERS, lock.WEIGHTS)
-    return sorted({pin for name in files for pin in lock.blocks((lock.ROOT / name).read_text())})
+    return sorted(set(lock.pins(*lock.LAYERS, lock.WEIGHTS)))
 
 
 def digest() -> str:

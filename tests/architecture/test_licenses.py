@@ -19,8 +19,8 @@ def test_license_page_lists_every_installed_package() -> None:
 def test_license_page_lists_no_removed_package() -> None:
     request = licenses.project()
     known = licenses.closure([text for texts in request.values() for text in texts], request)
-    pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
-    locked = {lock.name_of(pin) for pin in pins}  # some need another target of make, and may not be here
+    # Some need another target of make, and may not be here.
+    locked = {lock.name_of(pin) for pin in lock.pins()}
     stale = sorted(licenses.documented().keys() - known - locked)
     assert not stale, f"`python -m tools.licenses` writes the page anew: it still names {stale}"
 

@@ -49,7 +49,7 @@ def test_the_lock_pins_and_hashes_everything() -> None:
 
 
 def test_no_distribution_is_in_two_layers_of_the_lock() -> None:
-    layers = [{lock.name_of(pin) for pin in lock.blocks(source.text(layer))} for layer in lock.LAYERS]
+    layers = [{lock.name_of(pin) for pin in lock.pins(layer)} for layer in lock.LAYERS]
     names = [name for layer in layers for name in layer]
     assert len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
 
@@ -61,10 +61,9 @@ def test_lock_agrees_with_the_project() -> None:
     extras = project["project"]["optional-dependencies"]
     expected += [line for extra, lines in extras.items() if extra not in lock.UNLOCKED for line in lines]
     pins: dict[str, set[str]] = {}  # versions, of which markers may choose one by the interpreter
-    for layer in lock.LAYERS:
-        for pin in lock.blocks(source.text(layer)):
-            name, version = pin.partition(";")[0].strip().split("==")
-            pins.setdefault(name, set()).add(version)
+    for pin in lock.pins():
+        name, version = pin.partition(";")[0].strip().split("==")
+        pins.setdefault(name, set()).add(version)
     for requirement in map(Requirement, expected):
         name = canonicalize_name(requirement.name)
         if name != "sixfold":

