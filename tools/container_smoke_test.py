@@ -301,6 +301,20 @@ def podman_compose(folder: Path) -> Path:
     return program
 
 
+def run_compose(podman: Podman, folder: Path, name: str, *words: str) -> str:
+    """Run podman-compose in `folder` as the project `name`, and return its output."""
+    program = [podman_compose(podman.folder), "--podman-path", podman.program, "-p", name]
+    process = subprocess.run(
+        [*program, *words], cwd=folder, env=podman.environ, capture_output=True, text=True, check=False
+    )
+    if process.returncode:
+        raise CheckFailed(
+            f"compose {' '.join(words)}: status {process.returncode}\n"
+            f"{process.stdout[-1500:]}\n{process.stderr[-1500:]}"
+        )
+    return process.stdout.strip()
+
+
 @dataclass
 class Compose:
     """A copy of the compose file in a separate folder, with its secrets."""
@@ -321,7 +335,6 @@ class Compose:
         (self.folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in words.items()))
         (self.folder / "server.key").write_bytes(secrets.token_bytes(32))
         os.chown(self.folder / "server.key", 10001, 10001)
-        self.program = podman_compose(self.podman.folder)
 
     @property
     def origin(self) -> str:
@@ -330,27 +343,7 @@ class Compose:
 
     def __call__(self, *words: str) -> str:
         """Run podman-compose and return its output."""
-        program = [
-            self.program,
-            "--podman-path",
-            self.podman.program,
-            "-p",
-            self.name,
-        ]
-        process = subprocess.run(
-            [*program, *words],
-            cwd=self.folder,
-            env=self.podman.environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if process.returncode:
-            raise CheckFailed(
-                f"compose {' '.join(words)}: status {process.returncode}\n"
-                f"{process.stdout[-1500:]}\n{process.stderr[-1500:]}"
-            )
-        return process.stdout.strip()
+        return run_compose(self.podman, self.folder, self.name, *words)
 
     def container(self, service: str, number: int = 1) -> str:
         return f"{self.name}_{service}_{number}"

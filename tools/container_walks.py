@@ -13,10 +13,10 @@ import contextlib
 import json
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from tools import lock, release
@@ -28,8 +28,8 @@ from tools.container_smoke_test import (
     Podman,
     RequestFailed,
     free_port,
-    podman_compose,
     report,
+    run_compose,
     wait_until,
 )
 
@@ -58,16 +58,7 @@ def compose(podman: Podman) -> None:
     # As the page says: Podman before 4.7 does not support `host-gateway`, and does not need the line.
     lines = [line for line in text.splitlines() if "extra_hosts" not in line]
     (folder / "small.yaml").write_text("\n".join(lines).replace("8600:8600", f"{port}:8600") + "\n")
-    command = [podman_compose(podman.folder), "--podman-path", podman.program, "-p", name, "-f", "small.yaml"]
-
-    def run(*words: str) -> str:
-        process = subprocess.run(
-            [*command, *words], cwd=folder, env=podman.environ, capture_output=True, text=True, check=False
-        )
-        if process.returncode:
-            raise CheckFailed(f"compose {' '.join(words)}: {process.stderr[-1500:]}")
-        return process.stdout
-
+    run = partial(run_compose, podman, folder, name, "-f", "small.yaml")
     began = time.monotonic()
     try:
         account = ["account", "create", "you@example.com", "--credit", "10", "--operator", "--json"]
