@@ -101,9 +101,7 @@ def _gif(job: _EncodeJob) -> Artifact:
 def _thumbnail(job: _EncodeJob) -> Artifact:
     start = job.inputs.get("start")
     if demux.demuxer(job.path) not in ("", "gif"):
-        part = job.part()
-        width = job.width or min(_STILL_WIDTH, transcode.shape_of(part)[0])
-        rgb = transcode.still(part, None if start is None else float(start), width)
+        rgb = transcode.still(job.part(), None if start is None else float(start), job.width, _STILL_WIDTH)
         alpha = None
     else:
         rgb, alpha = _image(job)

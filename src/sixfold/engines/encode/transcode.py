@@ -135,15 +135,20 @@ def _frames(part: MediaStream, size: tuple[int, int], count: int) -> Iterator[Ar
         reader.close()
 
 
-def still(part: MediaStream, at: float | None, width: int) -> Array:
-    """Return the RGB frame at `at` seconds; for None, the candidate with the highest contrast."""
+def still(part: MediaStream, at: float | None, width: int | None, max_width: int) -> Array:
+    """Return the RGB frame at `at` seconds; for None, the candidate with the highest contrast.
+
+    Without `width`, a frame that is wider than `max_width` is reduced to it.
+    """
     moments = [at] if at is not None else [part.seconds * share for share in _STILL_POSITIONS]
     candidates: list[Array] = []
     for moment in moments:
         reader = _reader(MediaStream(part.path, moment, part.seconds, part.has_video, part.has_audio))
         try:
             frame = reader.at(moment)
-            candidates.append(_flatten(reader.pixels(frame, size_of(reader.size(frame), width))))
+            shape = reader.size(frame)
+            size = size_of(shape, width or min(max_width, shape[0]))
+            candidates.append(_flatten(reader.pixels(frame, size)))
         finally:
             reader.close()
     return max(candidates, key=lambda pixels: float(pixels.std()))
