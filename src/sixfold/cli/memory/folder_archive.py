@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from sixfold.core.documents import KINDS
-from sixfold.core.memory.import_export import attachments, paths
+from sixfold.core.memory.import_export import archives, attachments, paths
 
 _ENDINGS = frozenset({*paths.ENDINGS, *KINDS, *attachments.ENDINGS})
-# The server lists at most this many.
-_MAX_LEFT_OUT = 100
 # A server accepts 512 MiB unless SIXFOLD_UPLOAD_BODY_BYTES is set. Images, audio and videos beyond this size
 # of the archive are omitted, so that the pages and documents of a folder with large videos are imported.
 _MAX_BYTES = 480 * 2**20
@@ -73,7 +71,7 @@ def _add_files(archive: zipfile.ZipFile, source: Path, *, markdown_only: bool) -
             media.append((path, name))
         elif ending in endings:
             archive.write(path, name)
-        elif name.endswith(paths.SETTINGS) or (not markdown_only and left_out < _MAX_LEFT_OUT):
+        elif name.endswith(paths.SETTINGS) or (not markdown_only and left_out < archives.MAX_LEFT_OUT):
             left_out += 1
             archive.writestr(name, "")
     return media

@@ -25,7 +25,7 @@ from sixfold.core.memory.import_export import attachments, paths
 from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
-_MAX_LEFT_OUT = 100
+MAX_LEFT_OUT = 100
 # Maximum bytes of a zip's directory, which must be held in memory.
 MAX_DIRECTORY = 48 * 2**20
 # Maximum bytes of the headers of a tar member.
@@ -77,7 +77,7 @@ class ImportReport(msgspec.Struct):
         self.updated += part.updated
         self.skipped += part.skipped
         self.left_out += part.left_out
-        self.left_out_paths += part.left_out_paths[: _MAX_LEFT_OUT - len(self.left_out_paths)]
+        self.left_out_paths += part.left_out_paths[: MAX_LEFT_OUT - len(self.left_out_paths)]
         for path, why in part.errors:
             self.refuse(path, why)
 
@@ -85,7 +85,7 @@ class ImportReport(msgspec.Struct):
         """Record a file that is not a page."""
         self.skipped += 1
         self.left_out += 1
-        if len(self.left_out_paths) < _MAX_LEFT_OUT:
+        if len(self.left_out_paths) < MAX_LEFT_OUT:
             self.left_out_paths.append(path[: paths.MAX_CHARS])
 
     def refuse(self, path: str, why: str) -> None:
