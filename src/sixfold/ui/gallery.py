@@ -48,10 +48,7 @@ class GalleryPages:
     async def characters(self, request: Request) -> Response:
         session = await self._services.sessions.admitted(request)
         page = await self._gallery.characters(_PAGE, _cursor(request))
-        operates = session is not None and session.principal.has(rights.Rights.OPERATE)
-        return self._pages.render(
-            "gallery/characters.html", session, page=page, operates=operates, media=MEDIA_PATH
-        )
+        return self._pages.render("gallery/characters.html", session, page=page, media=MEDIA_PATH)
 
     async def post(self, request: Request) -> Response:
         """Show a post, which may be unlisted."""
@@ -65,7 +62,6 @@ class GalleryPages:
             session,
             post=post,
             is_own=session is not None and session.account.id == post.account_id,
-            operates=session is not None and session.principal.has(rights.Rights.OPERATE),
             model=self._services.catalog[post.model] if is_known else None,
             media=MEDIA_PATH,
             url=f"{base}/gallery/posts/{post.id}",

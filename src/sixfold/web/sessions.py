@@ -71,6 +71,11 @@ class SessionCookie(msgspec.Struct, frozen=True):
         digest = hashlib.sha256(b"csrf\0" + self.token.encode()).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
+    @property
+    def operates(self) -> bool:
+        """Whether the session may use the operator's forms."""
+        return self.principal.has(rights.Rights.OPERATE)
+
 
 # The path and the session of the request that this task answers, for the header of its page.
 current_path: ContextVar[str] = ContextVar("current_path", default="")

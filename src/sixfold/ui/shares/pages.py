@@ -71,7 +71,6 @@ class SharedPages:
             card_size=(drawings.CARD_WIDTH, drawings.CARD_HEIGHT),
             title=content.title,
             before="",
-            operates=session is not None and session.principal.has(rights.Rights.OPERATE),
             **content.values,
         )
         if not share.is_indexed:
