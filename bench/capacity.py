@@ -111,7 +111,8 @@ class Product:
 def _descendants(pid: int) -> list[int]:
     own = list[str]()
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError):  # the thread has ended
+        # The thread has ended.
+        with contextlib.suppress(FileNotFoundError):
             own += thread.read_text().split()
     return [each for child in map(int, own) for each in (child, *_descendants(child))]
 

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-_CACHE = {"lru": 0, "ram": 0, "ram_inactive": 0}  # arguments of caches other than the classic cache
+# Arguments of caches other than the classic cache.
+_CACHE = {"lru": 0, "ram": 0, "ram_inactive": 0}
 
 
 def _class(run: Callable[..., Any], inputs: dict[str, Any], **more: Any) -> type:

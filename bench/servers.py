@@ -156,7 +156,7 @@ def setups(
         results.append(Setup(title, ports[:count], pids[:count], keys[:1], postmaster))
         if count == 1:
             results.append(Setup(f"{title}, {ACCOUNTS} accounts", ports[:1], pids[:1], keys, postmaster))
-            # As many as each of two or four servers has of the connections that they share.
+            # As many connections as each of two or four servers has if they share them.
             results += [
                 Setup(f"{title}, {few} connections", ports[:1], pids[:1], keys[:1], postmaster, few)
                 for few in (MANY // 2, MANY // 4)

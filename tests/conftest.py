@@ -95,7 +95,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Isolate the process before any module of the product is imported."""
-    gc.disable()  # until the tests are collected
+    # The collector is enabled again once the tests are collected.
+    gc.disable()
     use_memory()
     backends.choose(str(config.getoption("--ground")), _run_id(config)[:12])
     for name in list(os.environ):

@@ -49,7 +49,7 @@ VIDEOS = (
     "a campfire in the forest at night, embers rise, zoom in",
     "sakura petals drift over a garden, tracking shot right",
 )
-# Width and height of a frame, height of the text above each row, and number of frames of a row.
+# Width and height of a frame, height of the text above each row, and number of frames per row.
 FRAME, TITLE_PIXELS, FRAMES = (300, 168), 22, 4
 
 

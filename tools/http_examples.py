@@ -23,7 +23,8 @@ import httpx
 from tools.http_stand_ins import STRIPE_SECRET, files, running
 
 TABLE = Path(__file__).with_suffix(".toml")
-ADDRESS = "http://127.0.0.1:8600"  # the default one, in place of the server's
+# The default address, instead of the address of the server.
+ADDRESS = "http://127.0.0.1:8600"
 FOLDER = Path("docs/reference/http/examples")
 WITHOUT = "without"
 _LONGEST_TEXT, _LONGEST_LIST, _DEEPEST, _WIDTH, _LINES = 110, 2, 5, 100, 12

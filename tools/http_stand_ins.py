@@ -93,7 +93,8 @@ class StandIns:
 
     async def _answer(self, request: Request) -> Response:
         first = (await request.json())["messages"][0]["content"]
-        if first == _SLOW:  # so that a batch is still in progress when it is canceled
+        # The batch must still be in progress when it is canceled.
+        if first == _SLOW:
             await asyncio.sleep(3)
         facts = str(first).startswith(("You extract", "You compare", "You answer"))
         return await (self._facts if facts else self._chat).chat(request)

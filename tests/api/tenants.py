@@ -44,7 +44,7 @@ LAST = (
     *("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account"),
     *("/account/organizations", "/account/switch", "/account/members/leave"),
 )
-# Path parameters that name no object of an account, or whose objects have tests of their own: videos
+# Path parameters that do not name an object of an account, or whose objects have tests of their own: videos
 # (test_openai_videos.py), and the tokens of shares, which are secrets (test_shares.py). Live sessions, which
 # need workers, are in tests/e2e/test_sessions.py. `create_objects` returns all other parameters.
 SHARED_NAMES = {
@@ -78,7 +78,8 @@ def built() -> ASGIApp:
 
 def table(app: ASGIApp) -> list[RouteEntry]:
     """Return every route of the router, with those that no OpenAPI document describes."""
-    router: Any = vars(app)["_router"]  # the router has no other way to be listed
+    # The router has no public list of its routes.
+    router: Any = vars(app)["_router"]
     results = [match.route for match in router._exact.values() if match.route is not None]
     return results + [route for _, _, route in router._patterns]
 

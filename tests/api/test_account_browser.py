@@ -67,7 +67,8 @@ async def test_linked_oidc_account_signs_in_and_exports_its_data(
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
-        page.remove_listener("request", tab.watch)  # the provider is another host
+        # The provider is another host, which the watcher would report.
+        page.remove_listener("request", tab.watch)
         await tab.open("/account/security")
         await page.click("text='Link to this account'")
         await page.wait_for_selector(".done:has-text('linked')")

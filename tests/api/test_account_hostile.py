@@ -54,7 +54,8 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
     operator = await app.database.write(
         login_sessions.new_link(app.operator.id, await app.database.read(now()))
     )
-    await app.client.get("/signin", params={"token": operator})  # who sees every page
+    # The operator can open every page.
+    await app.client.get("/signin", params={"token": operator})
     page = await app.client.get("/account/security")
     token = page.text.partition('name="csrf" value="')[2].partition('"')[0]
     for method, path in changing:
@@ -67,7 +68,8 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
             if not headers and f"{method} {path}" in WITHOUT_TOKEN:
                 continue
             response = await app.client.request(method, fill(path), data=form, headers=headers)
-            if response.status_code == 415:  # it takes a file
+            # The route accepts only files.
+            if response.status_code == 415:
                 files = {"file": ("a.zip", b"PK")}
                 response = await app.client.request(
                     method, fill(path), data=form, files=files, headers=headers
@@ -131,7 +133,8 @@ async def test_sign_in_attempts_behind_a_proxy_count_per_client(public: AppFixtu
     assert proxy == [200] * 30 + [429]
     assert await request_status("10.0.0.2", "198.51.100.7, 192.0.2.1") == 200
     direct = [await request_status("93.184.216.34", f"192.0.2.{number}") for number in range(31)]
-    assert direct[-1] == 429  # the header of an untrusted proxy is ignored
+    # The header of an untrusted proxy is ignored.
+    assert direct[-1] == 429
 
 
 ELSEWHERE = (
@@ -302,7 +305,8 @@ async def test_account_page_shows_the_limits_of_a_key(app: AppFixture) -> None:
     assert "<dd>only ra1, web_search, tools; 5.00 USD per day; 20.50 USD per month</dd>" in text
     assert "<dd>run, memory.read, memory.write, account.read</dd>" in text
     assert "<dd>memory.read</dd><dt>Limits</dt><dd>none</dd>" in text
-    assert "<dd>none</dd>" in text  # the key that the account had before
+    # The key that the account had before has no limits.
+    assert "<dd>none</dd>" in text
     assert "budget_day" not in re.sub(r"<input[^>]*>", "", text)
 
 

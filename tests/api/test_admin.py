@@ -34,7 +34,8 @@ async def idle(app: AppFixture, count: int) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/admin/requests/pred_0"])
 async def test_admin_pages_are_hidden_from_tenants_and_anonymous(app: AppFixture, path: str) -> None:
-    unknown = await app.client.get(path)  # also from this machine
+    # Connections from this machine are anonymous as well.
+    unknown = await app.client.get(path)
     assert (unknown.status_code, unknown.headers["location"].partition("?")[0]) == (303, "/signin")
     await signed_in(app)
     assert (await app.client.get(path)).status_code == 404
@@ -52,7 +53,8 @@ async def test_admin_overview_shows_requests_failures_and_storage(app: AppFixtur
     assert "The paint has run out" in page
     assert "0.04" in page
     assert "ada@example.com" in page
-    async with asyncio.timeout(60):  # a run has ended a moment before its worker is idle
+    # A worker becomes idle shortly after its run has ended.
+    async with asyncio.timeout(60):
         while "1 idle" not in page:
             page = (await app.client.get("/admin")).text
 

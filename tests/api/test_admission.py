@@ -70,7 +70,8 @@ async def test_400_websockets_of_one_account_do_not_block_others(app: AppFixture
             await socket.close()
         async with asyncio.timeout(60):
             while (await _open_socket(stack, port, app.poor))[1] is not None:
-                pass  # until the server knows that they are closed
+                # Wait until the server has noticed the disconnects.
+                pass
 
 
 async def test_ended_event_stream_frees_its_slot(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
+# The stores do not affect these tests, so they run on one kind only.
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 DATA = PIXEL.partition("base64,")[2]
 TOOL: Any = {
     "name": "read",
@@ -111,7 +112,8 @@ async def test_agent_turn_is_translated_completely_for_a_chat_server(gateway: Ga
     }
     async with gateway.anthropic().messages.stream(**body) as stream:
         answer = await stream.get_final_message()
-    assert answer.stop_reason == "tool_use"  # the fake calls whatever tool there is
+    # The fake calls every tool of the request.
+    assert answer.stop_reason == "tool_use"
     sent = gateway.acme.requests[0].document
     assert sent["messages"][0] == {"role": "system", "content": "You\n\nhelp"}
     assert [turn["role"] for turn in sent["messages"]] == [
@@ -231,7 +233,8 @@ async def test_custom_tool_becomes_a_function_with_one_text_input(gateway: Gatew
     answer = await client.responses.create(model=model, input=inputs, tools=[PATCH], tool_choice=choice)
     call = answer.output[0]
     assert call.type == "custom_tool_call"
-    assert (call.name, call.input) == ("apply_patch", "Oslo")  # the one text that the fake gives
+    # The fake returns the same text for every tool.
+    assert (call.name, call.input) == ("apply_patch", "Oslo")
     sent = server.requests[0].document["tools"][0]
     schema = sent["function"]["parameters"] if "function" in sent else sent["input_schema"]
     assert list(schema["properties"]) == ["input"]

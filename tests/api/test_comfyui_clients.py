@@ -18,7 +18,9 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-import websocket  # websocket-client, which ComfyUI's own example scripts speak with
+
+# This is websocket-client, which ComfyUI's example scripts use.
+import websocket
 from PIL import Image
 
 from sixfold.app import asgi, bootstrap
@@ -70,7 +72,8 @@ class ComfyScript:
         return json.loads(answer) if answer else None
 
     def _request(self, path: str, data: bytes | None = None) -> urllib.request.Request:
-        return urllib.request.Request(f"http://{self.address}{path}", data)  # loopback only
+        # The script connects to the loopback address only.
+        return urllib.request.Request(f"http://{self.address}{path}", data)
 
     def listening(self, client_id: str) -> websocket.WebSocket:
         socket = websocket.WebSocket()
@@ -167,7 +170,8 @@ async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
     text, result = await asyncio.to_thread(comfy.script.images, PAINT)
     image = Image.open(io.BytesIO(result["9"][0]))
     assert (image.size, image.format) == ((96, 64), "PNG")
-    assert json.loads(image.info["prompt"]) == PAINT  # in the metadata, before the pixels
+    # The graph is in the metadata before the pixels.
+    assert json.loads(image.info["prompt"]) == PAINT
     kinds = [message["type"] for message in text if not isinstance(message, bytes)]
     messages = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
     assert messages == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
@@ -194,7 +198,8 @@ async def test_viewed_image_is_signed_and_equals_the_run_output(comfy: ServerWit
         Tenant(comfy.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
-    assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
+    # The files have the order of the graph.
+    assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]
     for index, name in enumerate(("9", "1")):
         signed = application.signer.read(embed.extract(result[name][0]) or "")
         assert (signed.valid, signed.manifest.index, signed.manifest.quality) == (True, index, "preview")
@@ -202,7 +207,8 @@ async def test_viewed_image_is_signed_and_equals_the_run_output(comfy: ServerWit
         result["9"][0],
         result["1"][0],
     ]
-    assert embed.extract(result["0"][0]) is not None  # what is only looked at, too
+    # Images that are only previewed contain a manifest, too.
+    assert embed.extract(result["0"][0]) is not None
     _, images = await asyncio.to_thread(comfy.script.images, mixed)
     assert images == result
 
@@ -219,7 +225,8 @@ async def test_image_size_may_come_from_an_image_of_the_run(comfy: ServerWithScr
     response = await comfy.app.client.post(
         "/api/graph/validate", json={"workflow": graph}, headers=comfy.app.bearer
     )
-    assert response.json()["estimate"]["price_usd"] == "2.56"  # the maximum number of images: none is free
+    # The price is that of the maximum number of images, because no image is free.
+    assert response.json()["estimate"]["price_usd"] == "2.56"
 
 
 async def test_websocket_script_gets_its_image(comfy: ServerWithScript) -> None:
@@ -482,7 +489,8 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(comfy: ServerWith
     other = await app.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
     assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
     scope = idempotency.scope_id(app.account.id, "POST", "/prompt", "k")
-    await app.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
+    # This is the state after a kill.
+    await app.database.write(many("idempotency_forget", id=scope))
     response = await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
     assert response.json() == first.json()
 

@@ -50,7 +50,7 @@ class Receiver:
     def __init__(self) -> None:
         self.url = ""
         self.statuses: list[int] = []
-        # Answers only when as many requests are there at once.
+        # Responds only when this number of requests is waiting.
         self.together: asyncio.Barrier | None = None
         self.requests: list[tuple[dict[str, str], bytes]] = []
 
@@ -195,7 +195,7 @@ async def test_hanging_receivers_do_not_delay_other_accounts(
         monkeypatch.setattr(alerts, "sweep", partial(alerts.sweep, lag_us=0))
         sweeping = asyncio.create_task(alerts.run(0.05))
         try:
-            # Less than one message to a receiver that does not respond takes.
+            # The limit is shorter than one message to a receiver that does not respond.
             await wait_until(lambda: messages.requests, 10)
         finally:
             sweeping.cancel()

@@ -146,7 +146,8 @@ def commands(
 ) -> ThreadedCommands:
     monkeypatch.setenv("SIXFOLD_PROBE", "0")
     monkeypatch.delenv("SIXFOLD_API_KEY", raising=False)
-    monkeypatch.setattr(report, "SERVER_SECONDS", 60)  # this machine may be busy
+    # The probe must not time out on a busy machine.
+    monkeypatch.setattr(report, "SERVER_SECONDS", 60)
     return ThreadedCommands(tmp_path, capsys)
 
 
@@ -159,7 +160,8 @@ async def test_doctor_agrees_with_server_while_comfyui_is_silent(
 ) -> None:
     monkeypatch.setenv("SIXFOLD_COMFYUI_URL", comfy.url)
     write_key(tmp_path / KEY_FILE, await operator_key(app_with_comfyui))
-    comfy.silent.update({"/system_stats", "/object_info"})  # as while it loads a large model
+    # ComfyUI does not respond while it loads a large model.
+    comfy.silent.update({"/system_stats", "/object_info"})
     async with serve(app_with_comfyui.asgi) as url:
         with hold_lock(tmp_path, url):
             document = await commands.json("doctor")

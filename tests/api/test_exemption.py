@@ -26,7 +26,8 @@ async def statuses(visitor: httpx.AsyncClient, headers: dict[str, str]) -> list[
     return [response.status_code for response in results]
 
 
-OPEN = [200, 200, 200, 422]  # style transfer is let in, and has no body
+# The request for style transfer is accepted, but has no body.
+OPEN = [200, 200, 200, 422]
 CLOSED = [401] * 4
 
 

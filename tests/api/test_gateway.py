@@ -31,7 +31,8 @@ PIXEL = image_files.data_uri(PIXEL_BYTES)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are the same on every ground
+# The stores do not affect these tests, so they run on one kind only.
+FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -258,7 +258,8 @@ async def test_disconnect_stops_the_local_model(tmp_path: Path) -> None:
         long = {**body, "max_tokens": 60_000, "stream": True}
         async with client.stream("POST", "/v1/chat/completions", json=long) as stream:
             await anext(stream.aiter_lines())
-        short = await client.post("/v1/chat/completions", json={**body, "max_tokens": 4})  # there is one slot
+        # The server has one slot, which the canceled stream must release.
+        short = await client.post("/v1/chat/completions", json={**body, "max_tokens": 4})
         assert short.status_code == 200
         assert await generated_tokens(there) < 60_000
         assert await there.pending() == 0

@@ -85,14 +85,16 @@ async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> N
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode, gateway.anth.mode = "limit", "fail"
         messages = [await gateway.chat() for _ in range(6)]
-        assert len(gateway.acme.requests) == 6  # the last one is tried although the circuit is open
+        # The last target is tried although its circuit is open.
+        assert len(gateway.acme.requests) == 6
         for response in messages:
             assert (response.status_code, response.json()["error"]["code"]) == (429, "rate_limited")
             assert int(response.headers["Retry-After"]) >= 1
         for _ in range(5):
             assert (await gateway.chat(model="both")).status_code == 502
         assert len(gateway.anth.requests) == 5
-        mixed = await gateway.chat(model="both")  # tries the server whose circuit closes first
+        # The router tries the server whose circuit closes first.
+        mixed = await gateway.chat(model="both")
         outcome = (mixed.status_code, len(gateway.acme.requests), len(gateway.anth.requests))
         assert outcome in {(429, 7, 5), (502, 6, 6)}
         assert int(mixed.headers["Retry-After"]) >= 1
@@ -290,7 +292,8 @@ async def test_invalid_token_and_choice_counts_are_rejected(tmp_path: Path) -> N
             response = await gateway.app.client.post(f"/v1/{path}", json=body, headers=gateway.headers)
             assert response.status_code == 400, (request, response.text)
         assert not gateway.acme.requests
-        both = await gateway.chat(max_completion_tokens=1, max_tokens=100)  # a server may heed either
+        # A server may use either field, so the hold is for the larger one.
+        both = await gateway.chat(max_completion_tokens=1, max_tokens=100)
         assert both.headers["x-sixfold-cost"] == (await gateway.chat()).headers["x-sixfold-cost"]
 
 
@@ -321,7 +324,8 @@ async def test_budget_applies_to_every_protocol(tmp_path: Path) -> None:
         response = await gateway.app.client.post("/v1/chat/completions", json=over, headers=key)
         assert (response.status_code, response.json()["error"]["code"]) == (429, "budget_exceeded")
         assert int(response.headers["retry-after"]) > 0
-        for _ in range(3):  # what is held and not used comes back
+        # The unused part of a hold is released.
+        for _ in range(3):
             response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert response.status_code == 200
         run = {"model": "ra1", "input": {"prompt": "a dot"}}

@@ -99,7 +99,8 @@ async def test_hostile_save_paths_write_no_file_outside_the_folder(app: AppFixtu
     assert len(paths) >= 190
     for path in paths:
         response = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
-        if response.status_code == 200:  # an unusual name that is inside the folder
+        # The name is unusual, but inside the folder.
+        if response.status_code == 200:
             assert path == "x.png" or set(path) <= set("abcdefghijklmnopqrstuvwxyz./-_0123456789"), path
             continue
         assert response.status_code == 422, path
@@ -150,9 +151,8 @@ async def raw_response(app: AppFixture, path: str) -> tuple[int, bytes]:
 
 async def test_hostile_urls_do_not_reach_this_machine(app: AppFixture) -> None:
     hits: list[bytes] = []
-    app.server.fetcher.resolver.lookup = (
-        corpus.lookup
-    )  # names lead where the corpus says, and nobody is asked
+    # Names resolve as the corpus states, without DNS requests.
+    app.server.fetcher.resolver.lookup = corpus.lookup
 
     async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hits.append(await reader.read(100))
@@ -344,7 +344,8 @@ async def test_secrets_are_in_no_error_and_no_log(app: AppFixture) -> None:
 async def test_internal_error_is_500_without_details(
     app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await app.database.close()  # what no request can do
+    # No request can cause this error.
+    await app.database.close()
     seen = []
     for method, path, shape in (
         ("POST", "/api/ra1", {"error", "status"}),

@@ -105,10 +105,11 @@ async def test_every_input_type_is_described_and_sent_to_the_space(
         values = {"count": 5, "width": 101, "share": 0.25, "style": "bold", "mood": "calm", "flip": True}
         run_result = await run(app, port, words="a fox", picture=gray_image(77), **values)
         assert run_result["status"] == "succeeded", run_result
+        # The width is rounded to a step of the slider.
         assert (run_result["output"]["width"], run_result["output"]["height"]) == (
             96,
             64,
-        )  # snapped to the slider
+        )
         assert run_result["outputs"] == {"seen": 1}
         with Image.open(io.BytesIO(await fetch(app, run_result["output"]))) as result:
             row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
@@ -116,7 +117,8 @@ async def test_every_input_type_is_described_and_sent_to_the_space(
         lines = run_result["logs"].splitlines()
         assert "queue position 1 at the space" in lines
         assert [line for line in lines if line in ("mixing", "painting")] == ["mixing", "painting"]
-        plain = await run(app, port, words="a")  # what was left out is what the application shows
+        # Missing inputs have the defaults that the application shows.
+        plain = await run(app, port, words="a")
         with Image.open(io.BytesIO(await fetch(app, plain["output"]))) as result:
             row = np.asarray(result.convert("RGB"))[0, :7, 0].tolist()
         assert row == [1, 3, 50, 0, 0, 0, 0]

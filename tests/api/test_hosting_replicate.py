@@ -41,7 +41,8 @@ def client(app: AppFixture, key: str | None = None) -> Client:
 
 async def test_run_returns_the_url_of_an_image(app: AppFixture) -> None:
     output = await client(app).async_run("sixfold/anime-image", {"prompt": "a fox"})
-    assert isinstance(output, str)  # of a server behind https the client makes a file of it
+    # The client returns a URL, because only URLs with https become files.
+    assert isinstance(output, str)
     image = Image.open(io.BytesIO((await app.client.get(output)).content))
     assert image.size == (32, 32)
     (prediction,) = (await client(app).predictions.async_list()).results
@@ -323,7 +324,8 @@ async def test_chat_stream_has_output_and_done_events(tmp_path: Path) -> None:
         (result,) = (await client(gateway.app).predictions.async_list()).results
         assert result.output == ["word word word"]
         gateway.acme.mode = "refuse"
-        with pytest.raises(RuntimeError, match="It says so"):  # the client raises it for the event `error`
+        # The client raises this error for the event `error`.
+        with pytest.raises(RuntimeError, match="It says so"):
             await streamed(gateway.app, inputs)
 
 

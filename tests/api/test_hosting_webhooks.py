@@ -158,7 +158,8 @@ async def test_receiver_that_responds_410_is_not_retried(tmp_path: Path) -> None
 async def test_pending_webhook_is_delivered_after_a_restart(tmp_path: Path) -> None:
     faults = Faults()
     async with running_app(tmp_path, **INSIDE) as app:
-        async with webhook_url(Faults()) as url:  # a port that is free again in a moment
+        # The port is closed after the block, so nothing listens there.
+        async with webhook_url(Faults()) as url:
             pass
         app.server.outbox.schedule = RetrySchedule(first_seconds=0.2)
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()

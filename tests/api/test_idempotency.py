@@ -168,7 +168,8 @@ async def test_request_without_a_stored_response_runs_again(app: AppFixture) -> 
     once = IdempotentRequest(app.account.id, b"body", error_response)
 
     async def broken(_idempotency_id: str | None) -> Response:
-        raise asyncio.CancelledError  # as when the server is killed, or its disk refuses the answer
+        # The server behaves like this when it is killed, or when its disk rejects the response.
+        raise asyncio.CancelledError
 
     async def whole(_idempotency_id: str | None) -> Response:
         return Response(b"done")
@@ -205,7 +206,7 @@ async def test_repeated_request_after_a_kill_finds_all_images(any_database_app: 
     expected = {"model": "ra2", "prompt": "a fox", "n": 3, "size": "256x256"}
     first = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert (first.status_code, len(first.json()["data"])) == (200, 3)
-    # As a server leaves things that was killed before it stored its response.
+    # The state that a server leaves if it is killed before it stores its response.
     await app.database.write(many("idempotency_sweep", before=2**61))
     second_response = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert second_response.json()["data"] == first.json()["data"]

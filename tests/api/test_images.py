@@ -369,7 +369,8 @@ async def test_face_is_within_every_crop(real: AppFixture) -> None:
 
 async def test_hostile_image_urls_do_not_reach_this_machine(real: AppFixture) -> None:
     hits: list[bytes] = []
-    real.server.fetcher.resolver.lookup = corpus.lookup  # host names resolve as in the corpus
+    # Host names resolve as the corpus states.
+    real.server.fetcher.resolver.lookup = corpus.lookup
 
     async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hits.append(await reader.read(100))

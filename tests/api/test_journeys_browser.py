@@ -75,7 +75,8 @@ async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Brow
         await tab.open("/account/shares")
         end = "button[aria-label='End the link to a red fox']"
         right = (await tab.page.evaluate(BOX, end))[3]
-        assert right <= width  # the button is not outside of a table that scrolls
+        # The button must not be in the part of the table that is scrolled out of view.
+        assert right <= width
         await is_accessible(tab)
         await tab.page.fill("[name=folder]", "people")
         await tab.page.fill("[name=with]", app.operator.email)

@@ -98,7 +98,8 @@ async def test_run_of_a_worker_killed_in_the_lab_is_repeated(tmp_path: Path) -> 
         await tab.page.wait_for_selector("td .status.running")
         await tab.page.click("[aria-label^='Kill the workers of']")
         await tab.page.wait_for_selector("#killed:has-text('1')")
-        await tab.page.wait_for_selector("td:has-text('2')")  # the second attempt
+        # Wait for the second attempt.
+        await tab.page.wait_for_selector("td:has-text('2')")
         assert await tab.page.inner_text("#off") == "0"
         assert (await app.client.delete(job["status_url"])).status_code == 200
         await app.until("5.00", "0.00")

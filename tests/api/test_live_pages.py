@@ -58,10 +58,12 @@ async def test_workflow_page_highlights_running_nodes_and_inputs(
         await page.wait_for_selector(".node.finished[data-node='7'] .progress")
         assert await page.locator(".node.finished").count() >= 2
         await page.focus("[data-pane]")
-        await page.keyboard.press("0")  # from the whole graph to its values
+        # The key changes the zoom from the whole graph to a legible size.
+        await page.keyboard.press("0")
         first = await page.locator(".pane .value").first.bounding_box()
         assert first is not None
-        assert first["height"] >= 10  # the words of its nodes can be read
+        # The text of the nodes is legible.
+        assert first["height"] >= 10
         # At a legible size the drawing is taller than its pane, which is scrolled to the rest.
         await page.keyboard.press("End")
         await page.wait_for_function("() => document.querySelector('[data-pane]').scrollTop > 0")
@@ -92,7 +94,8 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
         assert await page.locator("[data-node]").count() == 2
         await page.evaluate(DROP, ["words.txt", base64.b64encode(b"words").decode(), "text/plain"])
         await page.wait_for_selector("#dropped:has-text('does not contain a manifest')")
-        tab.ignore("status of 400")  # the words
+        # The server rejects the text file.
+        tab.ignore("status of 400")
 
 
 async def test_cards_show_outputs_and_play_videos_and_audio(
@@ -104,10 +107,11 @@ async def test_cards_show_outputs_and_play_videos_and_audio(
         await tab.open("/catalog")
         cards = await page.locator(".card").count()
         sample_count = await page.locator(".card .sample").count()
+        # The models of model servers have no samples.
         assert (cards > 40, sample_count >= cards - 6) == (
             True,
             True,
-        )  # nothing is shown of what others answer
+        )
         video = page.locator(".card:has([data-preview])").first
         await video.hover()
         await page.wait_for_selector("[data-preview].on")

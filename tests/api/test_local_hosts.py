@@ -132,7 +132,8 @@ async def test_slow_server_is_kept_and_does_not_delay_others(
         look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
         vllm.slow = True
         async with app_with(tmp_path) as app:
-            assert status(app, "vllm").state == "slow"  # it was never seen ready
+            # No probe has found the server ready yet.
+            assert status(app, "vllm").state == "slow"
             assert await serving_model(app) == "llama3.2:latest"
             vllm.slow = False
             await app.server.gateway_runtime.refresh()
@@ -140,7 +141,8 @@ async def test_slow_server_is_kept_and_does_not_delay_others(
             monkeypatch.setattr(server_list, "_LIST_SECONDS", 0.3)
             vllm.slow = True
             await app.server.gateway_runtime.refresh()
-            assert status(app, "vllm").state == "ready"  # busy for a while, with the models that it had
+            # The server is still busy, and is listed with its known models.
+            assert status(app, "vllm").state == "ready"
             assert status(app, "vllm").models == ("mistral",)
             monkeypatch.setattr(server_list, "BUSY_SECONDS", 0.0)
             await app.server.gateway_runtime.refresh()

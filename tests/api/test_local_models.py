@@ -150,7 +150,8 @@ async def test_ollama_with_unreadable_models_describes_the_others(
             await app.server.gateway_runtime.refresh()
             stated = {model.name for model in status(app, "ollama").listing if model.stated}
             assert stated == {"eyes:latest"}
-            assert sorted(ollama.show_requests) == sorted([*broken, "eyes:latest"])  # each once, for now
+            # Each model is queried only once.
+            assert sorted(ollama.show_requests) == sorted([*broken, "eyes:latest"])
 
 
 @pytest.mark.parametrize("in_tags", [False, True])
@@ -341,12 +342,14 @@ async def test_ollama_models_are_queried_once_and_few_per_probe(
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
             assert len(ollama.show_requests) == 16
-            assert "seer" in ollama.show_requests  # loaded models are queried first
+            # Loaded models are queried first.
+            assert "seer" in ollama.show_requests
             for most in (32, 41, 41):
                 await app.server.gateway_runtime.refresh()
                 assert len(ollama.show_requests) == most
             assert len(set(ollama.show_requests)) == 41
-            ollama.models["model-7"] = EMBEDDING  # pulled again: another digest
+            # The model was pulled again, so its digest has changed.
+            ollama.models["model-7"] = EMBEDDING
             await app.server.gateway_runtime.refresh()
             assert ollama.show_requests[41:] == ["model-7"]
 
@@ -403,4 +406,5 @@ async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
             ollama.responses = {"/api/tags": huge}
             await app.server.gateway_runtime.refresh()
             assert "other" not in status(app, "ollama").models
-            assert len(status(app, "ollama").models) == 1000  # what was known before
+            # The list that was known before remains.
+            assert len(status(app, "ollama").models) == 1000

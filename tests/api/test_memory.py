@@ -168,7 +168,8 @@ async def test_versions_are_compared_and_restored(app: AppFixture) -> None:
     for as_of, status in (("1999-01-01T00:00:00Z", 404), ("yesterday", 400), ("2999-01-01T00:00:00Z", 200)):
         past = await app.client.get("/api/pages/a", params={"as_of": as_of}, headers=app.bearer)
         assert past.status_code == status, as_of
-    plain = "/api/pages/a?as_of=2999-01-01T00:00:00+00:00"  # the plus is not encoded
+    # The plus sign is not percent-encoded.
+    plain = "/api/pages/a?as_of=2999-01-01T00:00:00+00:00"
     assert (await app.client.get(plain, headers=app.bearer)).status_code == 200
 
 
@@ -285,7 +286,8 @@ async def test_page_can_be_read_and_written_as_markdown(app: AppFixture) -> None
 async def test_page_of_another_account_is_not_found(app: AppFixture, route: str) -> None:
     await put(app, "mine", "[[x]]", tags=["x"])
     before = await get(app, "/api/pages/mine")
-    if route == CREATES:  # the other account's own page of that name
+    # The route creates a page of this name for the other account.
+    if route == CREATES:
         assert (await send_route(app, route, "mine", app.other)).status_code == 201
     else:
         answers = [await send_route(app, route, slug, app.other) for slug in ("mine", "none")]

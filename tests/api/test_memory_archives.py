@@ -150,7 +150,8 @@ async def test_links_of_a_vault_in_a_folder_are_resolved(app: AppFixture) -> Non
         "elsewhere.md": "[[Work/Plan]]",
     }
     assert (await import_report(app, zip_of(files.items())))["created"] == 4
-    await import_report(app, zip_of([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
+    # Pages that are imported later are found, too.
+    await import_report(app, zip_of([("Vault/People/Ann.md", "# Ann")]))
 
     async def leads(slug: str) -> set[tuple[str, str]]:
         page = await get(app, f"/api/pages/{slug}")
@@ -227,7 +228,8 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
 async def test_every_skipped_file_of_an_archive_is_reported(app: AppFixture) -> None:
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the duplicate name is intended
+        # The duplicate name is intended.
+        warnings.simplefilter("ignore")
         for name, text in (
             ("vault/...md", "dots"),
             ("vault/.draft.md", "hidden"),

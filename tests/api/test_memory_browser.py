@@ -198,4 +198,5 @@ async def test_hostile_texts_run_no_scripts(browser_app: tuple[AppFixture, str, 
             assert await tab.page.evaluate(ACTIVE) == [], path
         await tab.page.wait_for_selector("#preview .prose")
         assert await tab.page.evaluate(ACTIVE) == []
-        tab.ignore("/media/")  # images that do not exist
+        # These images do not exist.
+        tab.ignore("/media/")

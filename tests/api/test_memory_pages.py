@@ -53,7 +53,8 @@ async def test_page_shows_links_and_is_listed_by_folder_type_and_tag(any_databas
     await put(app, "people/ann", ANN, type="person", tags=["team"], collections=["hangar"])
     page = (await open_page(app, "/memory/people/ann")).text
     assert page.count("<h1>Ann</h1>") == 1
-    assert ">Ann</h2>" not in page  # the heading that repeats the title
+    # A heading that repeats the title is omitted.
+    assert ">Ann</h2>" not in page
     assert '<a class="wiki" href="/memory/projects/zeppelin">Zeppelin</a>' in page
     assert 'href="/memory/~new?slug=nobody"' in page
     assert "no page yet" in page

@@ -16,7 +16,8 @@ from tests.api.app_fixture import AppFixture
 
 TEXTS = ("nan", "NaN", "inf", "-Infinity", "1e999")
 NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999")
-UNREAD = {  # their body is a file, or is not read, or is not read without a configuration or a session
+# Their body is a file, or is not read, or is read only with a configuration or a session.
+UNREAD = {
     *("/api/uploads", "/pages/uploads", "/pages/origin", "/replicate/v1/files", "/fal/files/upload"),
     *("/signin/passkey/ask", "/api/webhooks/stripe"),
 }

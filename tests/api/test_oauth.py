@@ -211,7 +211,8 @@ async def test_unregistered_redirect_uris_get_no_redirect(app: AppFixture) -> No
         {"redirect_uri": ""},
     ):
         response = await app.client.get(AUTHORIZE, params=program.asks(**changes))
-        if changes.get("redirect_uri") == "":  # it means the registered one
+        # An empty URI selects the registered one.
+        if changes.get("redirect_uri") == "":
             assert response.status_code == 303
         else:
             assert response.status_code == 400

@@ -61,9 +61,8 @@ async def test_verified_email_signs_in_and_returns_to_the_page(app_and_provider:
     assert (back.status_code, back.headers["Location"]) == (303, "/gallery")
     assert "ada@example.com" in (await visitor.get("/account")).text
     result.claims |= {"email": "ada@elsewhere.example", "email_verified": False}
-    assert (
-        await sign_in(app, result)
-    ).status_code == 303  # who one is there is linked now, whatever the address
+    # The account is linked to the identity, whatever its e-mail address is now.
+    assert (await sign_in(app, result)).status_code == 303
 
 
 async def test_unverified_email_signs_in_to_no_account(app_and_provider: AppAndProvider) -> None:
@@ -74,7 +73,8 @@ async def test_unverified_email_signs_in_to_no_account(app_and_provider: AppAndP
         {"email_verified": "yes"},
         {"email": None},
         {"email": "nobody@example.com"},
-        {"email": "local@localhost"},  # the operator's
+        # The account of the operator.
+        {"email": "local@localhost"},
     ):
         result.lies = claims
         assert (await sign_in(app, result)).status_code == 403, claims
@@ -104,7 +104,8 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(app_and_provider
 async def test_verification_applies_to_the_address_of_its_document(
     token: dict[str, Any], info: dict[str, Any], status: int, either: Path
 ) -> None:
-    rules = {"groups": {"media": {"organization": "acme"}}}  # so that userinfo is read for the groups
+    # The rule causes userinfo to be read for the groups.
+    rules = {"groups": {"media": {"organization": "acme"}}}
     async with provider() as result, app_with_provider(either, result, tables={"sign_in": rules}) as app:
         result.claims = {"sub": "ada-1", "email": "ada@example.com", "email_verified": True}
         result.lies, result.info = token, {"sub": "ada-1", **info}
@@ -131,7 +132,8 @@ async def test_token_with_invalid_claims_does_not_sign_in(
     app_and_provider: AppAndProvider, lie: dict[str, Any]
 ) -> None:
     app, result = app_and_provider
-    now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
+    # Computed in the test instead of at collection: in a long run, the difference would exceed the tolerance.
+    now = int(time.time())
     result.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
     assert (await sign_in(app, result)).status_code == 401
 
@@ -156,9 +158,11 @@ async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_prov
     app, result = app_and_provider
     visitor, other_client = app.visitor(), app.visitor()
     there = result.grant(await login_redirect(visitor))
-    assert (await other_client.get(there)).status_code == 400  # no ticket at all
+    # This browser has not begun a sign-in.
+    assert (await other_client.get(there)).status_code == 400
     await login_redirect(other_client)
-    assert (await other_client.get(there)).status_code == 401  # another's state
+    # The state belongs to the sign-in of another browser.
+    assert (await other_client.get(there)).status_code == 401
     assert (await visitor.get(there)).status_code == 303
     assert (await visitor.get(there)).status_code == 400
     for query in ("", "?error=access_denied", "?code=x", f"?code=x&state={'y' * 5000}"):

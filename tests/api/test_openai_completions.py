@@ -87,7 +87,8 @@ async def test_hold_counts_every_answer_of_every_prompt(gateway: Gateway) -> Non
     call = await gateway.last_call()
     assert call["usage"]["output_tokens"] == 60
     assert float(call["held_usd"]) >= single_hold + 0.05  # 60 tokens of output in place of 10
-    assert call["cost_usd"] == "0.061"  # all of them are charged
+    # All choices are charged.
+    assert call["cost_usd"] == "0.061"
     await client.completions.create(prompt=[1, 2, 3], best_of=2, **single)
     assert float((await gateway.last_call())["held_usd"]) < single_hold + 0.02
 

@@ -25,7 +25,8 @@ from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
-RANKS = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"  # as tiktoken names it
+# The name of the file in the cache of tiktoken.
+RANKS = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -160,7 +161,8 @@ async def test_openai_name_with_only_a_preview_is_503_with_remedy(preview: AppFi
         await client(preview).embeddings.create(model=name, input="a")
     assert (excinfo.value.status_code, excinfo.value.code) == (503, "engine_unavailable")
     assert "`sixfold engines add embeddings`" in str(excinfo.value)
-    assert "SIXFOLD_PREVIEWS" not in str(excinfo.value)  # it would change nothing
+    # The remedy must not name a setting that would not help.
+    assert "SIXFOLD_PREVIEWS" not in str(excinfo.value)
     assert await preview.balance() == before
 
 

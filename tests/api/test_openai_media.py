@@ -29,7 +29,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.harness import image_files
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# the dialects are the same on every ground
+# The stores do not affect these tests, so they run on one kind only.
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
@@ -155,7 +155,8 @@ async def test_image_edit_removes_the_transparent_part_of_the_mask(real: AppFixt
     assert answer.data is not None
     assert answer.data[0].b64_json is not None
     cleaned = decoded_image(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
-    middle = cleaned.crop((44, 28, 52, 36)).tobytes()  # where the dot was, the ground is
+    # The background covers the place of the dot.
+    middle = cleaned.crop((44, 28, 52, 36)).tobytes()
     expected = Image.new("RGB", (8, 8), (40, 90, 160)).tobytes()
     assert max(abs(first - second) for first, second in zip(middle, expected, strict=True)) < 30
     assert await real.faults() == ()

@@ -14,7 +14,7 @@ from tests.fakes import fault_server
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    # The official client marks translations so.
+    # The official client marks translated requests in this way.
     pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning"),
 ]
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
@@ -50,7 +50,8 @@ async def test_moderation_without_a_model_uses_one_that_moderates(gateway: Gatew
         "model": "omni-moderation-latest",
     }
     call = await gateway.last_call()
-    assert (call["face"], call["cost_usd"]) == ("moderations", "0.00")  # the bundled price is zero
+    # The bundled price is zero.
+    assert (call["face"], call["cost_usd"]) == ("moderations", "0.00")
 
 
 async def test_moderation_of_mistral_gets_its_flags(gateway: Gateway) -> None:

@@ -22,7 +22,8 @@ from tests.fakes import fault_server
 from tests.fakes.openai_media import PIECE, PIECES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
+# The stores do not affect these tests, so they run on one kind only.
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 IMAGE_BYTES = fault_server.image(8, 8)
 PRICES = {
     "acme/vec": {"input_per_million_usd": 100},
@@ -255,7 +256,8 @@ async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) ->
         received = b""
         async for block in response.aiter_bytes():
             received += block
-            if len(received) == (PIECES - 1) * PIECE:  # the rest does not exist yet
+            # The server sends the last piece only after this event.
+            if len(received) == (PIECES - 1) * PIECE:
                 gateway.acme.go_on.set()
     assert len(received) == PIECES * PIECE
     await gateway.settled()
@@ -301,7 +303,7 @@ async def test_transcriptions_are_charged_by_the_minute(gateway: Gateway, shape:
     )
     assert str(response if shape == "text" else response.text).strip() == "good morning"
     assert gateway.acme.requests[0].document["language"] == "en"
-    # the server reports 30 s or nothing; the file has 60 s
+    # The server reports a duration of 30 s or nothing; the file has 60 s.
     assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
 

@@ -41,9 +41,11 @@ from tests.harness.processes import PATIENCE_SECONDS
 AREAS = ("media", "gateway", "image", "hosting", "replicate", "fal", "memory", "workflows", "platform")
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENTED = frozenset({502, 503})
-UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "comfyui"})  # pages, and other protocols
+# The pages, and protocols that are not described by OpenAPI.
+UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "comfyui"})
 STANDARDS = ("/.well-known/", "/oauth/")  # RFC 8414, 9728, 7591 and 7009 describe these
-UNPAGED = frozenset({"/api/tags/{slug}"})  # the tags of a page, whose `next_cursor` is always null
+# All tags of a page, whose `next_cursor` is always null.
+UNPAGED = frozenset({"/api/tags/{slug}"})
 CASES = 50
 WRONG_CASES = 15
 
@@ -213,7 +215,8 @@ def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode
         deadline=None,
         derandomize=True,
         database=None,
-        phases=(Phase.generate,),  # failures are reported without shrinking, which takes minutes
+        # Failures are reported without shrinking, which takes minutes.
+        phases=(Phase.generate,),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
@@ -227,7 +230,8 @@ def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode
         if answer.status_code not in DOCUMENTED:
             case.validate_response(answer, checks=[not_a_server_error])
 
-    with contextlib.suppress(Unsatisfiable):  # there is nothing in it that could be wrong
+    # Some operations accept every value, so that no invalid request exists.
+    with contextlib.suppress(Unsatisfiable):
         ask()
     return count
 

@@ -459,7 +459,7 @@ async def test_changes_of_budgets_and_teams_are_logged(any_database_app: AppFixt
     await write(members.change(app.account.id, cleo.id, budget_day=2_000_000, team_id=team.id))
     await write(teams.change(app.account.id, team.id, name="art", budget_month=5_000_000))
     await write(members.change(app.account.id, cleo.id, budget_day=2_000_000))
-    # Entries of one millisecond are in no order.
+    # The order of entries of the same millisecond is undefined.
     log = await app.database.read(audit_log.page(app.account.id, 100, None))
     entries = [(entry["action"], entry["detail"]) for entry in log.entries]
     changes = {"member.budgets", "member.team", "team.budgets", "team.rename"}

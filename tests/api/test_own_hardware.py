@@ -26,7 +26,8 @@ from tests.fakes.comfyui import comfyui
 FREE: Mapping[str, Any] = {"prices": {"own_hardware": "free"}}
 IMAGE_INPUTS = {"prompt": "a fox", "size": "1024x1024"}
 RUN = "/api/containers/run"
-LAST = 2  # time that a graph's only node is priced: as it is ordered, as it runs
+# The number of times that a graph with one node is priced: when it is submitted and when it runs.
+LAST = 2
 
 
 def graph_models() -> Mapping[str, Any]:
@@ -169,7 +170,8 @@ async def test_running_graph_keeps_its_quoted_prices(tmp_path: Path, monkeypatch
 
         def reprice(service: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(service.model)
-            if len(asked_for) == LAST:  # the graph is checked and held: now its node is ordered
+            # The graph is checked and held, and its node is submitted now.
+            if len(asked_for) == LAST:
                 app.server.catalog.reprice(app_catalog.price_table(Settings()))
             return price_of(service, account_id, charged=charged)
 

@@ -261,7 +261,8 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
     token = await signed_in(app)
     page = (await app.client.get("/catalog/fast-image-native")).text
     assert "4.78 USD per hour" in page
-    assert ">48 GB" not in page  # it needs 60
+    # The model needs 60 GB.
+    assert ">48 GB" not in page
     assert 'id="option-variant"' in (await app.client.get("/catalog/text-llm")).text
     headers = {"X-CSRF-Token": token}
     request = {"model": "fast-image-native", "input": {"prompt": "a fox"}, "hardware": "gpu-141gb"}

@@ -125,7 +125,8 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[App
         await page.wait_for_selector("#passkeys:not(:has(table))")
         await page.click("text='Sign out'")
         await page.wait_for_url(f"{url}/signin")
-        tab.page.remove_listener("console", tab.note)  # the 401 that follows is wanted
+        # The 401 that follows is expected.
+        tab.page.remove_listener("console", tab.note)
         await page.click("#use-passkey button")
         response = page.locator("#use-passkey [role=status]")
         await browser.playwright.expect(response).to_have_text("The passkey is not valid for this server")
@@ -139,7 +140,8 @@ async def test_forged_or_replayed_responses_create_no_passkey(
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab, device(tab.page):
         page = tab.page
-        page.remove_listener("console", tab.note)  # refusals are wanted
+        # Refusals are expected.
+        page.remove_listener("console", tab.note)
         await tab.open("/account/security")
         token = await csrf(page)
 
@@ -155,7 +157,8 @@ async def test_forged_or_replayed_responses_create_no_passkey(
         good = await page.evaluate(MAKE, token)
         assert await sent(good, "wrong") == 403
         assert await sent(good) == 201
-        assert await sent(good) == 400  # the question is used up
+        # A challenge can be used only once.
+        assert await sent(good) == 400
         for nonsense in (None, [], {}, {"id": 5}, {**good, "response": {}}, {**good, "rawId": "AAAA"}):
             await page.evaluate(SEND, ["/account/passkeys/ask", {}, token])
             assert await sent(nonsense) == 400
@@ -188,7 +191,8 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
         forged = {**honest, "response": {**honest["response"], "userHandle": "YWNjdF9iZW4"}}
         assert await sent(forged) == 401
         honest = await page.evaluate(USE)
-        async with browser.tab(chromium, app, url) as other_account:  # another browser has another ticket
+        # Another browser has another login ticket.
+        async with browser.tab(chromium, app, url) as other_account:
             other_account.page.remove_listener("console", other_account.note)
             await other_account.open("/signin")
             send = ["/signin/passkey", {"credential": honest}]

@@ -98,7 +98,8 @@ async def deliver_event(app: AppFixture, event: Mapping[str, Any], **changes: An
     """Deliver an event as the processor does, signed by its own library."""
     body = json.dumps(event)
     moment = changes.get("at", int(time.time()))
-    sign = stripe.WebhookSignature._compute_signature  # the library shows no other
+    # The library has no public function for signatures.
+    sign = stripe.WebhookSignature._compute_signature
     signature = f"t={moment},v1={sign(f'{moment}.{body}', changes.get('secret', SECRET))}"
     headers = {"Stripe-Signature": changes.get("signature", signature)}
     return await app.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
@@ -301,7 +302,8 @@ async def test_missing_payment_settings_are_503_and_named(
         response = await app.client.post(path, json=body, headers=app.bearer)
         assert (response.status_code, response.json()["code"]) == (503, "not_configured"), path
         assert "SIXFOLD_STRIPE_" in response.json()["error"]
-    assert refusals.recorder().totals["not_configured"] == before + 3  # one line a minute reports all of them
+    # One log line per minute reports all refusals.
+    assert refusals.recorder().totals["not_configured"] == before + 3
     assert not [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
 
 

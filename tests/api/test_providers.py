@@ -143,7 +143,8 @@ async def test_own_server_needs_no_key_and_stored_key_applies_at_once(queue: fal
         keyless = await app.client.post("/api/ra1", json=body_with(app))
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("fal_key", fal.KEY)
         keyed = await app.client.post("/api/ra1", json=body_with(app))
-    assert (keyless.status_code, keyed.status_code) == (502, 200)  # this one does want a key
+    # This server requires a key.
+    assert (keyless.status_code, keyed.status_code) == (502, 200)
     sent = [request.headers.get("authorization") for request in queue.faults.steps("submit")]
     assert sent == [None, f"Key {fal.KEY}"]
 

@@ -19,10 +19,13 @@ from tests.loops.documents import DOCUMENTS, HEADERS, MIB, QUERIES, Document
 from tests.loops.server import Cost, MeteredServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
-LOOP_MS = 100.0  # the longest callback of the event loop
+# Longest callback of the event loop.
+LOOP_MS = 100.0
 AIM_MS = 20.0
-MAX_BYTES = 32 * MIB  # also of uploads, which go to disk as they come in
-QUICK_BYTES = 8 * MIB  # in `make test`, of the classes whose reader takes the same time for each byte
+# The limit also applies to uploads, which are written to disk as they arrive.
+MAX_BYTES = 32 * MIB
+# Used by `make test` for classes whose reader takes the same time for each byte.
+QUICK_BYTES = 8 * MIB
 UNREAD_BYTES = 64 * 1024
 TRIES = 3
 NAMES = SHARED_NAMES | dict.fromkeys(("prediction_id", "prompt_id", "job_id", "session_id", "key_id"), "1")

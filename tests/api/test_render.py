@@ -118,7 +118,8 @@ async def test_tracks_are_composited_at_the_positions_of_their_clips(
         {"type": "audio", "clips": [{"url": music, "start": 0.5, "duration": 0.5, "volume": 0.5}]},
     )
     result, video = await render(engine_app, project(*tracks, background="#00ff00"))
-    assert result["video"]["duration"] == 5.0  # an image is shown for five seconds by default
+    # An image is shown for five seconds by default.
+    assert result["video"]["duration"] == 5.0
     assert near(video.color(0.1, 10, 10), (0, 255, 0))
     assert near(video.color(0.5, 10, 10), (200, 40, 40))
     assert near(video.color(0.1, 70, 25), (16, 64, 192), 20)
@@ -334,7 +335,8 @@ async def test_a_render_can_be_canceled(engine_app: AppFixture) -> None:
     long = {"type": "text", "clips": [{"text": "x", "duration": 600, "fade_in": 600}]}
     queued = await post_project(engine_app, project(long, width=640, height=360, fps=30))
     assert (await engine_app.balance())[1] == "0.00" or queued.status_code == 402
-    assert queued.status_code == 402  # six dollars, and there are five
+    # The render costs six dollars, but the account has five.
+    assert queued.status_code == 402
     shorter = {"type": "text", "clips": [{"text": "x", "duration": 400, "fade_in": 400}]}
     queued = await post_project(engine_app, project(shorter, width=640, height=360, fps=30))
     assert await engine_app.balance() == ("5.00", "4.00")

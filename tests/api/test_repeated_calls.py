@@ -25,7 +25,8 @@ async def test_repeated_call_after_a_lost_response_is_charged_once(tmp_path: Pat
             assert response.status_code == 200
             assert "idempotent-replayed" not in response.headers
             costs.append(response.headers["x-sixfold-cost"])
-            await gateway.app.database.write(idempotency.forget(scope))  # as if the server had died
+            # This is the state after the server was killed.
+            await gateway.app.database.write(idempotency.forget(scope))
         assert len(set(costs)) == 1
         posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(costs[0]), "0.00")

@@ -76,7 +76,8 @@ async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path:
 async def test_billed_search_units_are_charged(gateway: Gateway) -> None:
     response = await rank(gateway, model="acme/billed")
     assert response.json()["meta"]["billed_units"] == {"search_units": 3}
-    assert (await gateway.last_call())["cost_usd"] == "0.002"  # the hold is for one, the most that it can be
+    # One search is held, which is the maximum.
+    assert (await gateway.last_call())["cost_usd"] == "0.002"
     many = [f"{text} {'x' * 2000}" for text in DOCUMENTS] * 70
     await rank(gateway, model="acme/billed", documents=many)
     call = await gateway.last_call()
@@ -108,7 +109,8 @@ async def test_own_vectors_rank_in_preview_quality(gateway: Gateway) -> None:
     assert min(scores) >= 0
     assert response.headers["x-sixfold-quality"] == "preview"
     after, _ = await gateway.app.balance()
-    assert float(before) - float(after) == pytest.approx(0.0004)  # the query and three documents
+    # The tokens of the query and of three documents are charged.
+    assert float(before) - float(after) == pytest.approx(0.0004)
 
 
 async def test_documents_are_returned_on_request(gateway: Gateway) -> None:

@@ -31,8 +31,10 @@ from tests.harness import backends
 from tests.mcp.agent import Agent
 
 FOREIGN = "203.0.113.9"
-PAGES = frozenset({"ui"})  # by a session
-BOTH = frozenset({"memory-pages"})  # by a session or a key
+# APIs that accept a login session only.
+PAGES = frozenset({"ui"})
+# APIs that accept a login session or a key.
+BOTH = frozenset({"memory-pages"})
 LIMITED = {
     "read only": (KeyLimits(read_only=True), Rights.MEMORY_READ),
     "collections": (KeyLimits(collections=("a",)), rights.MEMORY),
@@ -151,11 +153,11 @@ async def violations(app: AppFixture, callers: list[PrincipalCase]) -> Iterator[
         target, was = expected(caller, entry.access), refusal(response)
         if path in FAILS_BY_ITSELF:
             return
-        if (
-            method == "HEAD" and response.status_code == 403 and target == "right"
-        ):  # a HEAD response has no body
+        # A HEAD response has no body that states the reason.
+        if method == "HEAD" and response.status_code == 403 and target == "right":
             was = "right"
-        if caller.is_session and target == "right":  # a page of the operator's is not there for others
+        # The operator's pages return 404 to other users.
+        if caller.is_session and target == "right":
             was = "right" if response.status_code == 404 else was
         if was != target:
             results.append(

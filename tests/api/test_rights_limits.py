@@ -71,7 +71,8 @@ async def test_child_prediction_is_limited_to_the_models_of_its_key(app: AppFixt
     ordered = await app.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     inputs: dict[str, Any] = {"prompt": "x"}
-    with pytest.raises(Conflict, match="has ended"):  # it was let past the limits
+    # The request passes the limits of the key and fails later.
+    with pytest.raises(Conflict, match="has ended"):
         await PipelineChildren(pipeline, app.database).run(parent, ChildRun("a", "anime", inputs))
     elsewhere = PredictionRequest(
         ordered, "photoreal", inputs, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")

@@ -492,5 +492,6 @@ async def test_streamed_images_without_a_price_belong_to_their_nodes(tmp_path: P
         for at, width in enumerate((32, 48)):
             [data] = await asyncio.to_thread(stage.script.streamed, graph, f"{at}1")
             assert Image.open(io.BytesIO(data)).size == (width, 16)
-            graph["00"]["inputs"]["color"] += 1  # so that nothing is cached
+            # Another color prevents the use of cached outputs.
+            graph["00"]["inputs"]["color"] += 1
             graph["10"]["inputs"]["color"] += 1

@@ -181,7 +181,8 @@ async def test_all_pages_of_files_are_complete(any_database_gateway: Gateway, as
 async def test_stores_are_paged_and_changed(gateway: Gateway) -> None:
     client = gateway.openai()
     created = [(await client.vector_stores.create(name=f"s{number}")).id for number in range(3)]
-    results = sorted(created)  # two that are created in one millisecond are in no order
+    # The order of objects that are created in the same millisecond is undefined.
+    results = sorted(created)
     assert [store.id async for store in client.vector_stores.list(limit=2, order="asc")] == results
     assert [store.id async for store in client.vector_stores.list(limit=2)] == results[::-1]
     changed_store = await client.vector_stores.update(

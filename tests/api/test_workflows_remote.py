@@ -115,7 +115,8 @@ async def test_remote_run_is_held_once_at_the_usual_price(comfy_app: ComfySetup)
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
     second_body = (await comfy_app.run("paint", text="a lake")).json()
     assert (second_body["status"], second_body["cost"]) == ("succeeded", "0.00")
-    comfy_app.comfy.old = True  # it sends no cached results over its socket
+    # Older servers do not send cached results over the socket.
+    comfy_app.comfy.old = True
     old = (await comfy_app.run("paint", text="a lake")).json()
     assert (old["status"], old["output"]["content_type"]) == ("succeeded", "image/png")
     assert await comfy_app.app.balance() == ("4.96", "0.00")
@@ -251,7 +252,8 @@ async def test_graph_that_no_single_executor_supports_is_refused(comfy_app: Comf
         result = await comfy_app.run(name, image=image_files.data_uri(png()))
         assert (result.status_code, result.json()["code"]) == (503, "engine_unavailable")
         assert sentences[name] in result.json()["error"]
-        assert "SIXFOLD_COMFYUI_URL" not in result.json()["error"]  # one is there
+        # The URL is set, so the remedy must not name it.
+        assert "SIXFOLD_COMFYUI_URL" not in result.json()["error"]
 
 
 async def test_missing_classes_are_listed_with_their_remedy(tmp_path: Path) -> None:

@@ -124,7 +124,8 @@ def test_image_keeps_the_detectors_that_engines_load() -> None:
     assert set(detector.findall(source.text("deploy/Dockerfile"))) == set(detector.findall(engine))
 
 
-OWN_IMAGE = "sixfold"  # built from this checkout, so it has no tag of a registry
+# Built from this checkout, so it has no tag of a registry.
+OWN_IMAGE = "sixfold"
 IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?$")
 
 

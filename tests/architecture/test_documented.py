@@ -102,8 +102,9 @@ def test_every_part_of_a_score_is_documented() -> None:
 def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a parser with each of its options, and with nothing for the command itself."""
     yield words, ""
-    for action in parser._actions:  # argparse has no public function that lists them
-        if isinstance(action, argparse._SubParsersAction):  # nor to name this class
+    # argparse has no public function that lists the actions, and no public name of this class.
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
             for name, child in action.choices.items():
                 yield from options(child, f"{words} {name}")
         elif action.help != argparse.SUPPRESS and "--help" not in action.option_strings:

@@ -19,7 +19,7 @@ def test_license_page_lists_every_installed_package() -> None:
 def test_license_page_lists_no_removed_package() -> None:
     request = licenses.project()
     known = licenses.closure([text for texts in request.values() for text in texts], request)
-    # Some need another target of make, and may not be here.
+    # Some packages are installed by another target of make, and may be missing here.
     locked = {lock.name_of(pin) for pin in lock.pins()}
     stale = sorted(licenses.documented().keys() - known - locked)
     assert not stale, f"`python -m tools.licenses` writes the page anew: it still names {stale}"

@@ -60,7 +60,8 @@ def test_lock_agrees_with_the_project() -> None:
     expected = [*project["project"]["dependencies"], *project["build-system"]["requires"], *lock.BUILD]
     extras = project["project"]["optional-dependencies"]
     expected += [line for extra, lines in extras.items() if extra not in lock.UNLOCKED for line in lines]
-    pins: dict[str, set[str]] = {}  # versions, of which markers may choose one by the interpreter
+    # A marker may choose one of several versions by the interpreter.
+    pins: dict[str, set[str]] = {}
     for pin in lock.pins():
         name, version = pin.partition(";")[0].strip().split("==")
         pins.setdefault(name, set()).add(version)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.architecture import source, vocabulary
 
-BASE = "1a4596c10fd98022fd8b4b1319534c2e0f9e7749"  # commits after this one follow the law on titles
+# Commits after this one must follow the law on titles.
+BASE = "1a4596c10fd98022fd8b4b1319534c2e0f9e7749"
 TITLE_CHARACTERS = 72
 TITLE = re.compile(r"[\w./-]+(, [\w./-]+)*: (?P<verb>[a-z][a-z-]*)\b.*[^.]")
 NOT_A_VERB = re.compile(r".*(ing|ed|[^s]s)")  # `adding`, `added` and `adds`, but not `pass`

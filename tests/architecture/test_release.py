@@ -54,7 +54,8 @@ def test_version_is_the_newest_or_next_of_the_changelog() -> None:
     assert sixfold.__version__ == [*announced, *released][0]
 
 
-@pytest.mark.nightly  # another wheel and two source archives
+# Builds another wheel and two source archives.
+@pytest.mark.nightly
 def test_two_builds_are_equal(wheel: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     release.build_archive(first)

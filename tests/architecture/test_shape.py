@@ -8,7 +8,8 @@ from pathlib import PurePath
 
 from tests.architecture import source
 
-THIS_FILE = "tests/architecture/test_shape.py"  # its patterns are not a breach
+# The patterns in this file are not breaches.
+THIS_FILE = "tests/architecture/test_shape.py"
 FUNCTION_LINES = 70
 FILE_LINES = 500
 VAGUE_MODULE = re.compile(
@@ -135,7 +136,8 @@ def each_test(name: str) -> Iterator[source.FunctionOutline]:
 
 def test_every_test_asserts_something() -> None:
     checking = frozenset({"raises", "warns", "deprecated_call", "fail", "check_law"})
-    for _ in range(3):  # a helper may call another helper
+    # A helper may call another helper.
+    for _ in range(3):
         checking |= {
             function.name
             for name in source.python("tests")

@@ -127,7 +127,8 @@ async def test_list_is_ordered_by_key(store: BlobStore) -> None:
         "z/y.x",
         "_",
     ]
-    names.remove("ab")  # an object and a folder share no name on files
+    # In a file system, an object and a folder cannot have the same name.
+    names.remove("ab")
     for name in names:
         await store.put(name, name.encode())
     assert await keys(store) == sorted(names)

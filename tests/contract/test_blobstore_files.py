@@ -35,7 +35,8 @@ class BrokenDisk(FileStore):
 
     def _write(self, descriptor: int, data: memoryview) -> int:
         self._count()
-        return super()._write(descriptor, data[: 64 << 10])  # in pieces, as a slow disk takes them
+        # A slow disk accepts the data in pieces.
+        return super()._write(descriptor, data[: 64 << 10])
 
     def _sync(self, descriptor: int) -> None:
         self._count()

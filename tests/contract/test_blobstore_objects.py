@@ -97,7 +97,8 @@ async def test_missing_bucket_is_not_a_missing_object(tmp_path: Path) -> None:
 
 
 async def test_missing_conditional_writes_are_detected_once(tmp_path: Path) -> None:
-    tries = 6  # one, and five more
+    # The first attempt and five retries.
+    tries = 6
     async with faulty_proxy(s3.server().port, lambda number, _: "501" if number < tries else "pass") as front:
         store = behind(front, tmp_path, s3.server().new_bucket())
         for data in (b"one", b"two"):

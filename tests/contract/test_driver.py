@@ -164,7 +164,8 @@ async def test_canceled_run_stops_and_its_worker_continues(driver: Driver, scrat
     worker.cancel("t1")
     assert await run == RunStopped()
     assert worker.alive
-    worker.cancel("t1")  # too late: it must not hit the next run
+    # The cancellation is too late, and must not affect the next run.
+    worker.cancel("t1")
     assert isinstance(
         await worker.run(Task("t1", "m", {"seconds": 0}), RecordedReports().reports()), RunCompleted
     )
@@ -271,7 +272,8 @@ async def test_a_closed_driver_has_no_workers_and_starts_none(driver: Driver, sc
 
 
 async def test_worker_starts_leak_no_file_descriptor(driver: Driver, scratch: Path) -> None:
-    await (await driver.start(spec("Echo", scratch))).stop()  # the zygote's own come with the first
+    # The zygote opens its own descriptors at the first start.
+    await (await driver.start(spec("Echo", scratch))).stop()
     before = descriptors()
     for number in range(30):
         worker = await driver.start(spec("Echo", scratch))

@@ -56,7 +56,8 @@ class TaskRuns:
         await self.reports["holder"].running.wait()
 
     async def release(self) -> dict[str, Outcome]:
-        await asyncio.sleep(0)  # let every run reach the worker's inbox
+        # Let every run reach the inbox of its worker.
+        await asyncio.sleep(0)
         self.gate.touch()
         return dict(zip(self.runs, await asyncio.gather(*self.runs.values()), strict=True))
 

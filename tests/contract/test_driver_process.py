@@ -194,7 +194,8 @@ async def test_killed_zygote_loses_only_its_workers(driver: ProcessDriver, tmp_p
 async def test_worker_starts_after_the_zygote_was_killed(driver: ProcessDriver, tmp_path: Path) -> None:
     await driver.warm()
     assert driver.zygote_pid
-    os.kill(driver.zygote_pid, signal.SIGKILL)  # the loop has not heard of it when it asks for a fork
+    # The event loop has not noticed the end of the zygote when it requests a fork.
+    os.kill(driver.zygote_pid, signal.SIGKILL)
     worker = await driver.start(spec("Echo", tmp_path))
     assert isinstance((await run(worker, {}))[0], RunCompleted)
 

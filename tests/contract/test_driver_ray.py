@@ -19,8 +19,9 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`"),
 ]
-WORKER_COUNT = 8  # that SCRIPT begins
-# A process of its own: a cluster talks to this machine's outer address, which a test may not.
+# Number of workers that SCRIPT starts.
+WORKER_COUNT = 8
+# A separate process, because a cluster connects to this machine's public address, which a test may not do.
 SCRIPT = """
 import asyncio, json, pathlib, sys
 import ray

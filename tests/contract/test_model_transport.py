@@ -95,7 +95,8 @@ async def test_body_and_response_are_transferred_unchanged(transport: Transport)
         assert b"x-own: 1" in head
         assert b"user-agent: sixfold/" in head
         assert b"gzip" not in head
-        assert server.connections == 1  # an answer that was read leaves its connection to the next
+        # After a response was read, its connection is used for the next request.
+        assert server.connections == 1
 
 
 async def test_stream_is_read_before_its_end(transport: Transport) -> None:

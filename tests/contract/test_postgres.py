@@ -84,7 +84,8 @@ async def test_holds_are_in_order_and_a_refused_one_blocks_none(database: Any) -
 
 async def test_constraint_violation_fails_one_request_of_a_group(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
-    names = [f"h{number % 25}" for number in range(50)]  # each twice
+    # Each name occurs twice.
+    names = [f"h{number % 25}" for number in range(50)]
     jobs = [database.write(ledger.hold(account.id, name, 1)) for name in names]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert [type(result) for result in results] == [type(None)] * 25 + [TransactionConflict] * 25
@@ -212,7 +213,8 @@ async def test_transaction_is_refused_whole_when_the_server_ends(database: Any, 
     def cut() -> Transaction[None]:
         yield from ledger.hold(account.id, "h", 3)
         ending.append(asyncio.ensure_future(_sessions_end(tmp_path)))
-        while not ending[0].done():  # each round trip gives the loop a turn
+        # The event loop runs once for each round trip.
+        while not ending[0].done():
             yield Query("clock", {})
 
     with pytest.raises(errors.StoreFailed):
@@ -235,7 +237,8 @@ async def test_cancelled_connect_closes_its_session(tmp_path: Path) -> None:
     async with asyncio.timeout(30):
         while await _sessions(tmp_path):  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.01)
-    del error  # its traceback refers to the connection, which would be closed by the garbage collector
+    # Its traceback refers to the connection, which the garbage collector would close.
+    del error
 
 
 @pytest.mark.parametrize("at", range(1, 16))

@@ -23,10 +23,12 @@ DESTRUCTIVE = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCA
 REPLACES_TRIGGER = re.compile(r"DROP TRIGGER (\w+);\s*(?=CREATE TRIGGER \1\b)")
 # A unique constraint that the same script replaces with a unique index.
 REPLACES_UNIQUE = re.compile(r"ALTER TABLE \w+ DROP CONSTRAINT (\w+);\s*(?=CREATE UNIQUE INDEX \1\b)")
-DROPS_INDEX = re.compile(r"DROP INDEX (\w+);")  # of one that is no promise, only a way to be fast
+# An index that does not enforce a rule, but only makes queries fast.
+DROPS_INDEX = re.compile(r"DROP INDEX (\w+);")
 ADDS_COLUMN = re.compile(r"ADD COLUMN[^;]*;", re.IGNORECASE)
 PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
-LATEST = 4  # steps that are looked at on PostgreSQL; SQLite looks at all
+# Migrations that are tested on PostgreSQL; SQLite tests all of them.
+LATEST = 4
 ON_POSTGRES = [
     pytest.mark.postgres,
     pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),

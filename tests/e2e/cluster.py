@@ -36,7 +36,8 @@ T = TypeVar("T")
 ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
 GONE = (OSError, http.client.HTTPException, websockets.WebSocketException)
 _PAUSE_SECONDS = 0.2
-_SOCKET = ".s.PGSQL.5432"  # its name in the folder that a URL of PostgreSQL names as `host`
+# Name of the socket in the folder that the `host` of a PostgreSQL URL names.
+_SOCKET = ".s.PGSQL.5432"
 _RELAY = """[gateway.upstreams.acme]
 kind = "openai"
 base_url = "{url}"
@@ -117,7 +118,7 @@ class Cluster:
     """Servers, workers and database of a running cluster."""
 
     database: Database
-    # Between all processes and PostgreSQL, and between them and the object store.
+    # The networks between all processes and PostgreSQL, and between them and the object store.
     networks: list[FaultyNetwork]
     servers: list[Server] = field(default_factory=list[Server])
     workers: list[Worker] = field(default_factory=list[Worker])
@@ -239,7 +240,8 @@ class Work:
                 if reply.status < 500 and reply.status not in {409, 429}:
                     return reply
             await asyncio.sleep(_PAUSE_SECONDS)
-        raise AssertionError  # it counts for ever
+        # The loop has no end.
+        raise AssertionError
 
     async def job(self, number: int) -> None:
         """Submit one run and wait for its end."""
@@ -295,7 +297,8 @@ class Work:
                     response = json.loads(await socket.recv())
                 if response["type"] == "pose":
                     self.pose_numbers.append(response["seq"])
-                    if response["seq"] % 40 == 0:  # keeps the session active
+                    # An input keeps the session active.
+                    if response["seq"] % 40 == 0:
                         text = {"type": "input", "seq": next(keys), "keys": ["w"]}
                         await socket.send(json.dumps(text))
 

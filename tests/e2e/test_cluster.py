@@ -29,7 +29,8 @@ pytestmark = [
 NO_RAY = importlib.util.find_spec("ray") is None
 ON_RAY = [pytest.mark.ray, pytest.mark.skipif(NO_RAY, reason="needs the extra `ray`")]
 RUNS, CALLS, PAGES = 15, 12, 12
-SEEDS = {"processes": 6, "ray": 1}  # the same misfortunes each time
+# The seeds make the faults repeatable.
+SEEDS = {"processes": 6, "ray": 1}
 
 
 @pytest.mark.parametrize("workers", ["processes", pytest.param("ray", marks=ON_RAY)])
@@ -62,7 +63,8 @@ async def test_random_kills_lose_nothing_and_charge_once(tmp_path: Path, workers
             await work.until(lambda number=number: work.request_count > 8 * number or people.done())
             await blow()
         await people
-        await work.until(lambda: bool(work.pose_numbers) or session.done())  # a busy machine begins it late
+        # On a busy machine, the session begins late.
+        await work.until(lambda: bool(work.pose_numbers) or session.done())
         over.set()
         await session
         assert len({response["prediction_id"] for response in work.predictions}) == RUNS

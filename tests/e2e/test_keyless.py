@@ -203,5 +203,6 @@ async def test_a_first_start_at_a_terminal_prints_the_key_and_a_link(tmp_path: P
         await child.wait()
         os.close(master)
     key = (tmp_path / "local.key").read_bytes().strip()
-    assert text.count(key) == 2  # by itself, and in the line to paste
+    # The key is shown alone and in the command to paste.
+    assert text.count(key) == 2
     assert b"/signin?token=link_" in text

@@ -50,7 +50,8 @@ async def pair(
         yield one, other
 
 
-ASKS, WORKS = Options(slots=0), Options(slots=2)  # who only accepts, and who works
+# The first server only accepts requests, and the second one runs them.
+ASKS, WORKS = Options(slots=0), Options(slots=2)
 
 
 async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Path) -> None:
@@ -135,7 +136,8 @@ async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) ->
         (claimed,) = await asks.database.write(claims.claim("echo", dead_server, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
-        final_prediction = await late.service.wait(prediction, 60)  # its lease has an hour to go
+        # The lease of the run expires in an hour.
+        final_prediction = await late.service.wait(prediction, 60)
         assert (final_prediction.state, final_prediction.attempt) == (PredictionState.SUCCEEDED, 2)
 
 

@@ -34,5 +34,5 @@ async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Pa
         assert fal.KEY not in log
         stored = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
         assert not any(fal.KEY.encode() in content for content in stored)
-    # fal knows nothing that would let a second submission find the first: its second job is paid for, too.
+    # fal has no key by which the first submission could be found, so the second job is paid for, too.
     assert len(queue.jobs) == 2

@@ -114,7 +114,8 @@ async def test_resumed_session_delivers_every_pose(session_server: SessionServer
         await guest.say("hello")
         sequence = [pose["seq"] for pose in await guest.several("pose", 4)]
     resume_url = session["ws_url"].partition("token=")[0] + f"token={session['resume_token']}"
-    await asyncio.sleep(0.3)  # poses without a connected client
+    # Poses are generated without a connected client.
+    await asyncio.sleep(0.3)
     async with session_server.inside({"ws_url": resume_url}) as guest:
         await guest.say("hello", last_seq=sequence[-1])
         sequence += [pose["seq"] for pose in await guest.several("pose", 12)]
@@ -306,7 +307,8 @@ async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> 
             await guest.until("pose")
             await server.app.server.live_sessions.drain()
             assert await guest.closed() == 4010
-        left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
+        # On PostgreSQL, the session waits for a connection to any server.
+        left = backends.chosen_database() == "postgres"
         assert (await server.status(session))["reason"] == (None if left else "drained")
         assert await server.app.faults() == ()
 
@@ -314,7 +316,8 @@ async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> 
 async def test_minutes_are_charged_until_the_balance_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
+    # A slice of 0.2 s at the rate of a minute costs 30 micro-dollars.
+    monkeypatch.setattr(sessions, "SLICE_US", 200_000)
     async with running_session_server(tmp_path) as server:
         app = server.app
         session = await server.create()
@@ -354,7 +357,8 @@ async def test_killed_server_leaves_no_open_session(tmp_path: Path, paused: bool
         await server.restart()
         path = f"/api/containers/sessions/{body['session_id']}"
         response = (await server.call("GET", path, **key)).json
-        remaining = backends.chosen_database() == "postgres"  # for its client, until the lease runs out
+        # On PostgreSQL, the session waits for its client until the lease expires.
+        remaining = backends.chosen_database() == "postgres"
         expected = ("idle" if paused else "ready", None, "0.00") if remaining else ("failed", "lost", "0.00")
         assert (response["status"], response["reason"], response["cost"]) == expected
         status, faults = await server.command("ledger", "verify")

@@ -29,7 +29,8 @@ async def test_server_stopped_beyond_its_lease_writes_nothing(either: Path) -> N
             final_prediction = await other.service.wait(prediction, 60)
             assert (final_prediction.state, final_prediction.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
-            text, _ = await processes.read_output(child)  # it hears of the end that another brought about
+            # The child learns that another server has ended the run.
+            text, _ = await processes.read_output(child)
             assert text == b"succeeded 2\n"
             after = await other.service.get(final_prediction.id, Tenant.of(final_prediction))
             assert after == final_prediction

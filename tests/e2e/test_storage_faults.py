@@ -25,10 +25,12 @@ def _limit_pages(database: SqliteDatabase, pages: int) -> None:
 
 
 async def test_full_disk_refuses_requests_and_recovers(tmp_path: Path) -> None:
-    backends.database_url(tmp_path, "sqlite")  # what a PostgreSQL lacks is in tests/contract/test_postgres.py
+    # Faults of PostgreSQL are tested in tests/contract/test_postgres.py.
+    backends.database_url(tmp_path, "sqlite")
     async with running_pipeline(tmp_path, Options(credit=10_000_000, start=False)) as pipeline:
         assert isinstance(pipeline.database, SqliteDatabase)
-        _limit_pages(pipeline.database, 1)  # SQLite makes it: as many as there are
+        # SQLite raises the limit to the present number of pages.
+        _limit_pages(pipeline.database, 1)
         submissions = [
             pipeline.service.submit(pipeline.request(extras={"n": n, "pad": "x" * 4000})) for n in range(60)
         ]

@@ -148,7 +148,8 @@ async def _rates_are_one(budget_servers: BudgetServers) -> None:
         server.call("GET", "/api/account", **bearer) for server in budget_servers.servers for _ in range(12)
     )
     answers = [response.status for response in await asyncio.gather(*request)]
-    earned = int(time.monotonic() - began) // 10 + 1  # one every ten seconds during the requests
+    # One request is restored every ten seconds while the requests run.
+    earned = int(time.monotonic() - began) // 10 + 1
     assert 6 <= answers.count(200) <= 6 + earned
     assert set(answers) == {200, 429}
 
@@ -168,7 +169,8 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_serv
             await asyncio.sleep(0.01)
 
     watching = asyncio.create_task(watch())
-    while sold:  # what one round refused may fit in the next, which begins when nothing is held
+    # A request that was refused may fit in the next round, which begins without holds.
+    while sold:
         answers = await budget_servers.ask(key, pending_orders)
         errors = [answer.json for answer in answers if answer.status >= 400]
         kinds = {str(response.get("code") or response["error"]["code"]) for response in errors}

@@ -96,12 +96,15 @@ class Comfy:
         self.responses: dict[str, bytes | ASGIApp] = {}
         self.silent: set[str] = set()
         self.delay_seconds = 0.0
-        self.change_event = asyncio.Event()  # the queue or the history; the waiting code clears it
-        self.executed_classes: list[str] = []  # the class of each node that was run
+        # Set when the queue or the history changes; the waiting code clears it.
+        self.change_event = asyncio.Event()
+        # The class of each node that was run.
+        self.executed_classes: list[str] = []
         self._holds: dict[str, Hold] = {}
         self._clients: dict[str, WebSocket] = {}
         self._keys: dict[str, str] = {}
-        self.back = asyncio.Event()  # a client has come back
+        # Set when a client has reconnected.
+        self.back = asyncio.Event()
         self._cache: dict[str, Any] = {}
         self._numbers = itertools.count(1)
         self._work = asyncio.Event()
@@ -287,7 +290,8 @@ class Comfy:
         await socket.accept()
         client = socket.query_params.get("clientId") or uuid.uuid4().hex
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            if client in self._keys and not self.old:  # as of 2026: a client that comes back shows its key
+            # Since 2026, a client that reconnects must send its key.
+            if client in self._keys and not self.old:
                 text = json.loads(await socket.receive_text())
                 if text != {"type": "credential_auth", "data": {"credential_key": self._keys[client]}}:
                     await socket.close(1008, "Invalid client credentials")
@@ -403,7 +407,8 @@ class _Run:
         if hold is not None:
             hold.reached.set()
             await hold.go.wait()
-        await asyncio.sleep(0)  # others have their turn, as they do while a GPU computes
+        # Let other tasks run, as they do while a GPU computes.
+        await asyncio.sleep(0)
         if self._item.interrupted:
             raise _Stopped
         await self.tell("progress", {"value": step_number, "max": of, "node": self._node})
@@ -454,7 +459,8 @@ class _Run:
         try:
             self._comfy.vram.load(self.prompt, class_type)
             return await comfyui_nodes.NODES[class_type](self, **inputs)
-        except (OSError, ValueError, MemoryError) as error:  # invalid images, and too many
+        # Invalid images, and images that are too large.
+        except (OSError, ValueError, MemoryError) as error:
             raise _Raised(type(error).__name__, str(error)) from error
 
     async def _input(self, value: Any) -> Any:
@@ -491,5 +497,6 @@ async def _serve(checkpoints: list[str]) -> None:
         await asyncio.Event().wait()
 
 
-if __name__ == "__main__":  # python -m tests.fakes.comfyui: a process of its own, until it is ended
+# `python -m tests.fakes.comfyui` runs the fake as a separate process until it is killed.
+if __name__ == "__main__":
     asyncio.run(_serve(sys.argv[1:]))

@@ -37,7 +37,8 @@ class InstalledFiles:
     vae: tuple[str, ...] = ()
     loras: tuple[str, ...] = ()
     upscale_models: tuple[str, ...] = ("RealESRGAN_x4plus.safetensors",)
-    lacking: frozenset[str] = frozenset({"VHS_VideoCombine"})  # classes of others that are not installed
+    # Node classes of packages that are not installed.
+    lacking: frozenset[str] = frozenset({"VHS_VideoCombine"})
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
 
@@ -81,7 +82,8 @@ class Running(Protocol):
         ...
 
 
-Row = tuple[dict[str, Any], list[str]]  # an input's name -> its type and facts; the outputs' types
+# A map from an input's name to its type and options, and the types of the outputs.
+Row = tuple[dict[str, Any], list[str]]
 
 
 def _integer(default: int, low: int, high: int) -> list[Any]:
@@ -96,6 +98,7 @@ _SIDE, _BATCH = _integer(512, 16, 16384), _integer(1, 1, 4096)
 _IMAGE, _COND = ["IMAGE"], ["CONDITIONING"]
 _LATENT_SIZE = {"width": _SIDE, "height": _SIDE, "batch_size": _BATCH}
 
+# This class exists only on this server.
 _CLASSES: dict[str, Row] = {
     "CLIPTextEncode": ({"text": ["STRING", {"multiline": True}], "clip": ["CLIP"]}, _COND),
     "ConditioningZeroOut": ({"conditioning": _COND}, _COND),
@@ -150,7 +153,7 @@ _CLASSES: dict[str, Row] = {
     "CustomTint": (
         {"image": _IMAGE, "strength": _number(0.5, 1)},
         _IMAGE,
-    ),  # a class that only this server has
+    ),
     "PreviewImage": ({"images": _IMAGE}, []),
     "SaveImage": ({"images": _IMAGE, "filename_prefix": ["STRING", {"default": "ComfyUI"}]}, []),
     "SaveImageWebsocket": ({"images": _IMAGE}, []),

@@ -18,7 +18,8 @@ from PIL import Image
 
 Floats = NDArray[np.floating[Any]]
 Row = tuple[dict[str, Any], list[str]]
-_STEP = 0.008  # brighter with each frame
+# The brightness that each frame adds.
+_STEP = 0.008
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,10 @@ class Fal:
     nsfw: bool = False
     failure: tuple[int, Any] | None = None
     billable_units: str = ""
-    file: tuple[bytes, str] | None = None  # in place of a valid image
-    address: str = ""  # URL of the result, in place of this server's
+    # Returned instead of a valid image.
+    file: tuple[bytes, str] | None = None
+    # URL of the result, instead of that of this server.
+    address: str = ""
 
     @property
     def url(self) -> str:

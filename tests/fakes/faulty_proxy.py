@@ -67,7 +67,8 @@ class FaultyProxy:
         body = await reader.readexactly(size)
         match what:
             case "hang":
-                await reader.read()  # until the client has had enough
+                # Wait until the client closes the connection.
+                await reader.read()
             case "403":
                 writer.write(REFUSED)
             case "500" | "501":

@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-_PAGE = 5  # files in one answer of the tree
+# Files on one page of the tree.
+_PAGE = 5
 
 
 @dataclass
@@ -62,7 +63,8 @@ def serving(folder: Path) -> Iterator[LoopbackHub]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # or a body waits 40 ms after its head
+        # With Nagle's algorithm, a body is delayed by 40 ms after its head.
+        disable_nagle_algorithm = True
 
         def log_message(self, format: str, *args: Any) -> None:
             """Write no access log."""
@@ -92,7 +94,8 @@ def _answer(hub: LoopbackHub, request: BaseHTTPRequestHandler) -> None:
         _send_file(hub, request, hub.folder / "/".join(parts[1:3]), "/".join(parts[3:]))
     elif parts[2:4] == ["resolve", COMMIT]:
         path = "/".join(parts[4:])
-        if path.endswith((".safetensors", ".bin")):  # large files lie elsewhere
+        # Large files are served from another host.
+        if path.endswith((".safetensors", ".bin")):
             _send(request, 302, b"", {"Location": f"{hub.url}/cdn/{parts[0]}/{parts[1]}/{path}"})
         else:
             _send_file(hub, request, hub.folder / parts[0] / parts[1], path)

@@ -56,7 +56,8 @@ class OpenAI:
     faults: Faults = field(default_factory=Faults)
     uploads: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
     usage: bool = True
-    by_address: bool = False  # as some compatible servers answer
+    # Some compatible servers respond with a URL.
+    by_address: bool = False
     file: bytes | None = None
 
     @property

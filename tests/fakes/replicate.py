@@ -115,12 +115,14 @@ class Replicate:
     jobs: dict[str, Job] = field(default_factory=dict[str, Job])
     files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
     stored: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    quick: bool = False  # done within the `Prefer: wait`
+    # Whether predictions end within the time of `Prefer: wait`.
+    quick: bool = False
     polls_until_done: int = 2
     ends: bool = True
     error: str = ""
     address: str = ""
-    video: bytes = b""  # in place of a generated one
+    # Returned instead of a generated video.
+    video: bytes = b""
 
     @property
     def url(self) -> str:

@@ -62,7 +62,8 @@ def server() -> Azure:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or a body waits 40 ms after its head
+    # With Nagle's algorithm, a body is delayed by 40 ms after its head.
+    disable_nagle_algorithm = True
     server: Azure  # pyright: ignore[reportIncompatibleVariableOverride] - no other server has this handler
 
     def do_PUT(self) -> None:

@@ -20,7 +20,8 @@ ACCOUNT, PAGE, DONE, QUEUED, SESSION = "acct_old", "page_old", "pred_done", "pre
 FILE, CONTENT = "result-of-that-time.txt", b"a result of that time\n" * 500
 SLUG, BODY = "people/ann", "# Ann\n\nAnn repairs clocks in the [[places/old-town]]."
 CREDIT, PRICE, SLICE = 5_000_000, 40_000, 6_000
-MEMORY_SINCE, SESSIONS_SINCE = 3, 8  # schemas
+# Schema versions.
+MEMORY_SINCE, SESSIONS_SINCE = 3, 8
 
 
 def schemas(dialect: str) -> list[int]:

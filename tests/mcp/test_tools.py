@@ -44,7 +44,8 @@ async def test_handshake_accepts_every_known_version(agent: Agent) -> None:
         assert result["serverInfo"]["name"] == "sixfold"
         assert result["capabilities"].keys() >= {"tools", "resources", "prompts"}
         assert "search" in result["instructions"]
-        assert len(result["instructions"]) < 2_000  # they are part of every conversation
+        # The instructions are part of every conversation.
+        assert len(result["instructions"]) < 2_000
 
 
 async def test_handshake_with_unknown_version_offers_its_own(agent: Agent) -> None:

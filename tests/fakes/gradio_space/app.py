@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-gr: Any = importlib.import_module("gradio")  # not part of the environment of this project
+# Gradio is not part of the environment of this project.
+gr: Any = importlib.import_module("gradio")
 
-WORK = threading.Event()  # never set: its wait takes the full time
+# The event is never set, so that a wait takes its full time.
+WORK = threading.Event()
 TOLD_SECONDS = 0.3  # Gradio reports progress ten times a second
 COLOURS = [("Plain one", "plain"), ("Bold", "bold")]
 

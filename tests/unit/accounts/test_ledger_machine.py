@@ -36,9 +36,9 @@ pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 AMOUNTS = st.sampled_from([1, 2, 7000]) | st.integers(1, 50_000)
-# Examples of a mutant.
+# The number of examples that must find a mutant.
 MANY = 300
-# PostgreSQL runs the same statements in three times the time, so that it gets fewer examples by day.
+# PostgreSQL takes three times as long for the same statements, so it gets fewer examples by day.
 GROUNDS = [
     pytest.param("sqlite", 25),
     pytest.param("postgres", 8, marks=pytest.mark.postgres),

@@ -47,7 +47,7 @@ async def test_event_is_published_in_the_other_process_once(
         assert await other.get() == event
         leader.bus.publish(_ID, LogEvent("end"))
         assert await other.get() == LogEvent("end")
-        # One that came back would be between the two.
+        # An event that was sent back would be between the two.
         assert [own.get_nowait() for _ in range(own.qsize())] == [event, LogEvent("end")]
 
 

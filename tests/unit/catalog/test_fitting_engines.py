@@ -67,7 +67,7 @@ def test_integer_with_choices_refuses_other_values(value: Any) -> None:
         model("upscaler").check({"image": "x", "scale": value})
 
 
-# Every input of the contract's table: its default, its least and most, its choices.
+# Every input of the contract's table: its default, its minimum and maximum, or its choices.
 CONTRACT: dict[str, dict[str, tuple[Any, ...]]] = {
     "anime-image": {
         "width": (832, 512, 1536), "height": (1216, 512, 1536), "num_inference_steps": (28, 10, 50),

@@ -200,7 +200,8 @@ async def test_children_of_a_canceled_parent_are_free(pipeline: PipelineFixture,
     await pipeline.service.cancel(parent_prediction.id, Tenant.of(parent_prediction))
     assert (await pipeline.service.wait(parent_prediction, 60)).state is PredictionState.CANCELED
     part = await pipeline.service.get(prediction.id, Tenant.of(prediction))
-    assert (part.cost, itemize(part)) == (0, None)  # its output is withdrawn with its parent
+    # Its output is withdrawn with that of its parent.
+    assert (part.cost, itemize(part)) == (0, None)
     assert itemize(await pipeline.service.get(parent_prediction.id, Tenant.of(parent_prediction))) is None
     assert await read_spent(pipeline) == 0
     with pytest.raises(errors.Conflict):

@@ -75,7 +75,8 @@ async def test_run_times_are_estimated_from_earlier_runs(tmp_path: Path) -> None
     assert times.average(result.model, result.engine).run == pytest.approx(7.0)
     assert times.average(result.model, result.engine).start == pytest.approx(2.0)
     current_prediction = msgspec.structs.replace(prediction, state=PredictionState.RUNNING, started_at=SECOND)
-    assert times.remaining(current_prediction, 0.5) == 0.0  # nothing has passed yet
+    # No time has passed yet.
+    assert times.remaining(current_prediction, 0.5) == 0.0
     assert times.remaining(current_prediction, 0.5) == 1.0
     assert times.remaining(current_prediction, 0.0) == pytest.approx(5.0)
 
@@ -110,7 +111,8 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
     assert histories.size == 3 * queued.size
     for line in range(1200):
         histories.add("pred_7", LogEvent("y" * 10_000 if line < 200 else ""))
-    assert histories.size == queued.size  # of pred_8: the long lines of pred_7 were dropped first
+    # Only the event of pred_8 remains, because the long lines of pred_7 were dropped first.
+    assert histories.size == queued.size
     assert [number for number in range(9) if histories.get(f"pred_{number}") is not None] == [7, 8]
 
 
@@ -120,7 +122,8 @@ async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Pat
     prediction = msgspec.structs.replace(
         queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
     )
-    for late in (0, 70_000):  # this process receives the end later than the other
+    # This process may receive the end later than the process that ran the prediction.
+    for late in (0, 70_000):
         moment = prediction.created_at + 50_000 + late
         histories = EventHistories(lambda moment=moment: moment)
         for event in (
@@ -138,4 +141,5 @@ async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Pat
         assert has_seen_end(prediction, number)
         assert not has_seen_end(prediction, number - 1)
         assert not has_seen_end(queued, number)
-    assert not has_seen_end(prediction, 49)  # no end can have so low a number
+    # The end cannot have such a low number.
+    assert not has_seen_end(prediction, 49)

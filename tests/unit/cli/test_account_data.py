@@ -31,4 +31,5 @@ def test_account_is_closed_reopened_and_erased(sixfold: Commands) -> None:
     assert "Account a@b.c not found" in sixfold.error_of("account", "show", "a@b.c")
     assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}
     assert sixfold.ok("account", "show", "other@b.c")["balance_usd"] == "7.00"
-    assert sixfold.ok("account", "create", "a@b.c")["account_id"]  # the address is free again
+    # The address is available again.
+    assert sixfold.ok("account", "create", "a@b.c")["account_id"]

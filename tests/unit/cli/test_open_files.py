@@ -87,7 +87,8 @@ def test_serve_raises_a_low_soft_limit_but_not_for_workers(limited: Limited, tmp
     key = (tmp_path / "data" / "local.key").read_text().strip()
     assert ask(port, "/create_image?prompt=boat&width=64&height=64", Authorization=f"Bearer {key}")[0] == 200
     below = descendants(process.pid)
-    assert len(below) >= 2  # what workers are forked from, and a worker
+    # The process from which workers are forked, and a worker.
+    assert len(below) >= 2
     assert {soft_limit(child) for child in below} == {300}
 
 
@@ -134,6 +135,7 @@ def test_serve_answers_more_connections_than_descriptors(limited: Limited) -> No
                 poll.unregister(descriptor)
     assert statuses.keys() == {b"HTTP/1.1 200 OK", b"HTTP/1.1 503 Service Unavailable"}, statuses
     assert sum(statuses.values()) == 400
-    while (status := ask(port)[0]) == 503:  # until the server has closed its connections, too
+    # The server may not have closed its connections yet.
+    while (status := ask(port)[0]) == 503:
         pass
     assert status == 200

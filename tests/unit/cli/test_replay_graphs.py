@@ -20,8 +20,10 @@ pytestmark = pytest.mark.slow  # each test starts programs
 ORDERS = {
     "turbo-text-to-image": ("fox.png", "prompt=a red fox in snow", "seed=7", "width=96", "height=64"),
     "sound-effects": ("rain.mp3", "prompt=rain on a tin roof", "duration_seconds=1"),
-    "text-to-3d": ("chair.glb", "prompt=a chair"),  # its node names no seed
-    "image-upscale": ("larger.png",),  # its image is a name, of the bundled example
+    # Its node has no seed.
+    "text-to-3d": ("chair.glb", "prompt=a chair"),
+    # The image input of its node is the name of the bundled example.
+    "image-upscale": ("larger.png",),
 }
 
 
@@ -94,7 +96,8 @@ def test_workflow_stored_in_the_image_is_replayed(tmp_path: Path) -> None:
     path, target = tmp_path / "blue.png", tmp_path / "again.png"
     path.write_bytes(_picture(graph, "space:of-somebody"))
     result = inside(tmp_path / "nothing", "replay", str(path), "-o", str(target))
-    assert result.status == 1  # the pixel above is not what that graph makes
+    # The graph does not generate the pixels of this file.
+    assert result.status == 1
     assert "has different bytes" in result.err
     assert inside(tmp_path / "nothing", "replay", str(target), "--check").status == 0
     assert not (tmp_path / "nothing").exists()

@@ -37,7 +37,8 @@ async def text_server(text: bytes | None) -> AsyncIterator[int]:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         if text is None:
-            await reader.read()  # until the other side gives up
+            # Wait until the client disconnects.
+            await reader.read()
         else:
             writer.write(text)
         writer.close()

@@ -195,10 +195,12 @@ def test_interrupted_run_prints_how_to_find_it(start: Starter, tmp_path: Path) -
     words = [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL]
     client = processes.start(words, env=minimal(server.folder), stderr=theirs)
     os.close(theirs)
-    content = os.read(ours, 4096)  # its progress bar: it has received the id of its prediction
+    # The progress bar appears when the client knows the id of its prediction.
+    content = os.read(ours, 4096)
     client.send_signal(signal.SIGINT)
     assert client.wait(processes.PATIENCE_SECONDS) == 130
-    with contextlib.suppress(OSError):  # a terminal whose other end is closed
+    # The other end of the terminal is closed.
+    with contextlib.suppress(OSError):
         while more := os.read(ours, 4096):
             content += more
     os.close(ours)

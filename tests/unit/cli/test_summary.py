@@ -60,7 +60,8 @@ def test_all_shows_every_model_and_engine(tmp_path: Path) -> None:
     engines = program(tmp_path / "data", "engines", "list", "--all").out
     assert [name for name in catalog.engines() if name not in engines] == []
     marks = [line.split()[0] for line in engines.splitlines()[1:] if line.strip()]
-    assert marks == sorted(marks, key="●○".index)  # those that are ready come first
+    # Ready engines come first.
+    assert marks == sorted(marks, key="●○".index)
 
 
 def test_every_model_has_a_task_of_the_list(tmp_path: Path) -> None:

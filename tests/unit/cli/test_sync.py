@@ -30,7 +30,8 @@ class Memory:
     """A memory in plain Python, with every text that it ever had."""
 
     pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)  # by slug, of deleted pages too
+    # Page ids by slug, including those of deleted pages.
+    ids: dict[str, str] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     history: set[bytes] = field(default_factory=set)
@@ -76,7 +77,8 @@ class Memory:
         self._check(slug, version)
         self.paths[slug] = path
         stored = self.put(slug, data)
-        self.step()  # the answer may not arrive
+        # The server may stop before its response arrives.
+        self.step()
         return stored
 
     def remove(self, slug: str, version: int) -> None:
@@ -491,7 +493,8 @@ def test_interrupted_file_move_is_recovered(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     own = fixture.folder / ".sixfold"
-    (own / "old-1").write_bytes(b"text 1\n")  # the memory knows it
+    # The memory contains this text.
+    (own / "old-1").write_bytes(b"text 1\n")
     (own / "old-2").write_bytes(b"typed in that moment")
     (own / "new-2").write_bytes(b"half")
     (copy,) = FolderSync(fixture.folder, fixture.memory, "test").run().conflicts

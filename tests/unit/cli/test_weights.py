@@ -18,7 +18,8 @@ from tests.unit.cli.conftest import Commands
 
 pytestmark = pytest.mark.weights
 
-TURBO = "stabilityai/sd-turbo"  # what the table calls sd-turbo
+# The repository of sd-turbo in the table of weights.
+TURBO = "stabilityai/sd-turbo"
 TURBO_QUIETLY = ("engines", "add", "image", "--model", "sd-turbo", "--json")
 UNET = "unet/diffusion_pytorch_model.safetensors"
 
@@ -113,7 +114,8 @@ def test_interrupted_download_is_resumed(sixfold: Commands, hub: LoopbackHub) ->
     hub.faults[UNET] = [50_000]
     sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
     requests = [path for path, _ in hub.requests[before:]]
-    assert "text_encoder/model.safetensors" not in requests  # it was there
+    # The file was already downloaded.
+    assert "text_encoder/model.safetensors" not in requests
     assert hub.ranges_of(UNET)[-1] == "bytes=50000-"
 
 

@@ -18,7 +18,8 @@ from tests.unit.engines.speech import test_weights as speech_weights
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 
-LITE = "onnx-community/BiRefNet_lite-ONNX"  # what the table calls birefnet-lite
+# The repository of birefnet-lite in the table of weights.
+LITE = "onnx-community/BiRefNet_lite-ONNX"
 TABLE = app_catalog.read_toml("weights.toml")
 
 # The engine that each family makes ready, and two stand-ins: one that does its work, and one that does not.

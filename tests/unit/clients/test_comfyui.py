@@ -121,7 +121,8 @@ async def test_cached_nodes_are_reused_and_reported(fixture: ComfyFixture) -> No
 async def test_cached_run_of_an_older_server_is_read_from_history(fixture: ComfyFixture) -> None:
     fixture.comfy.old = True
     first = await fixture.run(graph())
-    second_result = await fixture.run(graph())  # which it does not announce: its history tells
+    # The server does not announce this run, so it is read from the history.
+    second_result = await fixture.run(graph())
     assert second_result == first
 
 

@@ -66,7 +66,8 @@ async def test_fal_client_subscribes_and_cancels(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(fal_client.client.FalClientHTTPError) as excinfo:
             await client.submit("fal-ai/flux/dev", {"prompt": 5})
         assert excinfo.value.status_code == 422
-        await (await client._client).aclose()  # it has no method to close it
+        # The client has no method that closes it.
+        await (await client._client).aclose()
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -80,7 +81,8 @@ async def test_replicate_client_runs_model_version_and_stores_files(
         result = await client.async_run(
             "black-forest-labs/flux-schnell", {"prompt": "a fox", "num_outputs": 2, "aspect_ratio": "16:9"}
         )
-        content, _ = fake.files[result[0].rpartition("/")[2]]  # it opens https:// addresses by itself
+        # The client opens https:// URLs itself, and returns other URLs.
+        content, _ = fake.files[result[0].rpartition("/")[2]]
         with Image.open(io.BytesIO(content)) as image:
             assert (len(result), image.size) == (2, (1360, 768))
         path = tmp_path / "source.png"
@@ -97,5 +99,6 @@ async def test_replicate_client_runs_model_version_and_stores_files(
         )
         await running.async_cancel()
         assert fake.jobs[running.id].status == "canceled"
-        client._client.close()  # it has no method to close it
+        # The client has no method that closes it.
+        client._client.close()
         await client._async_client.aclose()

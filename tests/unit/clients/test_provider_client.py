@@ -53,7 +53,8 @@ def test_a_key_at_the_end_of_the_searched_text_is_removed() -> None:
 
 
 def test_logs_and_errors_of_a_provider_are_read_in_part() -> None:
-    client = ReplicateClient(cast("Any", None))  # it makes no request
+    # This test makes no request.
+    client = ReplicateClient(cast("Any", None))
     fields = {"id": "p", "status": "failed", "logs": "\n" * 8 * MIB, "error": "nsfw " * MIB, "output": None}
     prediction = client._parse(fields)
     assert len(prediction.lines) == len(prediction.log) == 100_000

@@ -37,7 +37,8 @@ SPLIT = InstalledFiles(
 @dataclass
 class Beyond:
     client: httpx.AsyncClient
-    comfyui: None = None  # its URL is an option of the engine
+    # The URL is an option of the engine.
+    comfyui: None = None
 
     def key(self, name: str) -> str:
         return f"no {name}"[:0]
@@ -194,7 +195,8 @@ async def test_model_with_separate_parts_is_loaded(tmp_path: Path) -> None:
     assert graph["CLIPLoader"] == {"clip_name": "qwen_3_4b.safetensors", "type": "lumina2"}
     assert graph["ModelSamplingAuraFlow"]["shift"] == 3.0
     assert (graph["KSampler"]["steps"], graph["KSampler"]["cfg"]) == (8, 1.0)
-    assert "ConditioningZeroOut" in graph  # a cfg of 1 looks at no negative prompt
+    # With a cfg of 1, the negative prompt has no effect.
+    assert "ConditioningZeroOut" in graph
 
 
 async def test_image_has_no_metadata_of_the_comfyui_server(setup: ComfySetup) -> None:
@@ -202,7 +204,8 @@ async def test_image_has_no_metadata_of_the_comfyui_server(setup: ComfySetup) ->
         result = await setup.run(prompt="a lake", width=256, height=256, seed=1, format=format_)
         assert b"sd_xl_base" not in result.artifacts[0].data
     remaining = [data for (folder, _), data in setup.comfy.files.items() if folder == "temp"]
-    assert all(b"sd_xl_base" in data for data in remaining)  # it was there
+    # The server's own files contain the metadata.
+    assert all(b"sd_xl_base" in data for data in remaining)
 
 
 async def test_progress_increases_to_one_and_the_log_names_the_model(setup: ComfySetup) -> None:

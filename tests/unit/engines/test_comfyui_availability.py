@@ -47,11 +47,11 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(monkeypatch: pyt
         ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
         request = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
-        assert not (await ask(request)).ready  # it has not responded yet
+        # The server has not responded yet.
+        assert not (await ask(request)).ready
         comfy.silent.clear()
-        monkeypatch.setattr(
-            comfyui_availability, "PROBE_SECONDS", 10.0
-        )  # time enough for an answer under load
+        # The limit leaves enough time for a response under load.
+        monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 10.0)
         assert (await ask(request)).ready
         comfy.silent.add("/system_stats")
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
@@ -68,7 +68,8 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(monkeypatch: pyt
 async def test_slow_server_is_ready() -> None:
     assert comfyui_availability.PROBE_SECONDS == servers.PROBE_SECONDS
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        comfy.delay_seconds = 1.2  # each answer is in time; all of them take longer than one may
+        # Each response is in time, but all of them together take longer than the limit for one.
+        comfy.delay_seconds = 1.2
         assert (
             await ComfyAvailability(client, ComfyAddress((), ProbeHosts()))(spec("upscale", comfy.url))
         ).ready

@@ -58,8 +58,10 @@ def test_normals_have_unit_length_and_surface_direction() -> None:
     ball = np.sqrt(np.clip(0.8 - x[None] ** 2 - x[:, None] ** 2, 0, 1))
     directions = maps.normals(ball, 0.4).astype(float) / 127.5 - 1
     assert np.abs(np.linalg.norm(directions, axis=2) - 1).max() < 0.02
-    assert directions[48, 70, 0] > 0.2 > -0.2 > directions[48, 25, 0]  # right of the middle looks right
-    assert directions[25, 48, 1] > 0.2 > -0.2 > directions[70, 48, 1]  # above it looks up
+    # The surface right of the center faces right.
+    assert directions[48, 70, 0] > 0.2 > -0.2 > directions[48, 25, 0]
+    # The surface above the center faces up.
+    assert directions[25, 48, 1] > 0.2 > -0.2 > directions[70, 48, 1]
     assert directions[48, 48, 2] > 0.98
 
 
@@ -87,7 +89,8 @@ def test_depth_model_runs_at_its_own_size(tmp_path: Path) -> None:
     artifact, result, _ = run_depth(tmp_path, engine, effect="depth", strength=0.55)
     grey = engine_runs.pixels(artifact)[..., 0].astype(int)
     assert (result.quality, engine.version) == ("full", "1/depth")
-    assert grey[88, 96] > grey[110, 20] + 60  # a red object is near for a model of the red channel
+    # A red object is near for this model, which reads the red channel.
+    assert grey[88, 96] > grey[110, 20] + 60
     fixed = onnx_model.write(tmp_path / "fixed.onnx", (0.0, 0.0, 1.0), side=28)
     grey = engine_runs.pixels(run_depth(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[
         ..., 0

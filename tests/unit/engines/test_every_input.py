@@ -27,7 +27,7 @@ from tests.unit.engines import engine_runs
 CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 FILES = {"image", "mask", "audio", "video", "media", "voice_sample"}
 
-# A template's usual inputs, and another value for each of them.
+# The usual inputs of each template, and another value for each of them.
 SMALL = {"prompt": "a red fox on a meadow", "width": 256, "height": 256, "seed": 3}
 NATIVE = {"prompt": "hills", "negative_prompt": "fox", "width": 272, "height": 272, "num_inference_steps": 9}
 # Their runs take 8 to 20 s.
@@ -102,11 +102,13 @@ CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
 }
-SMALLER: Mapping[str, dict[str, Any]] = {  # than a request may ask for: an engine takes it
+# Values below the minimum of a request, which an engine accepts.
+SMALLER: Mapping[str, dict[str, Any]] = {
     "anime-image": {"width": 256, "height": 256},
     "video-t2v": {"num_frames": 5},
 }
-ELSEWHERE = {  # what another test asserts, or no embedded engine does
+# Inputs that other tests check, or that no embedded engine reads.
+ELSEWHERE = {
     ("fast-image-space", "randomize_seed"): "settled before an engine: tests/api/test_template_images.py",
     ("tts-a", "voice_sample"): "wants weights: tests/unit/engines/speech/test_weights.py",
     ("tts-b", "voice_sample"): "the same",
@@ -121,7 +123,8 @@ ELSEWHERE = {  # what another test asserts, or no embedded engine does
     ("media-optimizer", "heights"): "a film's: tests/unit/engines/test_encode.py",
     ("video-t2v", "image"): "ignored, as the contract says: tests/unit/engines/video/test_fx.py",
 }
-WHOLE = {  # every input of these has a test of its own, and a run of them takes long
+# Every input of these templates has a test of its own, because their runs are slow.
+WHOLE = {
     "text-llm": "tests/api/test_hosting_text.py",
     "speech-to-speech": "tests/api/test_speech_to_speech.py",
     "music-diffusion": "tests/unit/engines/audio/test_music.py",

@@ -44,9 +44,11 @@ def test_body_is_found_under_a_face_without_contrast() -> None:
 def test_pixels_far_from_a_body_are_less_certain() -> None:
     belief = np.full((200, 300), 0.8, np.float32)
     response = person_prior.apply_prior(belief, [DetectedFace(130, 40, 180, 90)])
-    assert response[190, 155] > 0.85  # under the chin
+    # This pixel is below the chin.
+    assert response[190, 155] > 0.85
     assert response[20, 5] < 0.4
-    assert response[150, 95] == pytest.approx(0.8, abs=0.05)  # an arm's length away
+    # This pixel is an arm's length from the face.
+    assert response[150, 95] == pytest.approx(0.8, abs=0.05)
     assert person_prior.apply_prior(belief, [DetectedFace(10, 10, 25, 25)]) is belief
 
 

@@ -35,7 +35,8 @@ def test_drawing_weights_are_trained_with_a_separate_limit(tmp_path: Path) -> No
     drawn = {"source": "/models/sdxl", "models": {"anime": "/models/animagine"}, "steps": 30}
     engine = catalog(tmp_path, **{"weights-image": drawn}).engines()["weights-training"]
     assert (engine.options["source"], engine.options["models"]) == (drawn["source"], drawn["models"])
-    assert "steps" not in engine.options  # of an image, not of a training
+    # This option applies to images, not to training.
+    assert "steps" not in engine.options
     assert engine.limit_seconds(600) == 7200
     policy = WorkerPolicy(1, 600.0, 30.0, 3, 3600.0, None, 0, tmp_path)
     assert worker_spec(engine, policy).cpu_seconds == 0

@@ -32,7 +32,8 @@ class Listener:
     """A context that records progress and logs, and can cancel a run."""
 
     def __init__(self, patience: float = 2.0) -> None:
-        self.scratch = Path()  # this engine writes no file
+        # This engine writes no file.
+        self.scratch = Path()
         self.fractions: list[float] = []
         self.patience = patience
 
@@ -315,7 +316,8 @@ def test_fishing_village_is_mirrored_in_the_water() -> None:
     plan = layout.compose(prompt_parser.parse("a fishing village"), 1, (320, 512))
     assert plan.place == "harbour"
     image = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
-    roofs = image[..., 2] > 1.6 * image[..., 0]  # blue, green, red
+    # The channels are blue, green and red.
+    roofs = image[..., 2] > 1.6 * image[..., 0]
     low = image[240:]
     assert roofs[150:230].mean() > 4 * max(roofs[:120].mean(), 0.002)
     assert low[..., 0].mean() > low[..., 2].mean() * 1.3

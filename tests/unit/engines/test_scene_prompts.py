@@ -23,7 +23,8 @@ class Listener:
     """A context without a listener."""
 
     def __init__(self) -> None:
-        self.scratch = Path()  # this engine writes no file
+        # This engine writes no file.
+        self.scratch = Path()
 
     def progress(self, fraction: float) -> None:
         """Take no note."""
@@ -437,7 +438,8 @@ def test_rainbow_has_its_colors_in_order() -> None:
     column = change[:, int(np.abs(change[:140]).sum((0, 2)).argmax())]
     reddest = int((column[:, 2] - column[:, 0]).argmax())
     bluest = int((column[:, 0] - column[:, 2])[reddest:].argmax())
-    assert 2 < bluest < 40  # blue is inside the red band
+    # Blue is on the inner side of red.
+    assert 2 < bluest < 40
 
 
 @pytest.mark.parametrize(

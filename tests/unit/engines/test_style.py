@@ -66,7 +66,8 @@ class Listener:
     """A context that remembers; cancels once progress passes `until`."""
 
     def __init__(self, until: float = 2.0) -> None:
-        self.scratch = Path()  # this engine writes no file
+        # This engine writes no file.
+        self.scratch = Path()
         self.until = until
         self.fractions: list[float] = []
         self.lines: list[str] = []

@@ -75,7 +75,7 @@ def test_network_gives_the_same_bytes_on_any_number_of_threads() -> None:
         with controller(limits=threads):
             results.append(network.enlarge(small, 4).tobytes())
     assert len(set(results)) == 1
-    # float32 holds each sum of integers exactly, so that the order of additions is of no account.
+    # float32 represents each sum of integers exactly, so the order of additions has no effect.
     for name, layer in network.layers().items():
         most = 128 if name == "first" else network.MAX_LEVEL
         assert (np.abs(layer.matrix).sum(0) * most + np.abs(layer.bias)).max() < 2**24

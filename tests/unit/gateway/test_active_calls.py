@@ -63,7 +63,8 @@ async def test_running_call_is_logged_and_its_end_is_written_once(
         ]
         assert rows[1]["created_at"] == first.held_at <= rows[1]["ended_at"]
         await database.write(request_log.sweep("boot_b", 0, None))
-        await database.write(request_log.finish(last, ending, "boot_a"))  # too late: its hold was released
+        # This end is too late, because the hold was released.
+        await database.write(request_log.finish(last, ending, "boot_a"))
         rows = await _list_calls(database, account_id)
         assert [(row["id"], row["state"], row["cost"]) for row in rows] == [
             ("req_b", "failed", 0),
@@ -96,7 +97,8 @@ async def test_schema_downgrade_keeps_the_hold_and_start_frees_it(tmp_path: Path
     sqlite.migrate(connection, 23)
     assert connection.execute("SELECT state, target FROM relay_call").fetchall()[0][:] == ("running", "s/m")
     connection.close()
-    database = sqlite.SqliteDatabase(path)  # which has it as a server of the version before wrote it
+    # The database contains the call as a server of the previous version wrote it.
+    database = sqlite.SqliteDatabase(path)
     try:
         assert [row["state"] for row in await _list_calls(database, account_id)] == ["running"]
         await database.write(request_log.sweep("boot_b", 0, None))

@@ -92,7 +92,8 @@ async def test_ended_call_is_charged_once_without_a_waiting_caller(database: Dat
     calls = [_call(account_id), _call(account_id)]
     for call in calls:
         await batcher.hold(call, None)
-    for call in (*calls, calls[0]):  # a repeated end counts once
+    # A repeated end has no effect.
+    for call in (*calls, calls[0]):
         batcher.settle(call, CallOutcome("succeeded", cost=7))
     await batcher.flush()
     assert await _account(database, account_id) == (86, 0)
@@ -164,7 +165,8 @@ async def test_end_during_the_write_of_the_start_follows_it(database: Database) 
     await batcher.hold(call, None)
     standing = asyncio.create_task(batcher.ensure_held(call))
     await asyncio.sleep(0)
-    standing.cancel()  # the waiting caller is canceled, and the entry is written nevertheless
+    # The waiting caller is canceled, but the entry is still written.
+    standing.cancel()
     await batcher.settle(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (996, 0)
     assert await _log(database, account_id) == [("succeeded", 10, 4)]
@@ -190,13 +192,15 @@ async def test_balance_spent_elsewhere_refuses_the_call_unwritten(
 async def test_failed_entry_does_not_affect_its_batch(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.core.gateway.billing.DEFER_SECONDS", 60)  # each is booked with its ending
+    # Each call is written together with its end.
+    monkeypatch.setattr("sixfold.core.gateway.billing.DEFER_SECONDS", 60)
     batcher, account_id = await _trusting(database, credit=1000)
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:
         await batcher.hold(call, None)
     await _read_spent(database, account_id, 980)
-    endings = [  # in any order the second is more than what is left
+    # In any order, the second outcome exceeds the remaining balance.
+    endings = [
         batcher.settle(call, CallOutcome("succeeded", cost=cost))
         for call, cost in zip(calls, (7, 25, 9), strict=True)
     ]

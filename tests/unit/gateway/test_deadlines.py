@@ -23,7 +23,8 @@ async def test_deadline_ends_only_calls_that_exceed_it() -> None:
 
     result = await asyncio.gather(slow(), quick(), slow(), return_exceptions=True)
     assert [type(each) for each in result] == [TimeoutError, str, TimeoutError]
-    with pytest.raises(TimeoutError):  # and the timer rings again
+    # The timer starts again.
+    with pytest.raises(TimeoutError):
         await slow()
     assert await quick() == "done"
 

@@ -133,8 +133,10 @@ def test_failing_server_is_tried_last() -> None:
     assert not health.allows("a/m")
     clock.now += 6
     assert names(result, "x") == ["a/m", "b/m"]
-    assert health.allows("a/m")  # the trial
-    assert not health.allows("a/m")  # one at a time
+    # The first call is the trial.
+    assert health.allows("a/m")
+    # Only one trial runs at a time.
+    assert not health.allows("a/m")
     health.record_success("a/m", 0.1)
     assert health.allows("a/m")
 
@@ -196,7 +198,8 @@ def test_default_is_a_chat_model_and_vision_an_image_model() -> None:
     result = router(FakeServer("a", EMBEDDER, TALKER, SEER), aliases={"vectors": "a/embedder"})
     assert [names(result, name) for name in ("default", "vision")] == [["a/talker"], ["a/seer"]]
     aliased = router(FakeServer("a", TALKER, SEER), aliases={"vision": "a/talker"})
-    assert names(aliased, "vision") == ["a/talker"]  # the operator's word
+    # The alias of the operator has precedence.
+    assert names(aliased, "vision") == ["a/talker"]
 
 
 def test_configured_servers_precede_and_loaded_models_next() -> None:
@@ -214,7 +217,8 @@ def test_vision_must_be_stated_only_for_discovered_servers() -> None:
         with pytest.raises(errors.EngineUnavailable, match="accepts images"):
             router(server).resolve("vision")
         assert not router(server).available("vision")
-    assert router(FakeServer("a")).available("vision")  # configured, and has listed nothing yet
+    # A configured server that has not listed its models yet may have such a model.
+    assert router(FakeServer("a")).available("vision")
     assert not router(FakeServer("a", discovered=True)).available("chat")
 
 

@@ -121,7 +121,8 @@ def test_bundled_price_is_dated_and_consistent(name: str) -> None:
     row, result = BUNDLED[name], rates(BUNDLED[name])
     assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", row["as_of"])
     assert row["as_of"] >= "2025-11"
-    assert all(isinstance(value, str) for value in row.values())  # an amount of money must not be a float
+    # An amount of money must not be a float.
+    assert all(isinstance(value, str) for value in row.values())
     # OpenAI's moderation is free.
     assert any((result.input, result.character, result.per_minute, result.per_image)) or "moderation" in name
     assert result.output >= result.input or not result.output or result.per_minute

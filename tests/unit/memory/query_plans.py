@@ -19,7 +19,8 @@ class Explained:
     """Database over one connection that explains each statement before it runs it."""
 
     def __init__(self, connection: Any) -> None:
-        self.rows = Counter[str]()  # by the query's name: the most rows that one scan has read
+        # The largest number of rows that one scan has read, by the name of the query.
+        self.rows = Counter[str]()
         self._connection = connection
         self._queries = sql.queries("postgres")
         self._bind = PostgresBinder()

@@ -69,7 +69,8 @@ class Histories(RuleBasedStateMachine):
         """Link a page to another one, which may not exist yet."""
         if source in self.pages:
             self.links[source].add(other)
-            self.vectors.pop(source, None)  # an entry has its links' names: a new one comes with them
+            # An entry contains the names of its links, so a new link needs a new vector.
+            self.vectors.pop(source, None)
             self._put(self.index, source)
 
     @rule(page_id=IDS)

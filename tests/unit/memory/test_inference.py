@@ -129,9 +129,8 @@ async def test_link_is_withdrawn_when_the_page_title_changes(relations: Relation
     await people(relations)
     await relations.save("notes/one", WORKS)
     await relations.save("companies/bell-labs", "", "Something Else", "company")
-    assert list(await relations.links("people/ada-byron")) == [
-        ("works_at", "companies/bell-labs")
-    ]  # by its slug
+    # The link is found by the slug of the page.
+    assert list(await relations.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
     await relations.save("people/ada-byron", "", "Ada Lovelace", "person", aliases=("Countess",))
     await relations.save("notes/one", "Countess works at Bell Labs.")
     assert list(await relations.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]

@@ -27,7 +27,8 @@ from tests.harness import backends as storage_backends
 from tests.harness import databases
 from tests.unit.memory.fixtures import MemoryFixture, open_memory, ticking
 
-BEFORE_FOLDERS = 19  # the schema that did not count them
+# The schema version without page counts of folders.
+BEFORE_FOLDERS = 19
 pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="function")
 
 

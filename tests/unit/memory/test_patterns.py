@@ -120,7 +120,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(20)  # each takes milliseconds; what backtracks takes forever
+# Each text takes milliseconds, but a pattern that backtracks would not end.
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_any_text_is_read_in_bounded_time(text: str) -> None:
     assert len(extraction.read(page(text), TABLE)) <= extraction.MAX_STATEMENTS

@@ -49,7 +49,8 @@ QUERIES = (
 )
 
 
-MAX_SECONDS = 0.1  # of CPU that the event loop is held
+# CPU time for which the event loop may be blocked.
+MAX_SECONDS = 0.1
 
 
 @pytest.fixture
@@ -417,7 +418,8 @@ async def test_used_index_loads_in_background_and_unused_is_evicted(memory: Memo
         results.append(threading.current_thread() is threading.main_thread())
         return PageIndex()
 
-    def find_model() -> None:  # requested once the rest is ready
+    # The model is requested after everything else is ready.
+    def find_model() -> None:
         loop.call_soon_threadsafe(looked.set)
 
     for expected in ([], [False]):

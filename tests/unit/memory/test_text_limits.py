@@ -26,7 +26,8 @@ from sixfold.engines.speech import sentences
 from sixfold.engines.text import hashed
 from tests.loop_time import cpu_seconds
 
-MAX_SECONDS = 2.0  # normalization in quadratic time takes from 5 seconds to minutes of these
+# Normalization in quadratic time takes from 5 seconds to minutes for these texts.
+MAX_SECONDS = 2.0
 
 
 def with_combining_marks(chars: int) -> str:

@@ -44,7 +44,8 @@ async def canaries() -> AsyncIterator[Canaries]:
         servers = [first, await stack.enter_async_context(serving("::", first.port))]
         for port in (80, 443):
             for host in ("0.0.0.0", "::"):
-                with suppress(OSError):  # in use, or not permitted
+                # The port may be in use or require permission.
+                with suppress(OSError):
                     servers.append(await stack.enter_async_context(serving(host, port)))
         yield Canaries(servers, first.port)
 
@@ -110,7 +111,8 @@ async def test_redirect_from_allowed_server_to_hostile_url_is_refused(canaries: 
                 if not url.isprintable() or not url.strip().lower().startswith(
                     ("http:", "https:", "file:", "//")
                 ):
-                    continue  # cannot stand in a header, or is a path on the allowed server
+                    # The URL cannot be part of a header, or is a path on the allowed server.
+                    continue
                 server.routes["/"] = _locate(url, status)
                 with pytest.raises((FetchRefused, FetchFailed)):
                     await fetcher.fetch(server.url(), max_bytes=1000, timeout_seconds=60)

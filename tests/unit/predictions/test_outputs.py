@@ -14,7 +14,7 @@ from sixfold.core.media.ports import MediaLimits, ObjectInfo, StagedFile
 from sixfold.core.provenance import embed
 from sixfold.store.file_store import FileStore
 
-# A collaborator that storing an output does not use.
+# A dependency that is not used when outputs are stored.
 UNUSED: Any = None
 LIMITS = MediaLimits(2**20, 1_000_000, 5, 2**30, 1)
 LARGE = 48 << 20

@@ -37,7 +37,7 @@ from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, Se
 from tests.harness import databases
 from tests.harness.charge_recomputation import recomputed
 
-SECOND, SLICE = 1_000_000, 9_000  # 0.54 USD an hour
+SECOND, SLICE = 1_000_000, 9_000  # 0.54 USD per hour
 LEASE = SessionLease("boot_test", 30 * SECOND)
 EVENTS_TO: dict[SessionState, tuple[SessionEvent, ...]] = {
     SessionState.REQUESTED: (),

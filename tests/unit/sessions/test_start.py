@@ -129,7 +129,8 @@ async def test_takeover_checks_the_end_of_the_interval_at_once(tmp_path: Path) -
         running = await setup.begin(Checkpoint(400, b"\x80"))
         life = asyncio.create_task(running.run())
         worker.answered.set()
-        async with asyncio.timeout(60):  # a minute of its own would be too late for the slice that runs
+        # The current slice ends before a separate timeout of a minute would.
+        async with asyncio.timeout(60):
             await setup.turned.wait()
         running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
@@ -145,9 +146,8 @@ class Poser(Builder):
 async def test_takeover_without_a_checkpoint_repeats_no_pose(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         setup = SessionSetup(database, Poser())
-        running = await setup.begin(
-            None, SessionEvent.START, SessionEvent.READY
-        )  # its server died in its first second
+        # The server of the session died in its first second.
+        running = await setup.begin(None, SessionEvent.START, SessionEvent.READY)
         life = asyncio.create_task(running.run())
         viewer = running.attach()
         running.resume(viewer, 1)

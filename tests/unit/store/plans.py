@@ -16,7 +16,8 @@ ROWS = 50_000
 COUNT = "SELECT COUNT(*) FROM {}"
 _INSERT = "INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT DO NOTHING"
 _NUMBERS = "WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < {}) "
-_BYTES = "convert_to({}, 'UTF8')"  # of a text, in PostgreSQL
+# The bytes of a text in PostgreSQL.
+_BYTES = "convert_to({}, 'UTF8')"
 _NAMES = re.compile(r"(?<!:):([a-z_]\w*)")
 _SCAN = re.compile(r"SCAN (?P<table>\w+)(?: USING (?:COVERING )?INDEX (?P<index>\w+))?")
 _SLOTS = re.compile(r"\$(\d+)::(text|bigint|bytea)")
@@ -265,7 +266,8 @@ async def fill_postgres(connection: Any) -> None:
     tables: dict[str, list[Column]] = {}
     for table, name, kind, nullable in result:
         tables.setdefault(table, []).append(Column(name, kind, nullable == "NO"))
-    await connection.execute("SET session_replication_role = replica")  # neither foreign keys nor triggers
+    # The role disables foreign keys and triggers.
+    await connection.execute("SET session_replication_role = replica")
     for table in sorted(SWEPT_TABLES):
         columns = tables[table]
         column_names = ", ".join(column.name for column in columns)

@@ -65,14 +65,16 @@ async def test_message_of_another_kind_is_ignored(open_channel: Open) -> None:
 async def test_full_queue_of_a_peer_is_retried_in_order(open_channel: Open) -> None:
     first, second = open_channel("first"), open_channel("second")
     queue = receive(second, b"x")
-    for number in range(500):  # many times the kernel's queue of a socket
+    # Many times the size of the kernel's queue for a socket.
+    for number in range(500):
         first.send(b"x", str(number).encode())
     assert [int((await queue.get())[1]) for _ in range(500)] == list(range(500))
 
 
 async def test_backlog_for_a_stopped_peer_has_a_size(open_channel: Open) -> None:
     first, second = open_channel("first"), open_channel("second")
-    for number in range(200):  # 25 MB, while the peer does not read
+    # 25 MB, while the peer does not read.
+    for number in range(200):
         first.send(b"x", number.to_bytes(1) * MAX_BYTES)
     queue = receive(second, b"x")
     received = [(await queue.get())[1][0] for _ in range(60)]

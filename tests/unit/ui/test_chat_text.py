@@ -43,7 +43,8 @@ async def grown(text: str, size: int) -> GrowingText:
     growing = GrowingText()
     for at in range(0, len(text), size):
         growing.push(text[at : at + size])
-        growing.next_update = 0.0  # at any time
+        # Allow an update at any time.
+        growing.next_update = 0.0
         await growing.update(text[at : at + size])
     return growing
 
@@ -90,9 +91,11 @@ def test_the_html_of_hostile_answers_is_bounded(text: str) -> None:
 def test_versions_of_nested_edits_are_found_by_place() -> None:
     family = [
         ChatVersion("first", "", 0, 0),
-        ChatVersion("second", "first", 2, 0),  # another third message
+        # This version replaces the third message.
+        ChatVersion("second", "first", 2, 0),
         ChatVersion("third", "first", 2, 0),
-        ChatVersion("fourth", "second", 4, 0),  # another fifth message of the second
+        # This version replaces the fifth message of the second version.
+        ChatVersion("fourth", "second", 4, 0),
     ]
     of = versions.by_place
     assert of("first", family) == {3: (("first", "second", "third"), 1)}

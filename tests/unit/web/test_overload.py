@@ -27,7 +27,8 @@ from sixfold.web.metrics import Metrics
 from sixfold.web.routing import ApiGroup, RouteEntry
 from tests.harness.waiting import wait_until
 
-LIMIT = 64  # descriptors: 24 connections, and 8 refused ones that wait for a request
+# Descriptors: 24 connections, and 8 refused ones that wait for a request.
+LIMIT = 64
 
 
 async def _ok(_request: Request) -> Response:
@@ -41,7 +42,8 @@ def _detail(error: SixfoldError, _request_id: str) -> Response:
 @pytest.fixture
 def capacity(monkeypatch: pytest.MonkeyPatch) -> ConnectionCapacity:
     result = ConnectionCapacity(LIMIT)
-    result.descriptors = 1 << 20  # the process of the tests has more than the limit that is tried
+    # The process of the tests has more descriptors than the limit under test.
+    result.descriptors = 1 << 20
     monkeypatch.setattr(overload, "capacity", lambda: result)
     return result
 

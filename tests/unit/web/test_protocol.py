@@ -97,7 +97,8 @@ async def test_header_with_a_line_break_is_never_sent() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_REQUEST % b"one!set-cookie:")
-        assert await reader.read() == b""  # uvicorn hangs up
+        # uvicorn closes the connection.
+        assert await reader.read() == b""
         writer.close()
 
 
@@ -207,7 +208,8 @@ async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
         assert not connection.transport.is_closing()
         SWEEP.run(state.connections, 0)
         assert (await reader.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        await response.wait()  # the handler received the end
+        # The handler received the end.
+        await response.wait()
         writer.close()
 
 

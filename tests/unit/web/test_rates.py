@@ -44,7 +44,8 @@ def test_flood_of_keys_does_not_reset_other_keys() -> None:
     rates = RequestRates(1, "A test", lambda: now, max_keys=100)
     assert _read_spent(rates, "owner", 20) == 10
     accepted = sum(_read_spent(rates, f"flood {number}", 1) for number in range(1_000))
-    assert accepted == 99 + 10  # those that have a place, and one limit for all others
+    # The listed keys, and one limit for all other keys.
+    assert accepted == 99 + 10
     assert _read_spent(rates, "owner", 1) == 0
     assert len(rates._due) == 101
     now = 20.0

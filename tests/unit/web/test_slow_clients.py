@@ -230,7 +230,8 @@ async def test_client_that_drips_is_disconnected(first: bytes, drop: bytes, reas
             SWEEP.run(served.state.connections, served.moment(second / 5))
             if connection.transport.is_closing():
                 break
-        with contextlib.suppress(ConnectionResetError):  # by what was not read any more
+        # The connection is reset if it contains data that was not read.
+        with contextlib.suppress(ConnectionResetError):
             assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         await poll_until(lambda: not served.state.connections)
         assert refusals.recorder().totals[reason] == before + 1

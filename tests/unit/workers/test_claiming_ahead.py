@@ -23,7 +23,8 @@ ONE = Options(slots=1)
 
 @pytest.fixture(autouse=True)
 def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_pool, "BRISK_SECONDS", 60)  # however busy the machine is
+    # The result must not depend on the load of the machine.
+    monkeypatch.setattr(workers_pool, "BRISK_SECONDS", 60)
 
 
 @asynccontextmanager

@@ -15,7 +15,8 @@ def test_lease_check_is_unreliable_for_a_lease_after_a_gap(monkeypatch: pytest.M
     for _ in range(3):
         moment[0] += 1.0
         assert looking.is_reliable()
-    moment[0] += 4.0  # the database was away
+    # The database was unavailable for this time.
+    moment[0] += 4.0
     assert not looking.is_reliable()
     for _ in range(5):
         moment[0] += 1.0

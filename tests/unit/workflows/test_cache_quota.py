@@ -33,7 +33,7 @@ async def test_cached_outputs_stay_within_the_quota(either: Path, monkeypatch: p
         tenant = Tenant(pipeline.payer.id)
 
         def cache() -> NodeOutputCache:
-            # Another one has nothing in memory.
+            # A new cache has nothing in memory.
             return NodeOutputCache(pipeline.database, pipeline.media, tenant)
 
         large, small = CachedOutput(os.urandom(40_000), {}), CachedOutput(os.urandom(1_000), {})

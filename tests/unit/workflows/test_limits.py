@@ -13,7 +13,8 @@ from sixfold.core.workflows import slices
 from sixfold.core.workflows.limits import DocumentMemory, GraphLimits, GraphTooLarge
 from sixfold.errors import TooManyRequests
 
-MAX_SECONDS = 0.02  # of CPU for one step
+# CPU time of one step.
+MAX_SECONDS = 0.02
 GRAPHS: dict[str, dict[str, Any]] = {
     "nodes": {str(at): {"inputs": {f"a{n}": [[]] for n in range(8)}} for at in range(5_000)},
     "one list": {"1": {"inputs": {"a": [[]] * 99_000}}},
@@ -24,7 +25,8 @@ GRAPHS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_largest_graphs_are_checked_in_short_steps(name: str) -> None:
     longest: list[float] = []
-    for _ in range(3):  # the machine has other work
+    # Other work of the machine may slow a measurement.
+    for _ in range(3):
         steps, seconds = GraphLimits().checking(GRAPHS[name]), [0.0]
         is_finished = False
         while not is_finished:

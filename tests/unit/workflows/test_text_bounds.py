@@ -19,7 +19,8 @@ from sixfold.engines.workflow_nodes import registry
 from sixfold.engines.workflow_nodes import text as text_nodes
 from tests.unit.workflows.tiny_graphs import ExecutionFixture, node
 
-HERE: Any = None  # nodes on texts ask nothing of their context
+# Nodes for texts do not use their context.
+HERE: Any = None
 LONG = "a" * 2**19
 
 

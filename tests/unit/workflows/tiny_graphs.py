@@ -105,7 +105,8 @@ class ExecutionFixture:
         self.outputs: dict[str, CachedOutput] = {}
         self.writer = writer
         self.gate: asyncio.Event | None = None
-        self.arrived = asyncio.Event()  # set once `expected` children were requested
+        # Set once `expected` children were requested.
+        self.arrived = asyncio.Event()
         self.expected = 1
 
     @property

@@ -25,7 +25,8 @@ async def test_functions_run_one_at_a_time() -> None:
         nonlocal active, peak
         active += 1
         peak = max(peak, active)
-        sum(range(200_000))  # long enough for another thread to begin
+        # Long enough for another thread to start.
+        sum(range(200_000))
         active -= 1
         return value * factor, CALLER.get(), threading.current_thread().name
 

@@ -30,7 +30,8 @@ from tests.unit.engines.diffusers.conftest import (
 
 pytestmark = pytest.mark.weights
 
-ALMOST = 2  # of 255: another batch size adds floats in another order
+# Of 255 levels: another batch size changes the order of floating-point additions.
+ALMOST = 2
 
 
 @pytest.fixture
@@ -173,7 +174,8 @@ def test_pipeline_that_truncates_prompts_reports_how_much(weights: Weights, sour
     listener = Listener()
     result = engine.run(task(prompt="a long road " * 60), listener)
     assert pixels(result).shape == (64, 64, 3)
-    assert result.data["steps"] == steps  # the table's, for this class and what was saved with it
+    # The number of steps is that of the table for this class of weights.
+    assert result.data["steps"] == steps
     assert "tokens of the prompt are ignored" in listener.lines[1]
     jobs = [job(prompt="a fox", steps=1), job(prompt="two cats on a wall", seed=3, steps=1)]
     for one, together in zip(jobs, engine.run_many(jobs), strict=True):
@@ -187,7 +189,8 @@ def test_xl_pipeline_encodes_long_prompts_with_both_encoders(weights: Weights) -
     assert paint(engine, width=75, height=130).shape == (130, 75, 3)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # torch's own
+# torch itself causes this warning.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize(("source", "steps", "guidance"), [("turbo", 2, "0"), ("lcm", 4, "1")])
 def test_distilled_model_is_detected_and_uses_few_steps(
     weights: Weights, source: str, steps: int, guidance: str
@@ -197,7 +200,8 @@ def test_distilled_model_is_detected_and_uses_few_steps(
     result = engine.run(task(negative_prompt="snow"), listener)
     assert result.data["steps"] == steps
     assert f"{steps} steps, guidance {guidance}, 64 x 64; the negative prompt" in listener.lines[0]
-    together = engine.run_many([job(seed=1), job(seed=2)])  # its noise of every step is each one's own
+    # The noise of each step belongs to one image of the batch.
+    together = engine.run_many([job(seed=1), job(seed=2)])
     for seed, one in zip((1, 2), together, strict=True):
         assert max_difference(pixels(one), paint(engine, seed=seed)) <= ALMOST
 
@@ -356,7 +360,8 @@ def test_canceled_loop_ends_between_two_steps(engine: Any) -> None:
     with pytest.raises(Canceled):
         engine.run(task(steps=50), listener)
     assert max(listener.fractions) < 0.3
-    assert max_difference(paint(engine), paint(engine)) == 0  # and the pipeline is as before
+    # The canceled run leaves the pipeline unchanged.
+    assert max_difference(paint(engine), paint(engine)) == 0
 
 
 def test_images_above_the_batch_size_run_in_several_batches(weights: Weights) -> None:

@@ -82,7 +82,8 @@ def test_sampled_size_is_a_multiple_near_the_model_area(
     result = profile.side_in(width, height)
     assert all(side % multiple == 0 and side > 0 for side in result)
     least, most = 0.25 * native**2, 2.0 * native**2
-    if least <= width * height <= most:  # within reach: nothing is enlarged, at most a strip is cropped
+    # Within these limits, images are not enlarged, and at most a strip is cropped.
+    if least <= width * height <= most:
         assert 0 <= result[0] - width < multiple
         assert 0 <= result[1] - height < multiple
     else:

@@ -50,7 +50,8 @@ def test_loss_falls_and_the_adapter_changes_the_image(weights: Weights, tmp_path
     assert result.data["name"] == "glow"
     assert result.data["steps"] == 12
     assert listener.fractions == sorted(listener.fractions)
-    adapter = tmp_path / "adapter"  # the store's names say nothing of what is in a file
+    # The names of stored files do not state their format.
+    adapter = tmp_path / "adapter"
     (result.artifacts[0].path or Path()).rename(adapter)
     painter = open_engine(weights, name)
     plain = painter.run(task("custom:glow"), Listener())
@@ -74,7 +75,8 @@ def test_text_encoder_training_changes_the_image(
     assert {key.partition(".")[0] for key in layers} >= {"unet", "text_encoder"}
     raised = [key for key, value in reading.items() if ".up." in key and value.abs().max() > 0]
     assert len({key.partition(".")[0] for key in raised}) == readers  # SDXL leaves the last layer of one out
-    adapter = tmp_path / "reading"  # that part alone, as a file of its own
+    # The layers of the text encoder alone, in a file of their own.
+    adapter = tmp_path / "reading"
     save_file(reading, adapter)
     painter = open_engine(weights, name)
     plain = painter.run(task("custom:glow"), Listener())

@@ -85,7 +85,8 @@ def test_image_is_the_first_frame_and_long_videos_are_chunked(
 ) -> None:
     task = Task("pred_1", "video-image", {**BASE, "duration": 0.75, "sound": True}, picture(tmp_path))
     result = video_engine(name).run(task, Listener(tmp_path))
-    assert len(decoded_frames(result)) == 18  # twice what these weights make at once
+    # Twice as many frames as these weights generate at once.
+    assert len(decoded_frames(result)) == 18
     assert result.artifacts[0].path is not None
     with closing(AudioTrack(result.artifacts[0].path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.01
@@ -126,7 +127,8 @@ def test_step_cache_reuses_results_of_similar_steps(video_engine: Callable[..., 
         request = {**SHORT, "num_inference_steps": 12, "guidance_scale": 4.0, "cache_accel": cached}
         result.append(decoded_frames(engine.run(Task("pred_1", "video-t2v", request), Listener(scratch))))
     hook.remove()
-    assert [ran.count(number) for number in (0, 2)] == [24, 24]  # of the prompt, and of what is left out
+    # The first and third run call the model twice per step: for the prompt and for the negative prompt.
+    assert [ran.count(number) for number in (0, 2)] == [24, 24]
     assert 2 <= ran.count(1) < 24
     assert np.array_equal(result[0], result[2])
     assert not np.array_equal(result[0], result[1])

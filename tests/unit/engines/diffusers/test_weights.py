@@ -43,7 +43,8 @@ def test_single_file_checkpoint_equals_its_pipeline(weights: Weights, tmp_path: 
     expected = pixels(open_engine(weights, "sd").run(task(), Listener()))
     result = open_engine(weights, "sd", source=str(file)).run(task(), Listener())
     assert max_difference(expected, pixels(result)) == 0
-    assert result.data["weights"] == "one"  # and not on its path
+    # The result names the weights without their path.
+    assert result.data["weights"] == "one"
     shutil.rmtree(tmp_path / "one")
     with pytest.raises(EngineError, match=r"one\.safetensors requires the configuration of stable-"):
         open_engine(weights, "sd", source=str(file), hub_cache=tmp_path).run(task(), Listener())

@@ -265,7 +265,7 @@ def controlnet(folder: Path, base: Path) -> Path:
     """A ControlNet for a tiny Stable Diffusion, with a say: real ones begin at zero."""
     torch.manual_seed(1)
     unet = UNet2DConditionModel.from_pretrained(base / "unet")
-    # two channel counts halve the outlines once, as the tiny autoencoder halves the image
+    # Two channel counts halve the outlines once, as the tiny autoencoder halves the image.
     net = ControlNetModel.from_unet(
         unet, conditioning_embedding_out_channels=(8, 16), load_weights_from_unet=False
     )
@@ -336,7 +336,8 @@ def guarded(folder: Path, base: Path) -> Path:
     )
     checker = StableDiffusionSafetyChecker(tower)
     with torch.no_grad():
-        checker.concept_embeds_weights.fill_(-2)  # every concept is nearer than that
+        # The similarity to every concept is above this threshold.
+        checker.concept_embeds_weights.fill_(-2)
     pipeline = StableDiffusionPipeline.from_pretrained(
         base,
         safety_checker=checker,
@@ -361,6 +362,7 @@ def scramble(folder: Path) -> None:
     with torch.no_grad():
         last = vae.decoder.conv_out
         last.weight.normal_(0, 1)
-        last.weight -= last.weight.mean(dim=(2, 3), keepdim=True)  # edges only: neighbours disagree
+        # The layer returns only edges, so that neighboring pixels differ.
+        last.weight -= last.weight.mean(dim=(2, 3), keepdim=True)
         last.weight *= torch.tensor([[1.0, -1, 1], [-1, 1, -1], [1, -1, 1]])
     vae.save_pretrained(folder / "vae", safe_serialization=True)

@@ -22,7 +22,8 @@ from transformers import T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel
 
 from tests.unit.engines.diffusers.tiny import HIDDEN, bytes_tokenizer
 
-SMALL = {"area": [1024, 16384], "frames": 9}  # what such weights can bear, beside them as for real ones
+# Sizes that these weights support, in the file that is stored beside real weights.
+SMALL = {"area": [1024, 16384], "frames": 9}
 
 
 def _words(kind: Any) -> dict[str, Any]:

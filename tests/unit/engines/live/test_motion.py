@@ -29,9 +29,8 @@ def session_poses(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
         for tick in range(ticks):
             now = controls if tick == 0 else Controls(controls.keys)
             response = engine.step(EngineStep("motion-model", {"prompt": prompt}, state, now, FPS))
-            state = msgspec.msgpack.decode(
-                msgspec.msgpack.encode(dict(response.state))
-            )  # as between processes
+            # The state is serialized between processes.
+            state = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(response.state)))
             poses += response.poses
     return poses
 
@@ -111,7 +110,8 @@ def test_body_moves_as_the_prompt_requests() -> None:
     poses = session_poses((160, Controls(waypoints=((0.0, 3.0), (2.0, 3.0)))))
     x, _, z = poses[-1]["root"]["position"]
     assert math.hypot(x - 2.0, z - 3.0) < 0.5
-    assert distance(poses[-20:]) < 0.15  # and there it stays
+    # The figure stays at the last waypoint.
+    assert distance(poses[-20:]) < 0.15
     assert max(slides(poses).values()) <= 0.02
 
 

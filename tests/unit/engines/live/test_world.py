@@ -19,7 +19,8 @@ from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
 from tests.unit.engines.video.videos import Recorder
 
-ENGINE = WorldEngine()  # it keeps the lands that were built last
+# The engine caches the worlds that were built last.
+ENGINE = WorldEngine()
 
 
 def look(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.ndarray[Any, Any]]:

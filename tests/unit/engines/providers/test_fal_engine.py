@@ -87,7 +87,8 @@ async def test_repainted_image_keeps_size_and_loses_metadata(
     path = tmp_path / "photo.jpg"
     with parts.Image.new("RGB", (400, 300), "red") as image:
         exif = image.getexif()
-        exif[0x010F], exif[0x0112] = "a camera of mine", 6  # maker; turned by a quarter
+        # The maker of the camera, and a rotation by 90 degrees.
+        exif[0x010F], exif[0x0112] = "a camera of mine", 6
         image.save(path, exif=exif)
     task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="ukiyo-e", format="jpeg")
     result = await engine(fal, outside, "style").run(task, record)
@@ -408,7 +409,8 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     fal: fakes.Fal, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
+    # A server that an earlier test started has raised the level of this logger.
+    caplog.set_level(logging.DEBUG, logger="httpx")
     echo = fault_server.answer(
         422, {"detail": [{"loc": ["body", "prompt"], "msg": f"Key {fakes.KEY} {fakes.KEY}"}]}
     )

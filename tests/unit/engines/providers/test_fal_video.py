@@ -148,7 +148,8 @@ async def test_text_to_video_is_cut_to_requested_length_and_size(
     assert artifact.path is not None
     with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.5
-    assert result.upstream_cost_micros == 240_000  # the six seconds of the generated video
+    # The generated video has six seconds.
+    assert result.upstream_cost_micros == 240_000
     assert any("support seed" in line for line in record.lines)
 
 

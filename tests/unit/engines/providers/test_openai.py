@@ -46,7 +46,8 @@ async def test_cost_is_computed_from_the_tokens(
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(num_images=2), record)
     assert len(result.artifacts) == 2
-    assert result.upstream_cost_micros == 4 * 5 + 2 * 1_767 * 30  # text in, images out
+    # Tokens of the prompt and of the images.
+    assert result.upstream_cost_micros == 4 * 5 + 2 * 1_767 * 30
     openai.usage = False
     result = await engine(openai, outside).run(parts.drawing(), record)
     assert result.upstream_cost_micros is None
@@ -173,7 +174,8 @@ async def test_compatible_server_needs_no_key_and_can_return_a_url(
     assert parts.decoded_image(result.artifacts[0]).size == (640, 512)
     async with parts.server_services({}) as keyless:
         text = await fails(engine(openai, keyless), parts.drawing(), record)
-    assert "refused" in text  # a request was sent without a key, which this server requires
+    # The request was sent without a key, which this server requires.
+    assert "refused" in text
     assert "authorization" not in openai.faults.steps("generate")[-1].headers
 
 
@@ -193,7 +195,8 @@ async def test_the_key_is_in_no_log_and_in_no_error(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
+    # A server that an earlier test started has raised the level of this logger.
+    caplog.set_level(logging.DEBUG, logger="httpx")
     openai.faults.add(
         "generate", fault_server.answer(400, error_document(f"Bad key {fakes.KEY} here", param="prompt"))
     )

@@ -58,7 +58,8 @@ def test_nearest_size_is_within_the_limits_of_the_route(width: int, height: int,
     assert sizes.min_side <= min(across, down)
     assert max(across, down) <= sizes.max_side
     assert sizes.min_pixels <= across * down <= sizes.max_pixels
-    assert max(across / down, down / across) <= sizes.max_ratio * 1.07  # rounding to a step
+    # The tolerance is for rounding to a step.
+    assert max(across / down, down / across) <= sizes.max_ratio * 1.07
     shape = min(sizes.max_ratio, max(1 / sizes.max_ratio, width / height))
     assert abs(math.log(across / down / shape)) < 0.2
 

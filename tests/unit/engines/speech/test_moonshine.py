@@ -95,7 +95,8 @@ def test_sentences_have_words_with_times(tmp_path: Path) -> None:
     times = [time for word in spoken for time in (word["start"], word["end"])]
     assert times == sorted(times)
     assert (times[0] < 0.3, times[-1] > 3.7, min(word["confidence"] for word in spoken) > 0.99) == (True,) * 3
-    assert not any(2.3 < time < 2.7 for time in times)  # the silence
+    # This part of the recording is silent.
+    assert not any(2.3 < time < 2.7 for time in times)
     assert result.quality == "full"
 
 

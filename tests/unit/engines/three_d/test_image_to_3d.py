@@ -95,7 +95,8 @@ def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> N
         mesh = meshes.surface(build_model(tmp_path, VoxelEngine(), style="mesh", mc_resolution=cells))
         assert mesh.is_watertight
         assert mesh.volume > 0
-        assert mesh.euler_number == 0  # it has one hole
+        # The mesh has one hole.
+        assert mesh.euler_number == 0
         counts.append(len(mesh.faces))
     assert counts[1] > 3 * counts[0]
     first, second = (
@@ -134,7 +135,8 @@ def test_textures_have_the_requested_size(tmp_path: Path) -> None:
         assert "normalTexture" in scene["materials"][0]
         colours = meshes.picture(glb, 0)
         assert colours.shape == (size, size, 3)
-        assert colours[size // 5, size // 4, 0] > 150  # the head, in the front's half
+        # The head is in the front half of the texture.
+        assert colours[size // 5, size // 4, 0] > 150
         assert colours[int(size * 0.9), size // 5, 2] > 120
     tangents, normals = meshes.values(glb, "TANGENT"), meshes.values(glb, "NORMAL")
     assert np.allclose(np.linalg.norm(tangents[:, :3], axis=1), 1, atol=1e-3)

@@ -293,7 +293,8 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
         return result
 
     peak(3)
-    assert peak(60) < 1.25 * peak(6)  # a few frames wait for the encoder, for any length of video
+    # Only a few frames wait for the encoder, however long the video is.
+    assert peak(60) < 1.25 * peak(6)
 
 
 def test_interpolation_is_closer_to_the_original_than_blending(source: Path) -> None:

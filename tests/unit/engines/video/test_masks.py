@@ -143,7 +143,8 @@ def test_mask_excludes_background_that_the_subject_left() -> None:
         if step + masks.ahead < len(frames):
             masks.preview(frames[step + masks.ahead][0])
         results.append(overlap(masks.alpha(image), truth))
-    assert results[-1] > 0.85, results  # it was 0.17: the mask had the whole path
+    # An earlier version returned 0.17, because the mask contained the whole path.
+    assert results[-1] > 0.85, results
 
 
 def lively(at: int) -> tuple[Array, Array]:
@@ -168,7 +169,8 @@ def test_passing_object_does_not_replace_a_still_subject() -> None:
     for image, _ in frames[: masks.ahead]:
         masks.preview(image)
     results = [overlap(masks.alpha(image), truth) for image, truth in frames]
-    assert min(results) > 0.9, results  # it was 0: the first twelve frames were empty
+    # An earlier version returned 0, because the first twelve frames were empty.
+    assert min(results) > 0.9, results
 
 
 def test_coat_in_background_colour_stays_in_the_mask() -> None:
@@ -185,4 +187,5 @@ def test_coat_in_background_colour_stays_in_the_mask() -> None:
     moves = [np.array([[1, 0, by], [0, 1, 0]], np.float32) for by in (-0.4, 0.4, 0.8)]
     others = [cv2.warpAffine(still, move, (160, 120), borderMode=cv2.BORDER_REPLICATE) for move in moves]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
-    assert not motion.uncovered(still, mask, others, dis).any()  # it was two thirds of the mask
+    # In an earlier version, two thirds of the mask were uncovered.
+    assert not motion.uncovered(still, mask, others, dis).any()

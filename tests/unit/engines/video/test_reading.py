@@ -41,7 +41,8 @@ def test_reader_returns_the_frame_at_a_time(tmp_path: Path, kind: str, begin: fl
 def test_rotation_of_a_video_is_applied(tmp_path: Path) -> None:
     path = write_video(tmp_path / "film.mp4", size=(64, 48))
     turned = bytearray(path)
-    at = turned.index(b"tkhd") + 4 + 40  # the matrix of a video track
+    # The position of the matrix of a video track.
+    at = turned.index(b"tkhd") + 4 + 40
     turned[at : at + 36] = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 48 << 16, 0, 1 << 30)
     (tmp_path / "turned.mp4").write_bytes(turned)
     reel = VideoReader(tmp_path / "turned.mp4")

@@ -74,7 +74,8 @@ def test_image_fits_its_box_by_the_fit_option(
     within, outside = FITS[fit]
     assert near(video.color(0, 48, 32), BLUE)
     assert near(video.color(0, 12, 8), within)
-    assert near(video.color(0, 92, 32), outside)  # no part of it is outside of its box
+    # No part of the image is outside of its box.
+    assert near(video.color(0, 92, 32), outside)
 
 
 def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Mapping[str, Path]) -> None:

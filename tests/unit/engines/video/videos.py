@@ -17,7 +17,8 @@ from sixfold.core.catalog.engines import Artifact, Canceled, Task
 from sixfold.engines.video.engine import CameraEngine
 
 Array = NDArray[Any]
-NOTHING: Any = None  # what the bindings take for an optional array
+# The bindings accept None for an optional array, which their types do not state.
+NOTHING: Any = None
 
 
 @dataclass
@@ -46,7 +47,8 @@ class DecodedVideo:
     size: tuple[int, int]
     pixels: str
     seconds: float
-    sound: tuple[int, int, float] | None  # rate, channels, seconds
+    # Sample rate, channels and seconds.
+    sound: tuple[int, int, float] | None
     color_count: int
 
 

@@ -241,7 +241,8 @@ async def test_text_to_video_graph_gives_an_animation(graph_fixture: GraphFixtur
     assert model == "graph-film"
     assert {name: request[name] for name in expected} == expected
     moving: Any = Image.open(io.BytesIO(graph_fixture.outputs.outputs[0][2]))
-    frame_count = 0  # a frame that is equal to the one before only lengthens that
+    # A frame that equals the previous one only extends its duration.
+    frame_count = 0
     for at in range(moving.n_frames):
         moving.seek(at)
         moving.load()

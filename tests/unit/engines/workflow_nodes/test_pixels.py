@@ -15,7 +15,8 @@ from sixfold.engines.workflow_nodes import audio, frame_split, images, masks, sc
 from sixfold.engines.workflow_nodes import text as text_nodes
 from sixfold.engines.workflow_nodes.values import AudioValue, VideoValue
 
-NOWHERE: Any = None  # the context of nodes that need none
+# The context of nodes that do not use it.
+NOWHERE: Any = None
 
 
 def picture(rows: int = 6, columns: int = 9, count: int = 1, channels: int = 3) -> Any:

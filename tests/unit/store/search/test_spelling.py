@@ -42,7 +42,8 @@ def test_every_word_within_the_distance_of_a_long_one_is_found(
     for index, other in enumerate(words):
         postings.put(index, {other: 1})
         if index % 3 == 0:
-            list(near.near(word, most))  # later words are added later
+            # Words that follow are added to a cached result.
+            list(near.near(word, most))
     expected = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
     assert list(near.near(word, most)) == expected
 

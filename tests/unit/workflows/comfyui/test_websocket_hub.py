@@ -17,7 +17,8 @@ TENANT = Tenant("acct_1")
 def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
     hub = WebSocketHub()
     for number in range(12):
-        for _ in range(2):  # of each kind the last one counts
+        # Only the last message of each kind counts.
+        for _ in range(2):
             hub.remember(f"pred_{number}", "execution_error", {"traceback": "x" * 2**20})
     assert [number for number in range(12) if hub.messages(f"pred_{number}")] == [5, 6, 7, 8, 9, 10, 11]
     assert 7 * 2**20 < hub.size <= 8 * 2**20
