@@ -30,7 +30,7 @@ PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": 
 
 
 def routes(app: AppFixture) -> Iterator[tuple[str, RouteEntry]]:
-    """Every page's route with its method."""
+    """Return the method and the route of every page."""
     services = asgi.build_services(app.server)
     for face in ui.build_apis(services, asgi.documents(app.server, list))[0]:
         for route in face.routes:
@@ -39,7 +39,7 @@ def routes(app: AppFixture) -> Iterator[tuple[str, RouteEntry]]:
 
 
 def fill(path: str) -> str:
-    """A path with some value in each place."""
+    """Return a path with a value for each parameter."""
     return re.sub(r"\{(\w+)(:path)?\}", lambda match: PATHS.get(match[1], "none"), path)
 
 

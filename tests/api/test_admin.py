@@ -19,7 +19,7 @@ RUN = "/api/containers/run"
 
 
 async def run(app: AppFixture, prompt: str, key: str = "") -> str:
-    """The id of a prediction that has ended."""
+    """Return the id of a prediction that has ended."""
     body = {"model": "ra1", "input": {"prompt": prompt}}
     response = await app.client.post(RUN, json=body, headers=bearer(key or app.key))
     return str(response.json()["id"])

@@ -175,7 +175,7 @@ async def test_result_of_a_comfyui_test_is_in_view(browser_app: tuple[AppFixture
 
 
 def _with_missing_node_at_the_end() -> dict[str, Any]:
-    """Return a graph of six columns whose last node but one does not exist."""
+    """Return a graph of six columns whose second-to-last node does not exist."""
     encoded = [{"class_type": "CLIPTextEncode", "inputs": {"text": text, "clip": ["1", 1]}} for text in "ab"]
     sampler = {"seed": 1, "steps": 20, "cfg": 7, "sampler_name": "euler", "scheduler": "normal", "denoise": 1}
     sampler |= {"model": ["1", 0], "positive": ["2", 0], "negative": ["3", 0], "latent_image": ["4", 0]}

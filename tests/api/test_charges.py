@@ -1,4 +1,4 @@
-"""Every charge of a mixed workload is recomputed from the units and rates that the API shows of it."""
+"""Every charge of a mixed workload is recomputed from the units and rates that the API shows for it."""
 
 from __future__ import annotations
 

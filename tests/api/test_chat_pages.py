@@ -62,7 +62,7 @@ class ChatUser:
         return await self.client.post(path, data={"csrf": self.csrf, **fields}, headers=headers or {})
 
     async def events(self, path: str) -> list[tuple[str, dict[str, Any]]]:
-        """The stream of a chat, to its end."""
+        """Return the complete stream of a chat."""
         response = await self.client.get(f"{path}/events")
         assert response.status_code == 200, response.text
         result = re.findall(r"event: (\w+)\ndata: (.*)\n\n", response.text)

@@ -1,4 +1,4 @@
-"""Cohere's chats and embeddings, and its resources that are not here."""
+"""Cohere's chats and embeddings, and its resources that this server does not have."""
 
 from __future__ import annotations
 

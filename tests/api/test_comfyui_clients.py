@@ -91,45 +91,37 @@ class ComfyScript:
                 continue
             messages.append(json.loads(message))
             data = messages[-1]["data"]
-            if (
-                messages[-1]["type"] == "executing"
-                and data["node"] is None
-                and data["prompt_id"] == prompt_id
-            ):
+            is_end = messages[-1]["type"] == "executing" and data["node"] is None
+            if is_end and data["prompt_id"] == prompt_id:
                 return messages
 
-    def images(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
-        """Queue a graph, wait on the socket, read the history, fetch what it names."""
+    def run(self, graph: Any) -> tuple[str, list[Any]]:
+        """Queue a graph; return its prompt id, and every message up to its end."""
         client_id = str(uuid.uuid4())
-        heard = self.listening(client_id)
-        try:
+        with contextlib.closing(self.listening(client_id)) as socket:
             prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
-            text = self.until_done(heard, prompt_id)
-        finally:
-            heard.close()
+            return prompt_id, self.until_done(socket, prompt_id)
+
+    def images(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
+        """Run a graph; return the messages, and the images that the history names."""
+        prompt_id, messages = self.run(graph)
         entry = json.loads(self.get(f"/history/{prompt_id}"))[prompt_id]
         result: dict[str, list[bytes]] = {}
         for node_id, output in entry["outputs"].items():
             for image in output.get("images", ()):
                 query = urllib.parse.urlencode(image)
                 result.setdefault(node_id, []).append(self.get(f"/view?{query}"))
-        return text, result
+        return messages, result
 
     def streamed(self, graph: Any, node_id: str) -> list[bytes]:
-        """Queue a graph and return the images of a node from the socket."""
-        client_id = str(uuid.uuid4())
-        heard = self.listening(client_id)
-        try:
-            prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
-            current_node, result = "", []
-            for message in self.until_done(heard, prompt_id):
-                if isinstance(message, bytes):
-                    if current_node == node_id:
-                        result.append(message[8:])
-                elif message["type"] == "executing":
-                    current_node = message["data"]["node"]
-        finally:
-            heard.close()
+        """Run a graph and return the images of a node from the socket."""
+        current_node, result = "", []
+        for message in self.run(graph)[1]:
+            if isinstance(message, bytes):
+                if current_node == node_id:
+                    result.append(message[8:])
+            elif message["type"] == "executing":
+                current_node = message["data"]["node"]
         return result
 
 

@@ -33,7 +33,7 @@ TURNS: list[Any] = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """`azure` has the endpoint itself; `acme` has only chats, `anth` only messages."""
+    """A gateway: `azure` has the endpoint, `acme` has only chats, and `anth` has only messages."""
     files: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
     async with running_gateway(tmp_path_factory.mktemp("compact"), settings=files) as result:
         yield result

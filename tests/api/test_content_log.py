@@ -40,7 +40,7 @@ async def switch(gateway: Gateway, days: int) -> None:
 
 
 async def read_log(gateway: Gateway) -> list[dict[str, Any]]:
-    """The log, newest first, once it is written."""
+    """Wait until the log is written, and return it, newest first."""
     recorder = gateway.app.server.gateway_runtime.gateway.contents
     assert recorder is not None
     await recorder.drain()

@@ -1,4 +1,4 @@
-"""What a key or a login session creates has no more rights, and ends with it and with its creator."""
+"""Keys that a key or a login session creates have no more rights, and end with it and with its creator."""
 
 from __future__ import annotations
 

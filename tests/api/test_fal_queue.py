@@ -38,7 +38,7 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     moment = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))

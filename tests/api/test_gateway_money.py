@@ -85,7 +85,6 @@ async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> N
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode, gateway.anth.mode = "limit", "fail"
         messages = [await gateway.chat() for _ in range(6)]
-        # The last target is tried although its circuit is open.
         assert len(gateway.acme.requests) == 6
         for response in messages:
             assert (response.status_code, response.json()["error"]["code"]) == (429, "rate_limited")
@@ -324,7 +323,6 @@ async def test_budget_applies_to_every_protocol(tmp_path: Path) -> None:
         response = await gateway.app.client.post("/v1/chat/completions", json=over, headers=key)
         assert (response.status_code, response.json()["error"]["code"]) == (429, "budget_exceeded")
         assert int(response.headers["retry-after"]) > 0
-        # The unused part of a hold is released.
         for _ in range(3):
             response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=key)
             assert response.status_code == 200

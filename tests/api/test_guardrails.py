@@ -62,7 +62,7 @@ async def any_gateway(either: Path, server: SayingServer) -> AsyncIterator[Gatew
 
 @asynccontextmanager
 async def guarded(folder: Path, server: SayingServer) -> AsyncIterator[Gateway]:
-    """`own` speaks OpenAI's protocols, `anth` Anthropic's."""
+    """A gateway: `own` uses OpenAI's protocols, and `anth` uses Anthropic's."""
     own = {"kind": "vllm", "base_url": server.url, "api_key": "k", "models": ["small"], "responses": True}
     anth = {"kind": "anthropic", "base_url": server.url, "api_key": "k", "models": ["small"]}
     prices = {"own/small": PRICE, "anth/small": PRICE}
@@ -98,7 +98,7 @@ def request_of(dialect: str, model: str, text: str, *, stream: bool) -> tuple[st
 
 
 def text_of(dialect: str, answer: httpx.Response, *, stream: bool) -> str:
-    """The text of a response, put together from its pieces."""
+    """Return the text of a response, joined from its deltas."""
     if not stream:
         return _whole(dialect, answer.json())
     lines = [line.removeprefix("data:") for line in answer.text.splitlines() if not line.startswith("event:")]
@@ -325,7 +325,7 @@ async def test_a_blocked_response_costs_what_it_used(any_gateway: Gateway, strea
 async def test_repeating_a_blocked_response_is_charged(
     any_gateway: Gateway, server: SayingServer, answer: Any
 ) -> None:
-    """The hook has received each response, so a repeated key must not make further ones free."""
+    """The hook has received each response, so a repeated request must be charged as well."""
     async with hook(lambda _document: answer) as (url, requests):
         await guard(any_gateway.app, hook={"url": url, "stages": ["response"]})
         path, body = request_of("chat", "own/small", PROMPT, stream=False)

@@ -34,7 +34,7 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def client(app: AppFixture, key: str | None = None) -> Client:
-    """The official client, on the server in this process."""
+    """Return the official client for the server in this process."""
     transport = httpx.ASGITransport(app.asgi, raise_app_exceptions=False)
     return Client(key or app.key, base_url=f"{ORIGIN}/replicate", transport=transport)
 
@@ -311,7 +311,7 @@ async def test_only_text_outputs_have_a_stream(app: AppFixture) -> None:
 
 
 async def streamed(app: AppFixture, inputs: dict[str, Any]) -> list[tuple[str, str]]:
-    """The events of a llama, with their data."""
+    """Return the events of a streamed text model, with their data."""
     events = await client(app).async_stream("meta/meta-llama-3-8b-instruct", inputs)
     return [(event.event.value, event.data) async for event in events]
 

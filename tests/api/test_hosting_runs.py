@@ -51,7 +51,7 @@ def models() -> Mapping[str, Any]:
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with those templates."""
+    """A server with the templates of `models`."""
     async with running_app(tmp_path, models()) as result:
         yield result
 

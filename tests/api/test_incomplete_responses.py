@@ -1,4 +1,4 @@
-"""Responses with MCP tools whose later requests to the model are refused."""
+"""Responses with MCP tools for which later requests to the model are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reviewer met in the eleven journeys of `docs/reference/journeys.md`, at three widths."""
+"""Findings of the eleven journeys of `docs/reference/journeys.md`, checked at three widths."""
 
 from __future__ import annotations
 

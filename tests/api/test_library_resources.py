@@ -23,7 +23,7 @@ LEAST = {"openai": 300, "anthropic": 200}
 
 
 def calls(library: ModuleType) -> list[tuple[str, str]]:
-    """The methods and paths in the sources of a library, with names in place of ids."""
+    """Return the methods and paths in the sources of a library, with names in place of ids."""
     assert library.__file__ is not None
     names: set[tuple[str, str]] = set()
     for file in (Path(library.__file__).parent / "resources").rglob("*.py"):

@@ -38,7 +38,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFixt
 
 
 def wrong(each: Descriptor) -> list[Any]:
-    """Values outside the choices or the limits, and one of another type."""
+    """Yield values outside the choices or the limits, and one of another type."""
     if each.type == "sizes":
         return [["15x15"], [{"width": 1, "height": 5000}]]
     if each.choices:

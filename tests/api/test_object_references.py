@@ -29,7 +29,7 @@ CALL: Any = {
 
 @pytest.fixture
 async def servers(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Gateway]]:
-    """The gateway that has the fake server, and the gateway to its native responses."""
+    """A gateway to the fake server, and a gateway to its native responses."""
     async with native(tmp_path) as pair:
         yield pair
 

@@ -28,7 +28,7 @@ TOOL = {
 
 
 def client(gateway: Gateway, key: str | None = None) -> ollama.AsyncClient:
-    """The official client, on the server in this process."""
+    """Return the official client for the server in this process."""
     return ollama.AsyncClient(
         f"{ORIGIN}/ollama",
         headers={"Authorization": f"Bearer {key or gateway.app.key}"},

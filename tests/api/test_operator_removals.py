@@ -1,4 +1,4 @@
-"""Operators delete accounts on their pages, remove posts of others and end their shared links."""
+"""On the operator's pages, accounts and posts of others are deleted, and their share links are ended."""
 
 from __future__ import annotations
 

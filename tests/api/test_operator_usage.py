@@ -1,4 +1,4 @@
-"""Operators see and download the usage of all accounts and of each one, with what providers charged."""
+"""Operators see and download the usage of all accounts and of each account, with the costs of providers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def test_limits_under_other_names_are_not_passed_on(tmp_path: Path, path: 
 
 
 async def leave_at(gateway: Gateway, mark: str, *, go_on: bool) -> None:
-    """Request a stream and disconnect at the first line with a mark; then the server may go on."""
+    """Request a stream and disconnect at the first line with a mark; then let the server continue."""
     body = {"model": "acme/small", "stream": True, "messages": [{"role": "user", "content": "say 8 words"}]}
     async with listening(gateway.app.asgi) as origin:
         async with (

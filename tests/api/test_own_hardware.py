@@ -31,7 +31,7 @@ LAST = 2
 
 
 def graph_models() -> Mapping[str, Any]:
-    """Models that give dots, with graphs that are real."""
+    """Return the small catalog with `DotEngine`, except for the real workflow engines."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     return {**document, "engines": {**document["engines"], "graph": graph}}

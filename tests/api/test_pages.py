@@ -24,14 +24,14 @@ IMAGE_RUN = {"model": "ra1", "input": {"prompt": "a fox"}, "wait": True}
 
 
 async def link(app: AppFixture, account: Account | None = None) -> str:
-    """A one-time link's token for the account, or for the first one."""
+    """Return the token of a one-time link for the account, or for the first one."""
     clock = await app.database.read(one("clock"))
     assert clock is not None
     return await app.database.write(login_sessions.new_link((account or app.account).id, clock["now"]))
 
 
 async def signed_in(app: AppFixture, account: Account | None = None) -> str:
-    """Sign the client in, as the first account if no other is named; gives the token that its pages carry."""
+    """Sign the client in, by default as the first account; return the CSRF token of its pages."""
     await app.client.get("/signin", params={"token": await link(app, account)})
     page = await app.client.get("/account")
     result = re.search(r'name="csrf" value="([^"]+)"', page.text)

@@ -48,7 +48,7 @@ def free_port() -> int:
 
 @pytest.fixture
 async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
-    """A server known as localhost, which is a name that browsers make passkeys for, and a browser."""
+    """A server with the name localhost, for which browsers create passkeys, and a browser."""
     port = free_port()
     async with (
         running_app(tmp_path, port=port, public_url=f"http://localhost:{port}") as app,
@@ -76,7 +76,7 @@ async def device(page: Any) -> AsyncIterator[Any]:
 
 
 async def link(app: AppFixture, email: str) -> str:
-    """A link that signs an account in."""
+    """Return a sign-in link of an account."""
     account = await app.database.read(accounts.by_email(email))
     moment = await app.database.read(now())
     return await app.database.write(login_sessions.new_link(account.id, moment))

@@ -1,4 +1,4 @@
-"""Public data names no account: public routes, the gallery, and URLs of uploads."""
+"""Public data does not name an account: public routes, the gallery, and URLs of uploads."""
 
 from __future__ import annotations
 

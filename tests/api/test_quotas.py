@@ -21,7 +21,7 @@ PAGE = {"slug": "large", "title": "large", "body": LARGE}
 
 
 def png(workflow: bool = False) -> bytes:
-    """An image of noise that no quota below has room for."""
+    """Return an image of noise that exceeds every quota of these tests."""
     out, info = io.BytesIO(), PngImagePlugin.PngInfo()
     if workflow:
         info.add_text("prompt", json.dumps(PAINT))

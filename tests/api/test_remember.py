@@ -69,7 +69,7 @@ async def remembering(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
 
 @pytest.fixture
 async def limited_remembering(tmp_path: Path) -> AsyncIterator[Remembering]:
-    """The same on SQLite, with a limit of 0.02 USD a day and 0.012 USD a call."""
+    """A `Remembering` on SQLite, with limits of 0.02 USD per day and 0.012 USD per call."""
     async with fact_model() as model:
         limits = settings(model, memory_call_usd=0.012, memory_day_usd=0.02)
         async with running_app(tmp_path, **limits) as app:

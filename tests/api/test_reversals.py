@@ -245,7 +245,7 @@ async def test_unwritable_path_withdraws_result_and_charge(
     real, remaining = uploads.put, []
 
     async def fail(key: str, data: bytes, **more: Any) -> None:
-        """Fails before the file was written, or as a bucket whose response is lost afterwards."""
+        """Fail before the file is written, or after it, like a bucket whose response is lost."""
         remaining.append(key)
         if writes:
             await real(key, data, **more)

@@ -47,7 +47,7 @@ async def key_id(app: AppFixture, key: str) -> str:
 
 
 async def slow(app: AppFixture, headers: dict[str, str] | None = None) -> str:
-    """The id of a prediction that does not end by itself, of the account's key or of other `headers`."""
+    """Return the id of a prediction that runs until it is canceled; `headers` replace the account's key."""
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
     response = await app.client.post(RUN, json=body, headers=headers or app.bearer)
     return str(response.json()["id"])

@@ -1,4 +1,4 @@
-"""Messages that wait for a viewer are limited, and one that stops reading is disconnected with the reason."""
+"""Queued messages of a viewer are limited, and a viewer that stops reading is disconnected with a reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sixfold.core.sessions.engine import Frame
 
 
 class Stuck:
-    """A socket that takes nothing until it is read from."""
+    """A socket whose buffer is full until a test reads from it."""
 
     def __init__(self) -> None:
         self.read = asyncio.Event()
@@ -42,7 +42,7 @@ class Stuck:
 
 
 class SilentSession:
-    """A session that shows nothing by itself."""
+    """A session without output of its own."""
 
     def resume(self, _viewer: Connection, _last_seq: int | None) -> None:
         """Do nothing."""

@@ -22,7 +22,7 @@ OPTIONS = (TabOptions(width=1440), TabOptions(width=834, scheme="dark"), TabOpti
 
 
 async def check(tab: Any, options: TabOptions, name: str) -> None:
-    """The page fits, is light, and breaks no rule of axe."""
+    """Check the width, the size and the accessibility of the page."""
     page = tab.page
     await page.wait_for_load_state("load")
     assert await page.evaluate("document.documentElement.scrollWidth") <= options.width, name

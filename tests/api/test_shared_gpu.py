@@ -29,7 +29,7 @@ MODEL = f"ollama/{CHAT}"
 
 @dataclass
 class Shared:
-    """A server of ours, and the two programs that share a GPU."""
+    """A Sixfold server, and the two programs that share a GPU."""
 
     app: AppFixture
     gpu: FakeGpu

@@ -1,4 +1,4 @@
-"""Small images of stored files: for audio that has none, 404 and one attempt to decode it."""
+"""Small images of stored files: audio without one gets 404 after a single attempt to decode it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def graphs(either: Path) -> AsyncIterator[AppFixture]:
-    """A server that runs workflows, whose models all give dots."""
+    """A server that runs workflows, with `DotEngine` for every model."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
     async with running_app(either, {**document, "engines": {**document["engines"], "graph": graph}}) as app:
@@ -49,7 +49,7 @@ async def suspend(app: AppFixture, *, suspended: bool = True) -> None:
 
 
 async def waiting_for(app: AppFixture, batch_id: str) -> str | None:
-    """Return why a batch waits, from the database: the account may not read it."""
+    """Return why a batch waits, read from the database, because the account may not read the batch."""
     params = {"id": batch_id, "account_id": app.account.id, "dialect": "openai", "credential_id": ""}
     row = await app.database.read(one("batch_by_id", **params))
     assert row is not None

@@ -86,7 +86,7 @@ async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture
 
 
 async def test_no_route_accepts_a_credential_that_has_ended(app: AppFixture) -> None:
-    """Keys that were revoked, rolled or have expired, and the key of a former member, act for no one."""
+    """Revoked, rolled and expired keys, and the key of a former member, are rejected."""
     names = await create_objects(app)
     ended_keys = await app.database.write(_ended_keys(app.account.id))
     before = await state_of_objects(app)
@@ -105,7 +105,7 @@ async def test_no_route_accepts_a_credential_that_has_ended(app: AppFixture) -> 
 
 
 def _ended_keys(account_id: str) -> Transaction[dict[str, str]]:
-    """Return keys of an account that are valid no more, by the reason."""
+    """Return keys of an account that are no longer valid, by the reason."""
     revoked = yield from keys.create(account_id)
     yield from keys.revoke(revoked.id)
     rolled = yield from keys.create(account_id)
@@ -154,7 +154,7 @@ async def test_no_route_lets_a_narrow_key_change_the_account(any_database_app: A
 
 
 def missing_rows(before: dict[str, Any], after: dict[str, Any]) -> list[Any]:
-    """Return what a list or an object has lost; a key may add work of its own, and spends."""
+    """Return what is missing in a list or an object; a key may add its own work, and spend."""
     lists = [(rows, after.get(name)) for name, rows in before.items() if isinstance(rows, list)]
     if lists and "slug" not in before:
         return [row for rows, others in lists for row in rows if row not in (others or ())]

@@ -281,7 +281,7 @@ async def test_result_paid_but_unreleased_by_an_old_server_is_released(
     dot_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settle(row: Row, output: Output) -> Transaction[Prediction]:
-        """Settles as a server before withheld results: it releases nothing."""
+        """Settle as an earlier server does, which does not withhold results."""
         if row["parent_id"] is None:
             return Prediction.from_row(row)
         return (yield from real(row, output))
@@ -330,7 +330,7 @@ async def test_cached_results_of_no_known_prediction_are_not_used(dot_app: AppFi
 
 
 async def test_results_derived_from_a_refunded_run_are_not_cached(dot_app: AppFixture) -> None:
-    """Runs from whose cached results a later run computed others: directly, and by way of another run."""
+    """A later run computed its results from the cached results of a run, directly or through another run."""
     service, balances = dot_app.predictions, list[str]()
 
     async def ended(graph: dict[str, Any]) -> Prediction:
@@ -381,7 +381,7 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
 
 
 async def nested(dot_app: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
-    """Return a running graph, a part of it that runs, and a part of that part, which has succeeded."""
+    """Return a running graph, a running child of it, and a child of that child, which has succeeded."""
     pipeline, watch = dot_app.predictions, StepRecorder(dot_app)
     parent = await prompted(dot_app, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
@@ -452,7 +452,7 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
 
 
 class ScriptWithKey(ComfyScript):
-    """The same script with a key in its URLs."""
+    """A `ComfyScript` that sends the key in its URLs."""
 
     def _request(self, path: str, data: bytes | None = None) -> urllib.request.Request:
         return super()._request(f"{path}?token={self.token}", data)

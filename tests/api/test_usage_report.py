@@ -140,7 +140,7 @@ async def test_calls_are_reported_by_their_tags(gateway: Gateway) -> None:
 
 
 async def test_only_operators_see_what_the_provider_of_a_call_charged(gateway: Gateway) -> None:
-    """OpenRouter states the cost in `usage.cost`; a call without it has no known cost."""
+    """OpenRouter states the cost in `usage.cost`; the cost of a call without it is unknown."""
     app = gateway.app
     gateway.acme.report = lambda counted: {**counted, "cost": 0.0021}
     await gateway.chat()

@@ -352,8 +352,7 @@ async def test_graph_has_its_own_time_limit(tmp_path: Path) -> None:
         assert (body["status"], body["cost"]) == ("failed", "0.00")
         assert "longer than 0.5 seconds" in body["error"]
         page = await app.client.get("/api/containers/predictions?model=graph-image", headers=app.bearer)
-        # On a busy machine, the child may not have been submitted before the limit.
-        for child in page.json()["predictions"]:
+        for child in page.json()["predictions"]:  # none if the machine was too busy to submit it
             prediction = await app.predictions.wait(await app.predictions.get_any(child["id"]), 60)
             assert str(prediction.state) == "canceled"
         assert await app.balance() == ("5.00", "0.00")

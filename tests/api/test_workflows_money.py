@@ -139,7 +139,7 @@ async def test_latents_in_a_list_are_charged_as_images(dot_app: AppFixture) -> N
 
 
 async def test_child_predictions_never_exceed_the_hold(dot_app: AppFixture) -> None:
-    """A switch that only the run turns, towards what is dearer than what was held."""
+    """The run sets a switch to the more expensive branch, which costs more than was held."""
     graph = {
         **late_text_graph("yes"),
         "s": node("StringContains", string=["2", 0], substring="no", case_sensitive=True),

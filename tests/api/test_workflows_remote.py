@@ -45,7 +45,7 @@ class ComfySetup:
     comfy: Comfy
 
     async def imported(self, graph: Any, name: str) -> Any:
-        """A graph as a space of the first account's."""
+        """Import a graph as a workflow of the first account."""
         body = {"workflow": graph, "name": name}
         response = await self.app.client.post(SPACES, json=body, headers=self.app.bearer)
         assert response.status_code == 201

@@ -72,7 +72,7 @@ def _understood(connection: sqlite3.Connection, query: SqlStatement) -> bool:
 
 
 class TestPostgres:
-    """The same where several servers share the database, and one of them serves meanwhile."""
+    """The upgrade tests on PostgreSQL, where another server may run during the migration."""
 
     pytestmark = ON_POSTGRES
 

@@ -103,7 +103,6 @@ class Comfy:
         self._holds: dict[str, Hold] = {}
         self._clients: dict[str, WebSocket] = {}
         self._keys: dict[str, str] = {}
-        # Set when a client has reconnected.
         self.back = asyncio.Event()
         self._cache: dict[str, Any] = {}
         self._numbers = itertools.count(1)
@@ -459,7 +458,6 @@ class _Run:
         try:
             self._comfy.vram.load(self.prompt, class_type)
             return await comfyui_nodes.NODES[class_type](self, **inputs)
-        # Invalid images, and images that are too large.
         except (OSError, ValueError, MemoryError) as error:
             raise _Raised(type(error).__name__, str(error)) from error
 

@@ -40,7 +40,7 @@ async def served_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str]]:
 
 @asynccontextmanager
 async def over_http(origin: str, key: str, mode: str) -> AsyncIterator[Client]:
-    """The official client, as its documentation shows it."""
+    """The official client, used as in its documentation."""
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http,
         Client(streamable_http_client(f"{origin}/mcp", http_client=http), mode=mode) as client,
@@ -50,7 +50,7 @@ async def over_http(origin: str, key: str, mode: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def over_stdio(origin: str, key: str, mode: str) -> AsyncIterator[Client]:
-    """The same through `sixfold mcp`."""
+    """The official client through `sixfold mcp`."""
     program = StdioServerParameters(
         command=sys.executable,
         args=["-m", "sixfold.cli.main", "mcp", "--api-url", origin],

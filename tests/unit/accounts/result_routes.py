@@ -22,7 +22,7 @@ def _principal(account_id: str) -> Principal:
 
 
 def publish(account_id: str, file: OutputFile) -> Transaction[None]:
-    """Put the result of a prediction, whose id is the blob of its file, in all places where it is shown."""
+    """Put the result of a prediction in all locations where it is shown; its id is the blob of its file."""
     name = file.blob
     copy = OutputFile(f"copy-{file.name}", name, "image/png", 1)
     yield Query("media_insert", record(copy, account_id, "input"))

@@ -142,7 +142,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 class SeveralMachine(LedgerMachine):
-    """The same with batches of holds, captures and charges."""
+    """The ledger machine with batches of holds, captures and charges."""
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4))
     def hold_several(self, whose: list[tuple[int, int]]) -> None:
@@ -210,7 +210,7 @@ class SeveralMachine(LedgerMachine):
 
 
 class RefundMachine(LedgerMachine):
-    """The same with predictions that succeed and are refunded; a refund withdraws the result.
+    """The ledger machine with predictions that succeed and are refunded; a refund withdraws the result.
 
     Each result is also published, shared, used as an avatar, and stored for an idempotency key.
     """
@@ -264,7 +264,7 @@ class RefundMachine(LedgerMachine):
 
 
 class PartsMachine(LedgerMachine):
-    """The same with predictions that have children, whose results are readable once the parent is paid."""
+    """The ledger machine with predictions whose children's results are readable once the parent is paid."""
 
     wholes = Bundle("wholes")
 

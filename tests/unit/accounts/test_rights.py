@@ -1,4 +1,4 @@
-"""Rights: which ones a key may have, which ones older keys have, and how long a login is fresh."""
+"""Rights: those of new and older keys, and how long a login counts as recent."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_login_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) -> N
 
 
 async def test_limited_keys_share_no_stored_responses(tmp_path: Path) -> None:
-    """Two keys that see all work of the account share them, but a limit leads to responses of one's own."""
+    """Keys that see all work of the account share responses; a key with a limit gets its own."""
     scopes = (KeyLimits(), KeyLimits(rpm=5), KeyLimits(services=("ra1",)), KeyLimits(collections=("a",)))
     async with databases.running_database(None, tmp_path) as database:
         account = await database.write(accounts.create("ada@example.com"))

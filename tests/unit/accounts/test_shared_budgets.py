@@ -47,7 +47,7 @@ class Lab:
         self.of_team: Any = None
 
     async def build(self, *, team: int | None = None, key: int | None = None) -> Lab:
-        """Create all of it, with budgets of the month for the team and the member's key."""
+        """Create the organization, with monthly budgets for the team and the member's key."""
         write = self.database.write
         account = await write(accounts.create("lab@example.com", credit=CREDIT))
         person = await write(accounts.create("ada@example.com"))
@@ -212,7 +212,7 @@ async def test_refund_of_last_month_adds_nothing_to_a_new_budget(backend: str, t
 
 
 async def test_returning_member_has_the_budget_from_before_removal(lab: Lab) -> None:
-    """A group of the sign-in, for example, makes a person a member again who has left."""
+    """For example, a group of the sign-in provider adds a former member again."""
     await lab.build()
     write, account_id = lab.database.write, lab.account_id
     await write(members.change(account_id, lab.member_id, budget_day=100))

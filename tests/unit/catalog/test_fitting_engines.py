@@ -1,4 +1,4 @@
-"""Engines serve only supported inputs, get them under their own names, and integers have choices."""
+"""Engines receive only supported inputs under their own names, and integers may have choices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.core.catalog.models import Model
 
 
 def model(name: str) -> Model:
-    """A model of the bundled catalog."""
+    """Return a model of the bundled catalog."""
     prices = PriceTable(app_catalog.read_toml("prices.toml"))
     return catalog.build(app_catalog.models_document(), prices, {})[name]
 

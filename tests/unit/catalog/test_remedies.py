@@ -49,7 +49,7 @@ NOTHING = SelectionPolicy(previews=True, status_of=lambda _name: EngineStatus(Fa
 
 
 def clauses(engine: EngineSpec) -> Iterator[str]:
-    """The commands that a remedy names."""
+    """Return the commands that a remedy names."""
     yield from re.findall(r"`([^`]+)`", engine.unlock)
 
 

@@ -43,7 +43,7 @@ class Commands:
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *words: str) -> CommandResult:
-        """Run one command; usage errors come back as their status too."""
+        """Run one command; a usage error is returned as a status, too."""
         self.capsys.readouterr()
         try:
             status = command_line.main([*words, "--data-dir", str(self.folder)])
@@ -78,7 +78,7 @@ def sixfold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Comm
 
 @dataclass
 class Server:
-    """A `sixfold serve` in a process of its own."""
+    """A running `sixfold serve` in a separate process."""
 
     folder: Path
     process: subprocess.Popen[str]
@@ -124,7 +124,7 @@ def minimal(folder: Path) -> dict[str, str]:
 
 
 def program(folder: Path, *words: str, **environ: str) -> CommandResult:
-    """Run a command in a process of its own."""
+    """Run a command in a separate process."""
     result = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", *words],
         env={**minimal(folder), **environ},
@@ -137,7 +137,7 @@ def program(folder: Path, *words: str, **environ: str) -> CommandResult:
 
 
 def inside(folder: Path, *words: str) -> CommandResult:
-    """Run a command in this process, which takes a tenth of the time of a program."""
+    """Run a command in this process, which takes a tenth of the time of a separate program."""
     data, err = io.BytesIO(), io.StringIO()
     # Some commands write bytes to `sys.stdout.buffer`.
     out = io.TextIOWrapper(data, "utf-8", newline="", write_through=True)
@@ -151,7 +151,7 @@ def inside(folder: Path, *words: str) -> CommandResult:
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Starter]:
-    """Starts servers; ends, after the module, those that still run."""
+    """Start servers, and stop those that still run at the end of the module."""
     started = _Started()
     yield started
     for server in started.servers:

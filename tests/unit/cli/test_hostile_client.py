@@ -1,4 +1,4 @@
-"""The Python client, and `sixfold mcp`, with a server that sends responses that no Sixfold server sends."""
+"""The Python client, and `sixfold mcp`, with a server that is not a Sixfold server."""
 
 from __future__ import annotations
 

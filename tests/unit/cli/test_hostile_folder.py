@@ -1,4 +1,4 @@
-"""`memory sync` of a folder that another person has created: no file stops, fills or misleads the command."""
+"""`memory sync` of a folder from another person: files cannot block, overload or mislead the command."""
 
 from __future__ import annotations
 

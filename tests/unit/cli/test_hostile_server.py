@@ -1,4 +1,4 @@
-"""Commands whose server sends responses that no Sixfold server sends."""
+"""Commands with a server that is not a Sixfold server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that would fill the memory are refused by each import, in a process of its own."""
+"""Files that would fill the memory are refused by each import, in a separate process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ sys.exit(main.main(sys.argv[1:]))
 
 
 def run_import(tmp_path: Path, command: str, content: bytes) -> subprocess.CompletedProcess[str]:
-    """Import a file of this content in a process of its own."""
+    """Import a file of this content in a separate process."""
     file = tmp_path / "file"
     file.write_bytes(content)
     return subprocess.run(  # this interpreter
@@ -59,7 +59,7 @@ def test_a_file_that_would_fill_the_memory_is_refused(tmp_path: Path, command: s
 
 
 def levels(first: str, template: str) -> str:
-    """Return a document whose values each refer nine times to the one before."""
+    """Return a document whose values each refer nine times to the previous one."""
     lines = [
         template.format(name=name, items=", ".join([f"*{before}"] * 9))
         for before, name in zip("abcdefghi", "bcdefghij", strict=True)

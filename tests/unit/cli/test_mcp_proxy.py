@@ -16,7 +16,7 @@ PING = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}\n'
 
 
 class FakeClock:
-    """A clock that only sleeping advances."""
+    """A clock that advances only while a task sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0

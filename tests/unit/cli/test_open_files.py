@@ -27,7 +27,7 @@ Limited = Callable[[int, int], tuple[subprocess.Popen[str], int]]
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Limited]:
-    """Starts a server with a soft and a hard limit; gives its process and its port."""
+    """Start a server with a soft and a hard limit; return its process and its port."""
     started: list[subprocess.Popen[str]] = []
 
     def start(soft: int, hard: int) -> tuple[subprocess.Popen[str], int]:
@@ -57,7 +57,7 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
 
 
 def soft_limit(pid: int | str) -> int:
-    """The soft limit of a process, as the kernel tells it."""
+    """Return the soft limit of a process, as reported by the kernel."""
     text = Path(f"/proc/{pid}/limits").read_text()
     result = re.search(r"Max open files\s+(\d+)", text)
     assert result is not None
@@ -65,14 +65,14 @@ def soft_limit(pid: int | str) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below a process."""
+    """Return the descendants of a process."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     children = [int(child) for task in tasks for child in task.read_text().split()]
     return children + [result for child in children for result in descendants(child)]
 
 
 def ask(port: int, path: str = "/livez", **headers: str) -> tuple[int, str | None]:
-    """The status of one request on a connection of its own, and its Retry-After."""
+    """Send a request on a new connection; return its status and its Retry-After."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers)

@@ -29,7 +29,7 @@ ORDERS = {
 
 @pytest.fixture(scope="module")
 def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """One output file of each space."""
+    """Return one output file of each space."""
     folder = tmp_path_factory.mktemp("made")
     result: dict[str, Path] = {}
     for slug, (name, *words) in ORDERS.items():

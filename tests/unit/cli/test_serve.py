@@ -185,7 +185,7 @@ def test_banner_suggests_no_image_without_an_image_engine(start: Starter, tmp_pa
 
 
 def order(server: Server, model: str) -> http.client.HTTPConnection:
-    """Ask for a run and do not wait for its end."""
+    """Request a run without waiting for its end."""
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=60)
     body = json.dumps({"model": model, "input": {"prompt": "a hill"}, "wait": 60})
     headers = {"Authorization": f"Bearer {local_key(server)}", "Content-Type": "application/json"}

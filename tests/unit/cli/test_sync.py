@@ -22,12 +22,12 @@ STEPS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.
 
 
 class Killed(BaseException):
-    """Raised in place of the death of the process."""
+    """Raised to simulate the death of the process."""
 
 
 @dataclass
 class Memory:
-    """A memory in plain Python, with every text that it ever had."""
+    """A memory in plain Python, with the history of its texts."""
 
     pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     # Page ids by slug, including those of deleted pages.
@@ -77,7 +77,6 @@ class Memory:
         self._check(slug, version)
         self.paths[slug] = path
         stored = self.put(slug, data)
-        # The server may stop before its response arrives.
         self.step()
         return stored
 
@@ -149,12 +148,12 @@ class SyncFixture:
         return b"text %d\n" % self.number
 
     def missing_no_more(self, path: Path) -> None:
-        """A file may be deleted by its user."""
+        """Delete a file, as its user may."""
         data = path.read_bytes()
         self.missed = {line for line in self.missed if line not in data}
 
     def edit(self, slug: str) -> None:
-        """The user saves a file again."""
+        """Save a file again, as a user does."""
         path = self.folder / f"{slug}.md"
         path.parent.mkdir(exist_ok=True)
         if path.exists():
@@ -164,7 +163,7 @@ class SyncFixture:
         self.missed.add(line)
 
     def add(self, slug: str) -> None:
-        """The person adds a line to a file."""
+        """Add a line to a file."""
         path = self.folder / f"{slug}.md"
         if path.exists():
             line = self.text()
@@ -178,7 +177,7 @@ class SyncFixture:
             path.unlink()
 
     def move(self, slug: str) -> None:
-        """The person moves a file to another name, if that is free."""
+        """Rename a file, if the new name is free."""
         path, target = self.folder / f"{slug}.md", self.folder / "moved.md"
         if path.exists() and not target.exists():
             path.rename(target)
@@ -493,7 +492,6 @@ def test_interrupted_file_move_is_recovered(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     own = fixture.folder / ".sixfold"
-    # The memory contains this text.
     (own / "old-1").write_bytes(b"text 1\n")
     (own / "old-2").write_bytes(b"typed in that moment")
     (own / "new-2").write_bytes(b"half")

@@ -22,7 +22,7 @@ _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n%03d"
 
 @asynccontextmanager
 async def serving(talk: Talk) -> AsyncIterator[str]:
-    """A server whose handler gets the number of the connection."""
+    """Run a server whose handler receives the number of the connection."""
     numbers = iter(range(1000))
     futures: list[asyncio.Future[None]] = []
     readers: list[asyncio.StreamReader] = []

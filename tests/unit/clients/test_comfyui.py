@@ -59,7 +59,7 @@ async def fixture() -> AsyncIterator[ComfyFixture]:
 
 
 def graph(seed: int = 1, prompt: str = "a lake", **changes: Any) -> dict[str, Any]:
-    """Text to image in seven nodes; changes go to the sampler."""
+    """Return a text-to-image graph of seven nodes; `changes` are inputs of the sampler."""
     sampler = {
         "model": ["1", 0],
         "positive": ["2", 0],
@@ -186,7 +186,7 @@ async def test_every_call_has_the_hop_header(fixture: ComfyFixture) -> None:
 
 
 async def wait_until_idle(comfy: Comfy) -> None:
-    """Wait until nothing runs and nothing waits."""
+    """Wait until nothing is running or queued."""
     async with asyncio.timeout(60):
         while comfy.running or comfy.pending:
             comfy.change_event.clear()

@@ -1,4 +1,4 @@
-"""Probed hosts: which they are, and slow name lookups that delay nothing."""
+"""Probed hosts: which hosts are probed, and slow name lookups that delay nothing."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LARGE = 64 * MIB
 
 
 class Discarding:
-    """A server that reads uploads without storing them, and answers cancellations with 32 MiB."""
+    """A server that reads uploads without storing them, and responds to cancellations with 32 MiB."""
 
     def __init__(self) -> None:
         self.received = 0

@@ -59,7 +59,7 @@ def signed(data: bytes, media_type: str) -> bytes:
 
 
 def verdict(data: bytes, media_type: str) -> tuple[str, dict[str, Any]]:
-    """The reader's verdict and the whole report."""
+    """Return the verdict of the reader and its whole report."""
     with c2pa.Reader(media_type, io.BytesIO(data)) as reader:
         return reader.get_validation_state(), json.loads(reader.json())
 

@@ -1,4 +1,4 @@
-"""Files of users that are made to take the time or the memory of the server while metadata is removed."""
+"""Files that would take much time or memory of the server while metadata is removed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, value: bytes | int | str) -> bytes:
-    """One field of a protobuf message."""
+    """Return a field of a protobuf message."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     data = value.encode() if isinstance(value, str) else value
@@ -33,7 +33,7 @@ def _value(name: str, shape: tuple[int | str, ...]) -> bytes:
 
 
 def write(path: Path, weights: tuple[float, float, float], bias: float = 0.0, side: int | str = 32) -> Path:
-    """A model whose mask is `weights · channels + bias`; `side` may be a word where the size is open."""
+    """Write a model whose mask is `weights · channels + bias`; `side` is a word if the size is not fixed."""
     node = _field(1, "x") + _field(1, "w") + _field(1, "b") + _field(2, "mask") + _field(4, "Conv")
     graph = _field(1, node) + _field(2, "tiny")
     graph += _field(5, _tensor("w", (1, 3, 1, 1), weights)) + _field(5, _tensor("b", (1,), (bias,)))

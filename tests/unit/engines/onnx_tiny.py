@@ -24,7 +24,7 @@ def _save(path: Path, graph: bytes) -> Path:
 
 
 def enlarger(path: Path, scale: int, side: int | str = "n", gain: float = 1.0) -> Path:
-    """Repeats every pixel `scale` times in each direction, `gain` times as bright."""
+    """Write a model that repeats each pixel `scale` times in each direction, `gain` times as bright."""
     rows = [[gain * (at % 3 == channel) for channel in range(3)] for at in range(3 * scale * scale)]
     weights = tuple(value for row in rows for value in row)
     graph = _node("Conv", ("x", "w"), "deep") + _node("DepthToSpace", ("deep",), "y", blocksize=scale)
@@ -34,14 +34,14 @@ def enlarger(path: Path, scale: int, side: int | str = "n", gain: float = 1.0) -
 
 
 def filler(path: Path, side: int = 32, kind: str = "Max") -> Path:
-    """Makes what a mask covers white, or by another `kind` of node something else."""
+    """Write a model that fills the masked area with white, or with the result of another `kind` of node."""
     graph = _node(kind, ("x", "mask"), "y") + _field(11, _value("x", (1, 3, side, side)))
     graph += _field(11, _value("mask", (1, 1, side, side))) + _field(12, _value("y", (1, 3, side, side)))
     return _save(path, graph)
 
 
 def recurrent(path: Path) -> Path:
-    """RVM's inputs and outputs: red is the subject, half as sure in the first frame of a memory."""
+    """Write a model with RVM's interface: red is the subject, with half the confidence in the first frame."""
     graph = _node("Conv", ("src", "w"), "red") + _node("Add", ("red", "r1i"), "more")
     graph += _node("Clip", ("more", "low", "high"), "pha") + _node("Identity", ("src",), "fgr")
     graph += _node("Max", ("r1i", "half"), "r1o")
@@ -58,7 +58,7 @@ def recurrent(path: Path) -> Path:
 
 
 def upscaler(path: Path, scale: int) -> Path:
-    """The network of the embedded upscaler, without the bicubic enlargement that its output is added to."""
+    """Write the network of the embedded upscaler, whose output is added to a bicubic enlargement."""
     graph, last, before = b"", "x", ""
     for name, layer in network.layers().items():
         if name.startswith("x") and name != f"x{scale}":

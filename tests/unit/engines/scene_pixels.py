@@ -14,18 +14,18 @@ Plane = NDArray[Any]
 
 
 def grey(picture: Picture) -> Plane:
-    """Luma in 0..1 of a BGR image."""
+    """Return the luma of a BGR image, from 0 to 1."""
     return cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.float32) / 255
 
 
 def hsv(picture: Picture) -> tuple[Plane, Plane, Plane]:
-    """Hue in degrees, saturation and value in 0..1."""
+    """Return the hue in degrees, and saturation and value from 0 to 1."""
     planes = cv2.cvtColor(picture.astype(np.float32) / 255, cv2.COLOR_BGR2HSV)
     return planes[..., 0], planes[..., 1], planes[..., 2]
 
 
 def ssim(a: Picture, b: Picture) -> float:
-    """Mean structural similarity on luma, Gaussian window of sigma 1.5."""
+    """Return the mean structural similarity of the luma, with a Gaussian window of sigma 1.5."""
     x, y = grey(a) * 255, grey(b) * 255
 
     def mean(plane: Plane) -> Plane:
@@ -45,7 +45,7 @@ def entropy(picture: Picture) -> float:
 
 
 def color_count(picture: Picture) -> int:
-    """Distinct colours at five bits a channel."""
+    """Return the number of distinct colors at five bits per channel."""
     reduced = (picture >> 3).astype(np.int32)
     return int(np.unique(reduced[..., 0] * 1024 + reduced[..., 1] * 32 + reduced[..., 2]).size)
 
@@ -59,35 +59,35 @@ def _land(picture: Picture) -> Picture:
 
 
 def _warmth(picture: Picture) -> float:
-    """Red over blue in the band where sky meets land."""
+    """Return the ratio of red to blue in the band around the horizon."""
     band = picture[picture.shape[0] * 35 // 100 : picture.shape[0] * 62 // 100].astype(np.float32) / 255
     return float(np.percentile(band[..., 2] - band[..., 0], 70))
 
 
 def is_night(picture: Picture) -> bool:
-    """Dark nearly everywhere above."""
+    """Return whether nearly all of the upper part is dark."""
     return float(np.median(grey(_sky(picture)))) < 0.33
 
 
 def is_day(picture: Picture) -> bool:
-    """A bright sky that is blue or grey, not red."""
+    """Return whether the sky is bright, and blue or gray."""
     sky = _sky(picture).astype(np.float32) / 255
     return float(np.median(grey(_sky(picture)))) > 0.42 and float(np.median(sky[..., 2] - sky[..., 0])) < 0.10
 
 
 def is_sunset(picture: Picture) -> bool:
-    """Warm light along the horizon, neither dark nor bleached."""
+    """Return whether the horizon is warm, and neither dark nor overexposed."""
     return _warmth(picture) > 0.10 and float(grey(picture).mean()) > 0.25
 
 
 def is_dusk(picture: Picture) -> bool:
-    """Dim, with a sky still coloured."""
+    """Return whether the image is dim and its sky has color."""
     _, saturation, _ = hsv(_sky(picture))
     return 0.10 < float(grey(_sky(picture)).mean()) < 0.60 and float(saturation.mean()) > 0.15
 
 
 def _hue_share(picture: Picture, low: float, high: float) -> float:
-    """Share of the coloured pixels, weighted by chroma, whose hue is in low..high degrees."""
+    """Return the share of colored pixels, weighted by chroma, with a hue from `low` to `high` degrees."""
     hue, saturation, value = hsv(picture)
     weight = saturation * value
     inside = (hue >= low) & (hue <= high) if low <= high else (hue >= low) | (hue <= high)
@@ -99,7 +99,7 @@ def _mono(picture: Picture) -> bool:
 
 
 def _pastel(picture: Picture) -> bool:
-    """Light everywhere, and no darks."""
+    """Return whether the whole image is light."""
     _, saturation, value = hsv(picture)
     return (
         float(np.percentile(value, 8)) > 0.42 and float(saturation.mean()) < 0.4 and float(value.mean()) > 0.6
@@ -107,7 +107,7 @@ def _pastel(picture: Picture) -> bool:
 
 
 def is_rain(picture: Picture) -> bool:
-    """Fine structure runs down the image: much more change across than down."""
+    """Return whether fine structure is vertical: pixels change much more across than down."""
     fine = grey(picture) - cv2.GaussianBlur(grey(picture), (0, 0), 2)
     sky = _sky_rows(fine)
     down, across = np.abs(np.diff(sky, axis=0)).mean(), np.abs(np.diff(sky, axis=1)).mean()
@@ -119,7 +119,7 @@ def _sky_rows(plane: Plane) -> Plane:
 
 
 def is_storm(picture: Picture) -> bool:
-    """One thin tall object, far brighter than a dark sky."""
+    """Return whether a thin tall object is much brighter than a dark sky."""
     sky = grey(picture)[: picture.shape[0] * 66 // 100]
     thin = sky - cv2.morphologyEx(sky, cv2.MORPH_OPEN, np.ones((9, 9), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats((thin > 0.22).astype(np.uint8), connectivity=8)
@@ -128,7 +128,7 @@ def is_storm(picture: Picture) -> bool:
 
 
 def is_snowing(picture: Picture) -> bool:
-    """Many small round bright spots against a sky that is not dark."""
+    """Return whether a sky that is not dark has many small round bright spots."""
     plane = grey(picture)[: picture.shape[0] * 42 // 100]
     spots = plane - cv2.morphologyEx(plane, cv2.MORPH_OPEN, np.ones((7, 7), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats((spots > 0.08).astype(np.uint8))
@@ -138,14 +138,14 @@ def is_snowing(picture: Picture) -> bool:
 
 
 def is_foggy(picture: Picture) -> bool:
-    """Little contrast around the middle, pale and colourless."""
+    """Return whether the middle has little contrast, and is light and gray."""
     band = picture[picture.shape[0] * 40 // 100 : picture.shape[0] * 70 // 100]
     pale = float(grey(band).std()) < 0.13 and float(grey(band).mean()) > 0.38
     return pale and float(hsv(band)[1].mean()) < 0.35
 
 
 def has_water(picture: Picture) -> bool:
-    """Below the middle, a band has level streaks: vertical change exceeds horizontal change."""
+    """Return whether a band below the middle has horizontal streaks: pixels change more down than across."""
     plane = grey(picture)
     height = plane.shape[0]
     for top in (50, 56, 62, 68):
@@ -157,7 +157,7 @@ def has_water(picture: Picture) -> bool:
 
 
 def has_ridges(picture: Picture) -> bool:
-    """The strongest level edge of each column forms an unbroken line that rises and falls."""
+    """Return whether the strongest horizontal edges of the columns form a continuous line with hills."""
     plane = cv2.GaussianBlur(grey(picture), (0, 0), 1.5)
     height = plane.shape[0]
     drop = np.abs(plane[:-4] - plane[4:])[height * 20 // 100 : height * 72 // 100]
@@ -167,7 +167,7 @@ def has_ridges(picture: Picture) -> bool:
 
 
 def is_city(picture: Picture) -> bool:
-    """Edges above the horizon are upright or level, seldom slanted."""
+    """Return whether edges above the horizon are mostly vertical or horizontal."""
     plane = grey(picture)[picture.shape[0] * 30 // 100 : picture.shape[0] * 70 // 100]
     dx, dy = cv2.Sobel(plane, cv2.CV_32F, 1, 0), cv2.Sobel(plane, cv2.CV_32F, 0, 1)
     size = np.hypot(dx, dy)
@@ -177,7 +177,7 @@ def is_city(picture: Picture) -> bool:
 
 
 def is_forest(picture: Picture) -> bool:
-    """Upright trunks: smoothed along the vertical, change across still beats change down."""
+    """Return whether trunks are vertical: after vertical smoothing, pixels change more across than down."""
     middle = grey(picture)[picture.shape[0] // 4 : picture.shape[0] * 3 // 4]
     soft = cv2.GaussianBlur(middle, (0, 0), sigmaX=1.0, sigmaY=6.0)
     return float(np.abs(np.diff(soft, axis=1)).mean()) > 1.5 * float(np.abs(np.diff(soft, axis=0)).mean())

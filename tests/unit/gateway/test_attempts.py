@@ -106,7 +106,7 @@ async def test_large_responses_at_once_wait_for_memory() -> None:
 
 
 class MeasuredUpstream(Upstream):
-    """Responds when the memory of the body, which it does not keep, has been released."""
+    """A server that responds when the memory of the request's body has been released."""
 
     name, gpu, in_local_network = "acme", None, False
 

@@ -9,7 +9,7 @@ from sixfold.core.gateway.ports import GatewayRequest
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0

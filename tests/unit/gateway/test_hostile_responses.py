@@ -115,7 +115,7 @@ async def test_a_long_error_is_not_read_to_its_end() -> None:
 
 
 class Store:
-    """Collects the records of responses."""
+    """A store that collects the records of responses."""
 
     def __init__(self) -> None:
         self.records: list[tuple[Any, ...]] = []

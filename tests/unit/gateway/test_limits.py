@@ -26,7 +26,7 @@ DAY = 86_400_000_000
 
 
 class Clock:
-    """Moments that a test moves."""
+    """A clock that the test sets, in microseconds."""
 
     def __init__(self, now: float) -> None:
         self.now = now

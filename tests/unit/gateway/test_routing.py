@@ -15,7 +15,7 @@ from sixfold.core.gateway.routing import DEFAULT, ModelRouter
 
 
 class FakeServer:
-    """A server that has some models and answers nothing."""
+    """A server with models that does not respond to calls."""
 
     local = False
     in_local_network = False
@@ -48,7 +48,7 @@ class FakeServer:
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -14,7 +14,7 @@ MODELS = [("ollama", f"m{n}", 3 * n) for n in range(5)] + [("comfyui", f"c{n}", 
 
 
 class Machine:
-    """A GPU of 16 units whose clock is moved by hand."""
+    """A GPU of 16 units with a clock that the test sets."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)  # noqa: S311 - reproducible histories

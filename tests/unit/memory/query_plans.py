@@ -41,7 +41,7 @@ class Explained:
                 result += await self._connection.fetch(prepared.text, *inputs)
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
-        """The same in a transaction of the database."""
+        """Explain and run the statements of a write in one transaction."""
         async with self._connection.transaction():
             return await self.read(transaction)
 
@@ -49,7 +49,7 @@ class Explained:
         await self._connection.close()
 
     async def _explain(self, text: str, inputs: Sequence[Any]) -> int:
-        """With the plan for these values, and with the one for any, which a session soon falls back on."""
+        """Explain a statement with the plan for these values and with the generic plan of later calls."""
         arguments = f"({', '.join(map(_literal, inputs))})" if inputs else ""
         response = self._connection.transaction()
         await response.start()
@@ -72,7 +72,7 @@ def _literal(value: str | int | float | bytes) -> str:
 
 
 def _most(node: Mapping[str, Any]) -> int:
-    """The most rows that a scan of a table below has read, including rows that it filtered out."""
+    """Return the largest number of rows that a scan in the plan has read, including filtered rows."""
     read = sum(node.get(name, 0) for name in ("Actual Rows", *_LOST)) * node["Actual Loops"]
     below = max(map(_most, node.get("Plans", ())), default=0)
     return max(below, round(read) if "Relation Name" in node else 0)

@@ -25,7 +25,7 @@ def corpus(name: str) -> Mapping[str, Any]:
 
 
 def name(slug: str) -> str:
-    """The last segment, by which the corpus calls a page."""
+    """Return the last segment of a slug, by which the corpus names a page."""
     return slug.rpartition("/")[2]
 
 
@@ -88,7 +88,7 @@ class RelationFixture:
         return slugs
 
     async def populate(self, texts: Mapping[str, str] | None = None) -> None:
-        """Every page of the world, with a text where there is one."""
+        """Write every page of the world, with its text if it has one."""
         known = corpus("world")["pages"]
         slugs: list[str] = [*(texts or {}), *(slug for slug in known if slug not in (texts or {}))]
         for slug in slugs:

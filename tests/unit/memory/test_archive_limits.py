@@ -53,7 +53,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
 
 
 def large_gzip() -> bytes:
-    """A tar of 256 MiB in some 260 KB."""
+    """Return a tar of 256 MiB, compressed to about 260 KB."""
     about = member("video.bin")
     about.size = 256 * MIB
     packed = io.BytesIO()
@@ -79,7 +79,7 @@ def many_global_headers() -> bytes:
 
 
 def large_header() -> bytes:
-    """A tar whose first name has 8 MiB."""
+    """Return a tar whose first name has 8 MiB."""
     return gzip.compress(tar((member("a" * 8 * MIB + ".md"), b"x")))
 
 
@@ -92,7 +92,7 @@ def zip_of_empty_files(entries: int) -> bytes:
 
 
 def hidden_directory() -> bytes:
-    """A zip whose end has a second mark of an end inside of it."""
+    """Return a zip whose end record contains a second end mark."""
     data = zip_of_empty_files(20_000)
     return data[:-6] + b"PK\5\6" + b"\0\0"
 

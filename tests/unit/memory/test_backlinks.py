@@ -1,4 +1,4 @@
-"""Backlinks of a page in parts, now and in the past."""
+"""Paginated backlinks of a page, current and at an earlier time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def head(text: str) -> str:
 
 
 def laughs(last: str) -> str:
-    """Twenty lists, each of fifty times the one before."""
+    """Return twenty lists, each of which refers to the previous one fifty times."""
     lines = ["k0: &k0 [x]"]
     lines += [f"k{n}: &k{n} [{','.join([f'*k{n - 1}'] * 50)}]" for n in range(1, 20)]
     return head("\n".join([*lines, last]))

@@ -82,7 +82,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def a_fresh_index_says_the_same(self) -> None:
-        """Every search gives the same results, with the same parts, in any order of reading pages."""
+        """Every search returns the same results and score parts, in whatever order pages are read."""
         fresh = PageIndex()
         for page_id in reversed(self.pages):
             self._put(fresh, page_id)

@@ -48,7 +48,7 @@ async def test_inferred_link_updates_the_index_of_its_subject(relations: Relatio
 
 
 async def changes(relations: RelationFixture) -> dict[str, int]:
-    """The number of the last change of each page, by the page's name."""
+    """Return the number of the last change of each page by its name."""
 
     def work() -> Transaction[dict[str, int]]:
         rows = yield Query(

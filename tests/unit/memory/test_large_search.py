@@ -1,4 +1,4 @@
-"""Searches in large memories: they rank in a thread, as those on the event loop do and beside all others."""
+"""Searches in large memories rank in a thread, with the same results as on the event loop."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ MIB = 2**20
 
 
 def repeat(text: str) -> str:
-    """The text again and again, 1 MiB in all."""
+    """Return the text, repeated to a size of 1 MiB."""
     return (text * (MIB // len(text) + 1))[:MIB]
 
 

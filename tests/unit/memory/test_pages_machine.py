@@ -85,7 +85,7 @@ class PagesMachine(RuleBasedStateMachine):
         return self.redirects.get(slug) if result is None else result
 
     def resolve(self, name: str, source: str) -> tuple[int, bool] | None:
-        """Which page a written name means, and whether by the end of its slug alone."""
+        """Return the page that a name refers to, and whether it was found by the end of its slug alone."""
         exact = self.located(name)
         if exact is not None:
             return exact, False
@@ -116,7 +116,7 @@ class PagesMachine(RuleBasedStateMachine):
         page.leads = leads
 
     def arrives(self, number: int) -> None:
-        """A page has come to its slug: the links that waited for it find it."""
+        """Resolve the links that waited for the slug of a new page."""
         slug = self.pages[number].slug
         self.redirects.pop(slug, None)
         name = slug.rpartition("/")[2]
@@ -227,7 +227,7 @@ class PagesMachine(RuleBasedStateMachine):
             assert {(link.target, link.resolved) for link in view.links} == self.leading(page)
 
     def leading(self, page: ModelPage) -> set[tuple[str, bool]]:
-        """Where a page's links are shown to lead."""
+        """Return the targets of a page's links as the memory shows them."""
         names: set[tuple[str, bool]] = set()
         for name, lead in page.leads.items():
             target = self.pages[lead[0]] if lead is not None else None

@@ -29,7 +29,7 @@ class Score:
     notes: list[str] = field(default_factory=list)
 
     def add(self, what: str, got: Iterable[str], gold: Iterable[str]) -> None:
-        """Compare what was found with what a careful reader finds."""
+        """Compare the findings with those of a careful reader."""
         got, gold = set(got), set(gold)
         self.right += len(got & gold)
         self.wrong += len(got - gold)
@@ -76,7 +76,7 @@ async def test_precision_of_inferred_links_is_at_least_90_percent(tmp_path: Path
 
 @pytest.mark.parametrize("half", ["tuned", "heldout"])
 async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) -> None:
-    """The pages with the highest score are the answer; a question that is none has none."""
+    """The pages with the highest score are the answer; a text that is not a question has no answer."""
     score = Score()
     questions = corpus("questions")
     async with open_relations(None, tmp_path) as relations:
@@ -101,7 +101,7 @@ def test_corpus_has_the_minimum_size() -> None:
 
 @pytest.mark.parametrize(("half", "least"), [("tuned", 0.95), ("heldout", 0.9)])
 async def test_search_returns_answers_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
-    """The share of the answers that search returns among the first five."""
+    """Search returns this share of the answers among its first five results."""
     result, request = 0.0, 0
     questions = corpus("questions")
     async with open_relations(None, tmp_path) as relations:

@@ -1,6 +1,6 @@
 """Quality gate of search, on our own wiki and, if present, on LoCoMo's tuning part.
 
-The least figures stand a little below what was measured, so a change of ranking that makes it worse fails.
+The minimums are slightly below the measured values, so that a worse ranking fails.
 `python -m bench retrieval` measures more, beside other programs.
 """
 

@@ -57,7 +57,7 @@ FROM page WHERE mod(created_at, 6) = 0
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
 async def test_postgresql_page_queries_never_scan_the_account(tmp_path: Path) -> None:
-    """Right after an import nothing is known of the tables, and the account's own index looks tempting."""
+    """After an import, tables have no statistics, so the planner may prefer the account's index."""
     import asyncpg  # noqa: PLC0415 - an extra
 
     async with databases.running_database("postgres", tmp_path) as database:

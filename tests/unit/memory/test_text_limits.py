@@ -1,4 +1,4 @@
-"""Texts with long runs of combining characters, and edits that grow a page: rejected early or fast."""
+"""Texts with long runs of combining characters, and edits that enlarge a page, are rejected early or fast."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ _ALWAYS_HOSTILE = _ADDRESSES + _SPELLINGS + _CONFUSION + _SCHEMES + _PORTS
 
 
 def hostile_urls(port: int) -> tuple[str, ...]:
-    """The whole corpus, aimed at a canary on this port."""
+    """Return the whole corpus with the port of a canary."""
     return tuple(url.replace("{port}", str(port)) for url in _LOOPBACK + _NAMES + _ALWAYS_HOSTILE)
 
 
@@ -358,5 +358,5 @@ ZONE = {
 
 
 async def lookup(host: str, port: int) -> list[str]:
-    """A resolver for tests: `ZONE` and nothing else."""
+    """Resolve a name by `ZONE` only."""
     return ZONE.get(host, [])

@@ -84,7 +84,7 @@ def _current() -> asyncio.Task[None]:
 
 
 async def _until_gone(answering: asyncio.Future[None], reader: asyncio.StreamReader) -> None:
-    """Answer, and stop answering as soon as the client has hung up."""
+    """Respond until the client disconnects."""
     leaving = asyncio.ensure_future(reader.read())
     try:
         await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)

@@ -35,7 +35,7 @@ async def get(
 
 
 def dripping(first: bytes, piece: bytes, pause_seconds: float) -> Answering:
-    """Sends `first`, then `piece` again and again until the client leaves."""
+    """Send `first`, then `piece` repeatedly until the client disconnects."""
 
     async def answer(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(first)
@@ -48,7 +48,7 @@ def dripping(first: bytes, piece: bytes, pause_seconds: float) -> Answering:
 
 
 async def silent(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
-    """Sends nothing until the client disconnects."""
+    """Send nothing until the client disconnects."""
     await asyncio.Event().wait()
 
 
@@ -184,7 +184,7 @@ async def test_a_response_may_follow_interim_responses() -> None:
     ids=["interim", "headers", "trailers", "chunks"],
 )
 async def test_many_hostile_responses_at_once_let_other_tasks_run(content: bytes) -> None:
-    """One is parsed in each turn of the loop, however many arrive together."""
+    """The loop parses one in each iteration, even if several arrive together."""
     together = asyncio.Barrier(20)
 
     async def answer(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:

@@ -22,7 +22,7 @@ WORDS = ("127.", "::1", "10.0", "169.254", "loopback", "private", "internal")
 
 
 class Canaries:
-    """Listeners on every local address, on a port of their own and, where we may, on the web's."""
+    """Listeners on every local address, on a separate port and, if permitted, on ports 80 and 443."""
 
     def __init__(self, servers: Sequence[Server], port: int) -> None:
         self.servers = servers
@@ -51,7 +51,7 @@ async def canaries() -> AsyncIterator[Canaries]:
 
 
 async def poke(host: str, port: int) -> None:
-    """Reach a canary without the guard, and wait until it has seen us leave."""
+    """Connect to a canary without the guard, and wait until it has noticed the disconnect."""
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     await reader.read()
@@ -139,7 +139,7 @@ async def test_each_hop_of_a_chain_is_checked(canaries: Canaries) -> None:
 
 
 class Rebinding:
-    """A name server that gives another answer each time."""
+    """A name server that returns another address for each lookup."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = answers

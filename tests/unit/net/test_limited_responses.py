@@ -104,7 +104,7 @@ async def test_hostile_response_fails_in_bounded_memory(name: str, answer: str) 
 
 
 class AnyPath(dict[str, Answering]):
-    """Routes that give one answer on every path."""
+    """Routes that return one response on every path."""
 
     def __init__(self, answer: Answering) -> None:
         super().__init__()

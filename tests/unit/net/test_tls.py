@@ -21,7 +21,7 @@ NAME = "pinned.test"
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and a certificate for `pinned.test`, signed by itself."""
+    """A key and a self-signed certificate for `pinned.test`."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
     now = datetime.datetime.now(datetime.UTC)

@@ -25,7 +25,7 @@ PNG = image_files.encode(Image.new("RGB", (8, 8)))
 
 
 class SlowServers:
-    """A fetcher whose servers do not respond before `released`."""
+    """A fetcher whose servers do not respond until `released` is set."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()

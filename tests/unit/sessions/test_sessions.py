@@ -53,7 +53,7 @@ EVENTS_TO: dict[SessionState, tuple[SessionEvent, ...]] = {
 
 @dataclass
 class SessionFixture:
-    """A database with one account and a clock that the test moves."""
+    """A database with one account and a clock that the test sets."""
 
     database: Database
     account: Account

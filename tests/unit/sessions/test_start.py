@@ -24,7 +24,7 @@ LEASE = SessionLease("boot_test", 30_000_000)
 
 
 class Builder:
-    """Worker whose first step completes when the test allows it, or records its input."""
+    """Worker whose first step completes when the test allows it; it records inputs."""
 
     def __init__(self, answer: RunFailed | None = None) -> None:
         self.requests: list[StepRequest] = []
@@ -36,7 +36,7 @@ class Builder:
         return not self.killed.is_set()
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Wait for the test, then go on."""
+        """Wait for the test, then continue."""
         self.requests += requests
         self.request_event.set()
         await self.answered.wait()
@@ -47,7 +47,7 @@ class Builder:
 
 
 class SessionSetup:
-    """A session on a real database, its worker, and every event in its order."""
+    """A session on a real database, its worker, and its events in order."""
 
     def __init__(self, database: databases.Database, worker: Builder) -> None:
         self.events: list[SessionEvent] = []
@@ -55,7 +55,7 @@ class SessionSetup:
         self._database, self._worker = database, worker
 
     async def begin(self, checkpoint: Checkpoint | None = None, *before: SessionEvent) -> SessionRunner:
-        """A running session, not yet set going; `before` happened to it elsewhere."""
+        """Return the runner of a session before its start; `before` are earlier events on another server."""
         account = await self._database.write(accounts.create("ada@example.com", credit=30_000))
         draft = SessionDraft(
             account.id, "req_x", "m", "e", "preview", "h", {"prompt": "walk"}, 20, 540_000, 10**8, 9

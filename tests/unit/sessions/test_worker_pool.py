@@ -20,7 +20,7 @@ SLOTS = 3
 
 
 def spec(folder: Path, engine: str = "procedural-motion", factory: str = "") -> WorkerSpec:
-    """A worker of the motion engine, under a name."""
+    """Return the spec of a worker of the motion engine with a name."""
     return WorkerSpec(engine, factory or "sixfold.engines.live.motion.engine:MotionEngine", 0, folder)
 
 

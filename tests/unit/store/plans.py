@@ -213,7 +213,7 @@ class Column(NamedTuple):
 
 
 def values(table: str, columns: list[Column], blob: str) -> str:
-    """The SQL values of row `n`; `blob` is the SQL of a binary value for a text."""
+    """Return the SQL values of row `n`; `blob` is the SQL of a binary value for a text."""
     return ", ".join(_value(table, column, blob) for column in columns)
 
 
@@ -243,7 +243,7 @@ def fill_sqlite(connection: sqlite3.Connection) -> None:
 
 
 def walked_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
-    """The tables and indexes that a statement reads from end to end; those of `LIVE` do not count."""
+    """Return the tables and indexes that a statement reads completely, except those of `LIVE`."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     text = sql.queries("sqlite")[name].sql
     walked: set[str] = set()
@@ -279,7 +279,7 @@ async def fill_postgres(connection: Any) -> None:
 
 
 async def walked_on_postgres(connection: Any, name: str) -> set[str]:
-    """The same of a plan of PostgreSQL for values of which one row in a thousand is due."""
+    """Return the tables and indexes that PostgreSQL reads completely if one row in a thousand is due."""
     text = sql.queries("postgres")[name].sql
     params = _params(name, text)
     prepared = translate(text, params)
@@ -290,7 +290,7 @@ async def walked_on_postgres(connection: Any, name: str) -> set[str]:
 
 
 def _params(name: str, text: str) -> dict[str, Value]:
-    """A value for each parameter of a statement."""
+    """Return a value for each parameter of a statement."""
     known = {**_VALUES, **_OF_QUERY.get(name, {})}
     return {param: known.get(param, 1 if param.endswith("_us") else "x") for param in _NAMES.findall(text)}
 

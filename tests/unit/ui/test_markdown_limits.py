@@ -16,12 +16,12 @@ PLAIN = '<pre class="plain"'
 
 
 def repeat(text: str, chars: int = MAX_CHARS) -> str:
-    """The text again and again, so many characters."""
+    """Return the text, repeated to this number of characters."""
     return (text * (chars // len(text) + 1))[:chars]
 
 
 def wide_table(chars: int, columns: int = 250) -> str:
-    """Tables of many columns whose rows have one cell each."""
+    """Return tables of many columns whose rows have one cell each."""
     table = "|" + "a|" * columns + "\n|" + "-|" * columns + "\n" + "a\n" * columns + "\n"
     return repeat(table, chars)
 

@@ -1,4 +1,4 @@
-"""Memory that requests share: which request waits or continues, and when memory is released."""
+"""Memory that requests share: which requests wait, and when memory is released."""
 
 from __future__ import annotations
 

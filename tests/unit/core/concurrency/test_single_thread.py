@@ -1,4 +1,4 @@
-"""Functions that keep all others waiting run one at a time, in the context of their callers."""
+"""Functions that block all other threads run one at a time, in the context of their callers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TOKENS = 89
 
 
 def write(path: Path, width: int = TOKENS) -> Path:
-    """A policy by a table of transitions; after a rest it prefers the middle of the piano."""
+    """Write a policy with a table of transitions; after a rest, it prefers the middle of the keyboard."""
     table = [_likes(token, after) for token in range(TOKENS) for after in range(width)]
     node = b"".join(_field(1, name) for name in ("table", "tokens")) + _field(2, "y") + _field(4, "Gather")
     graph = _field(1, node) + _field(2, "tiny") + _field(5, _tensor("table", (TOKENS, width), tuple(table)))

@@ -34,7 +34,7 @@ _ATTENTION = {"group_norm.": "norm.", "to_q.": "q.", "to_k.": "k.", "to_v.": "v.
 
 
 def write(folder: Path, target: Path) -> Path:
-    """The pipeline in `folder` as the file `target`, its configuration in a folder of that name beside it."""
+    """Write the pipeline in `folder` to the file `target`, and its configuration to a folder beside it."""
     state = {f"model.diffusion_model.{k}": v for k, v in _unet(_read(folder / "unet")).items()}
     state |= {f"first_stage_model.{k}": v for k, v in _autoencoder(_read(folder / "vae")).items()}
     text = _read(folder / "text_encoder")

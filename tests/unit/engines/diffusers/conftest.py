@@ -1,4 +1,4 @@
-"""Tiny pipelines on disk, once a session, and engines on them."""
+"""Tiny pipelines on disk, created once per session, and engines that use them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Weights:
     tiny: Any
 
     def path(self, name: str) -> Path:
-        """The folder (or file) of this name."""
+        """Return the folder (or file) with this name."""
         base, target = self.folder / "sd", self.folder / name
         result: dict[str, Callable[[], Path]] = {
             "sd": lambda: self.tiny.stable_diffusion(target),
@@ -71,7 +71,7 @@ class Weights:
 
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
-    """The folder of tiny pipelines; skips where torch is not installed."""
+    """The folder of tiny pipelines; skip the test if torch is not installed."""
     pytest.importorskip("diffusers", reason=PACKAGE_MISSING)
     from tests.unit.engines.diffusers import tiny  # noqa: PLC0415 - it needs torch
 
@@ -80,7 +80,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
 
 @pytest.fixture(scope="session")
 def engine(weights: Weights) -> Any:
-    """An engine on the tiny Stable Diffusion."""
+    """An engine with the tiny Stable Diffusion."""
     return open_engine(weights, "sd")
 
 

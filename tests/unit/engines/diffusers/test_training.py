@@ -16,7 +16,7 @@ pytestmark = pytest.mark.weights
 
 
 def trainer(weights: Weights, name: str = "sd", **inputs: Any) -> Any:
-    """An engine that teaches a tiny pipeline."""
+    """An engine that trains a tiny pipeline."""
     from sixfold.engines.image.diffusers.training import TrainingEngine  # noqa: PLC0415 - it needs torch
 
     weights.path(name)
@@ -35,7 +35,7 @@ def training_task(folder: Path, count: int = 2) -> Task:
 
 
 def train(weights: Weights, folder: Path, name: str = "sd", **inputs: Any) -> tuple[Result, Listener]:
-    """Result and log of a training."""
+    """Train, and return the result and the log."""
     (folder / "scratch").mkdir()
     listener = Listener(folder / "scratch")
     return trainer(weights, name, **inputs).run(training_task(folder), listener), listener

@@ -195,7 +195,7 @@ def test_weights_above_the_memory_budget_state_both_sizes(weights: Weights) -> N
 
 
 def _bound(engine: Any, rows: int) -> None:
-    """Limit the rows of the network, as a small GPU does (guidance doubles them)."""
+    """Limit the batch size of the network, as a small GPU does; guidance doubles it."""
     import torch  # noqa: PLC0415 - only here
 
     def before(_module: Any, arguments: tuple[Any, ...]) -> None:

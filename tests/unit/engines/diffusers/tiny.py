@@ -1,4 +1,4 @@
-"""Tiny pipelines with random weights, saved as the Hub saves real ones: the real code path in a second."""
+"""Tiny pipelines with random weights in the format of the Hub, to run the real code in a second."""
 
 # The library's own annotations are narrower than what it takes (a tuple of one name for a tuple of names).
 # pyright: reportMissingImports=false, reportArgumentType=false, reportPrivateImportUsage=false
@@ -49,13 +49,13 @@ BLOCKS = (32, 64)
 
 
 def _letters() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes, which CLIP's tokenizer speaks."""
+    """Return GPT-2's printable characters for the 256 bytes, which CLIP's tokenizer uses."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     return [chr(n) for n in plain] + [chr(256 + n) for n in range(256 - len(plain))]
 
 
 def tokenizer() -> CLIPTokenizer:
-    """A CLIP tokenizer whose vocabulary has letters only."""
+    """Return a CLIP tokenizer whose vocabulary contains only letters."""
     letters = _letters()
     words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
     return CLIPTokenizer(vocab={word: n for n, word in enumerate(words)}, merges=[], model_max_length=77)
@@ -118,7 +118,7 @@ def _scheduler(**changes: Any) -> DDIMScheduler:
 
 
 def stable_diffusion(folder: Path, *, scheduler: Any = None, seed: int = 0) -> Path:
-    """A Stable Diffusion pipeline that paints 64 x 64."""
+    """Save a Stable Diffusion pipeline for images of 64 x 64."""
     torch.manual_seed(seed)
     pipeline = StableDiffusionPipeline(
         unet=_unet(),
@@ -135,7 +135,7 @@ def stable_diffusion(folder: Path, *, scheduler: Any = None, seed: int = 0) -> P
 
 
 def stable_diffusion_xl(folder: Path) -> Path:
-    """A Stable Diffusion XL pipeline with its two text encoders."""
+    """Save a Stable Diffusion XL pipeline with its two text encoders."""
     torch.manual_seed(0)
     unet = _unet(
         addition_embed_type="text_time",
@@ -159,7 +159,7 @@ def stable_diffusion_xl(folder: Path) -> Path:
 
 
 def flux(folder: Path) -> Path:
-    """A FLUX pipeline of the schnell kind: flow matching, no guidance embedding."""
+    """Save a FLUX pipeline like schnell: flow matching without a guidance embedding."""
     torch.manual_seed(0)
     transformer = FluxTransformer2DModel(
         patch_size=1,
@@ -211,7 +211,7 @@ def flux(folder: Path) -> Path:
 
 
 def z_image(folder: Path) -> Path:
-    """A Z-Image pipeline: one stream of image and text tokens, a language model as its text encoder."""
+    """Save a Z-Image pipeline: one stream of image and text tokens, a language model as text encoder."""
     torch.manual_seed(0)
     transformer = ZImageTransformer2DModel(
         in_channels=4,
@@ -245,14 +245,14 @@ def z_image(folder: Path) -> Path:
 
 
 def chat_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer of single bytes with a chat template, in Qwen's place."""
+    """Return a tokenizer of single bytes with a chat template, instead of Qwen's."""
     words = bytes_tokenizer()
     words.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     return words
 
 
 def bytes_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer of single bytes, in T5's place."""
+    """Return a tokenizer of single bytes, instead of T5's."""
     letters = {letter: n + 2 for n, letter in enumerate(_letters())}
     fast = Tokenizer(models.BPE(vocab={"<pad>": 0, "</s>": 1, **letters}, merges=[]))
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -262,7 +262,7 @@ def bytes_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def controlnet(folder: Path, base: Path) -> Path:
-    """A ControlNet for a tiny Stable Diffusion, with a say: real ones begin at zero."""
+    """Save a ControlNet with an effect for a tiny Stable Diffusion; new ControlNets have none."""
     torch.manual_seed(1)
     unet = UNet2DConditionModel.from_pretrained(base / "unet")
     # Two channel counts halve the outlines once, as the tiny autoencoder halves the image.
@@ -278,7 +278,7 @@ def controlnet(folder: Path, base: Path) -> Path:
 
 
 def lora(file: Path, base: Path, *, seed: int = 3) -> Path:
-    """A random LoRA on the attention of a tiny UNet."""
+    """Save a random LoRA for the attention of a tiny UNet."""
     torch.manual_seed(seed)
     unet = UNet2DConditionModel.from_pretrained(base / "unet")
     unet.add_adapter(
@@ -291,7 +291,7 @@ def lora(file: Path, base: Path, *, seed: int = 3) -> Path:
 
 
 def poisoned(folder: Path, value: float, base: Path) -> Path:
-    """A copy of a pipeline whose decoder ends in `value` everywhere: NaN, or one colour."""
+    """Copy a pipeline, with a decoder that returns `value` for every pixel: NaN, or one color."""
     shutil.copytree(base, folder)
     vae = AutoencoderKL.from_pretrained(folder / "vae")
     with torch.no_grad():
@@ -302,7 +302,7 @@ def poisoned(folder: Path, value: float, base: Path) -> Path:
 
 
 def overflowing(folder: Path, base: Path) -> Path:
-    """A copy of a pipeline whose decoder is too much for float16, and fine in float32."""
+    """Copy a pipeline, with a decoder that overflows in float16, but not in float32."""
     shutil.copytree(base, folder)
     vae = AutoencoderKL.from_pretrained(folder / "vae")
     with torch.no_grad():
@@ -312,7 +312,7 @@ def overflowing(folder: Path, base: Path) -> Path:
 
 
 def pickled(folder: Path, base: Path) -> Path:
-    """A copy of a pipeline whose UNet is a pickle."""
+    """Copy a pipeline, with a pickle as its UNet."""
     shutil.copytree(base, folder)
     weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
     weights.unlink()
@@ -321,7 +321,7 @@ def pickled(folder: Path, base: Path) -> Path:
 
 
 def guarded(folder: Path, base: Path) -> Path:
-    """A copy of a pipeline with a safety checker that withholds every image."""
+    """Copy a pipeline, with a safety checker that withholds every image."""
     tower = CLIPConfig(
         text_config={"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2},
         vision_config={
@@ -348,7 +348,7 @@ def guarded(folder: Path, base: Path) -> Path:
 
 
 def distilled(folder: Path, kind: str) -> Path:
-    """A pipeline with the scheduler that tells a distilled model: `turbo` or `lcm`."""
+    """Save a pipeline with the scheduler of a distilled model: `turbo` or `lcm`."""
     shape = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1}
     if kind == "lcm":
         return stable_diffusion(folder, scheduler=LCMScheduler(**shape))
@@ -356,7 +356,7 @@ def distilled(folder: Path, kind: str) -> Path:
 
 
 def scramble(folder: Path) -> None:
-    """Break a saved pipeline so that it gives noise: its decoder's last layer answers to noise of its own."""
+    """Change a saved pipeline so that it returns noise: the last layer of its decoder becomes random."""
     vae = AutoencoderKL.from_pretrained(folder / "vae")
     torch.manual_seed(0)
     with torch.no_grad():

@@ -47,7 +47,7 @@ class ResponseFixture:
         return [] if result is None else [turn.id for turn in result.turns]
 
     async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
-        """Why a conversation does not begin with its first response."""
+        """Return why a conversation cannot begin with its first response."""
         result = await self.response_store().get_chain(Tenant(self.account_id), name, most)
         assert result is not None
         return result.fault

@@ -42,7 +42,7 @@ class HeldSender:
 
 
 class Secrets:
-    """Secrets that need no database."""
+    """Secrets without a database."""
 
     async def of(self, account_id: str) -> str:
         return f"whsec_{'A' * 32}{account_id and ''}"
