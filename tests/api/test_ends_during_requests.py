@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
+import httpx
 import pytest
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, credentials, keys
+from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth, passkeys
 from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members
 from sixfold.core.accounts.organizations.invitations import Inviter
+from sixfold.core.accounts.organizations.members import Member
 from sixfold.core.database import Transaction
 from sixfold.core.gateway.guardrails import models, storage
 from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings
 from sixfold.ui.login import passwords, webauthn
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.login.webauthn import NewPasskey
+from sixfold.web.connections import late_bodies
 from sixfold.web.sessions import SessionCookies
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_oauth import AUTHORIZE, OAuthClient
@@ -225,3 +230,126 @@ async def test_folder_that_a_former_admin_shares_is_not_received(
     end = demote(app.account.id, admin.id)
     during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
     assert (await share("b"), await received()) == (201, 0)
+
+
+async def in_parts(data: bytes, change: Callable[[], Awaitable[object]]) -> AsyncIterator[bytes]:
+    """Yield the beginning of a body, and the rest after a change."""
+    yield data[:1]
+    await change()
+    yield data[1:]
+
+
+async def admin_of(app: AppFixture) -> tuple[Member, str]:
+    """Make the second account an admin of the first; return the member and a key of it."""
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
+    admin = await app.database.write(members.add(app.account.id, ben.id, "admin", "operator"))
+    key = keys.create(app.account.id, granted=rights.STANDARD, holder=Holder(member_id=admin.id))
+    return admin, (await app.database.write(key)).api_key
+
+
+async def role_of(app: AppFixture, member: Member) -> str:
+    return (await app.database.read(members.find(app.account.id, member.id))).role
+
+
+@pytest.fixture
+def every_body_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_bodies, "CHECK_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("every_body_is_late")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/api/account/guardrails", {"hook": {"url": "https://guard.example/check"}}),
+        ("DELETE", "/api/account", {"confirm": "ada@example.com"}),
+        ("POST", "/api/ra1", {"prompt": "a lake"}),
+        ("POST", "/v1/chat/completions", {"model": "text-llm", "messages": []}),
+        ("POST", "/api/pages", {"slug": "a", "body": "b"}),
+    ],
+)
+async def test_a_key_revoked_before_the_end_of_a_body_is_refused(
+    any_database_app: AppFixture, method: str, path: str, body: Mapping[str, Any]
+) -> None:
+    app = any_database_app
+    key = await app.database.write(keys.create(app.account.id))
+
+    async def revoke() -> None:
+        await app.database.write(keys.revoke(key.id))
+
+    content = in_parts(json.dumps(body).encode(), revoke)
+    headers = {**bearer(key.api_key), "Content-Type": "application/json"}
+    response = await app.client.request(method, path, content=content, headers=headers)
+    assert response.status_code == 401, response.text
+    account = await app.database.read(accounts.by_id(app.account.id))
+    assert (account.closing_at, account.held) == (None, 0)
+    assert not await app.database.read(storage.guardrails_of(app.account.id))
+
+
+@pytest.mark.usefixtures("every_body_is_late")
+async def test_a_session_that_ends_before_a_form_creates_no_key(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    csrf = await signed_in(app)
+    live = await app.database.read(keys.live(app.account.id))
+
+    async def end() -> None:
+        await app.database.write(login_sessions.end_others(app.account.id))
+
+    form = urlencode({"csrf": csrf, "name": "stolen"}).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = await app.client.post("/account/keys", content=in_parts(form, end), headers=headers)
+    assert (response.status_code, "sf_" in response.text) == (401, False)
+    assert await app.database.read(keys.live(app.account.id)) == live
+
+
+@pytest.mark.usefixtures("every_body_is_late")
+async def test_an_admin_demoted_before_the_end_of_a_body_is_refused(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    admin, key = await admin_of(app)
+
+    async def end() -> None:
+        await app.database.write(demote(app.account.id, admin.id))
+
+    response = await app.client.patch(
+        f"/api/organization/members/{admin.id}",
+        content=in_parts(b'{"role": "admin"}', end),
+        headers=bearer(key),
+    )
+    assert (response.status_code, await role_of(app, admin)) == (403, "member")
+
+
+async def test_a_request_of_a_demoted_admin_restores_no_role(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    admin, key = await admin_of(app)
+    end = demote(app.account.id, admin.id)
+    during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
+    response = await app.client.patch(
+        f"/api/organization/members/{admin.id}", json={"role": "admin"}, headers=bearer(key)
+    )
+    assert (response.status_code, await role_of(app, admin)) == (403, "member")
+
+
+@pytest.mark.parametrize("path", ["/account/keys", "/account/members/keys"])
+async def test_session_ended_during_its_request_creates_no_key(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    app = any_database_app
+    csrf = await signed_in(app)
+    live = await app.database.read(keys.live(app.account.id))
+    end = login_sessions.end_others(app.account.id)
+    during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
+    response: httpx.Response = await app.client.post(path, data={"csrf": csrf})
+    assert (response.status_code, "sf_" in response.text) == (401, False)
+    assert await app.database.read(keys.live(app.account.id)) == live
+
+
+async def test_ended_session_of_an_operator_creates_no_link(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    csrf = await signed_in(app, app.operator)
+    end = login_sessions.end_others(app.operator.id)
+    during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
+    response = await app.client.post(f"/admin/people/{app.account.id}/link", data={"csrf": csrf})
+    assert (response.status_code, "token=" in response.text) == (401, False)

@@ -26,7 +26,7 @@ from sixfold.core.accounts.connections import (
 from sixfold.core.concurrency import memory_limit
 from sixfold.web import admission, bodies, refusals, sessions
 from sixfold.web.admission import Admission
-from sixfold.web.connections import encoded_bodies
+from sixfold.web.connections import encoded_bodies, late_bodies
 from sixfold.web.connections.overload import OVERLOADED, PROBES
 from sixfold.web.connections.peers import network
 from sixfold.web.metrics import Metrics
@@ -202,9 +202,12 @@ class WebApp:
             or max_bytes > self._admission.held_bytes
             or not bodies.may_be_large(headers)
         ):
-            return await _dispatch(scope, receive, match, headers)
+            return await _dispatch(scope, self._rechecked(receive), match, headers)
         with self._admission.body(scope, receive) as counted:
-            return await _dispatch(scope, counted, match, headers)
+            return await _dispatch(scope, self._rechecked(counted), match, headers)
+
+    def _rechecked(self, receive: Receive) -> Receive:
+        return receive if self._connections is None else late_bodies.recheck(self._connections, receive)
 
     def _report(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
         """Log an error that operators need to know about, and return the error for the response."""

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.alerts import alerts
 from sixfold.core.alerts.alerts import CostAlert
@@ -58,7 +59,7 @@ class AlertRoutes:
         alert = CostAlert(bodies.parse_object(await request.body()))
         alerts.check_receiver(self._services.outbox.sender, alert.url)
         creation = alerts.create(principal.account_id, alert, principal.member_id)
-        row = await self._services.database.write(creation)
+        row = await self._services.database.write(access_checks.while_permitted(principal, creation))
         return responses.json(alerts.to_json(row), 201, _NO_STORE)
 
     async def delete(self, request: Request) -> Response:

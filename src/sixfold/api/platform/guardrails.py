@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import audit_log, rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
@@ -75,14 +76,17 @@ class GuardrailRoutes:
         guardrail = guardrails.parse(fields)
         if guardrail.hook is not None:
             hooks.check_url(self._services.outbox.sender, guardrail.hook.url)
-        moment = await self._services.database.write(_set(principal, key_id, guardrail))
+        moment = await self._services.database.write(
+            access_checks.while_permitted(principal, _set(principal, key_id, guardrail))
+        )
         return responses.json(to_json(key_id, guardrail, moment), headers=_NO_STORE)
 
     async def delete(self, request: Request) -> Response:
         """Remove the guardrail of the key in the query, or of the account."""
         principal = await self._services.authenticator.bearer(request)
         key_id = requests.query_text(request, "key", _MAX_KEY)
-        await self._services.database.write(_remove(principal.account_id, key_id))
+        removal = access_checks.while_permitted(principal, _remove(principal.account_id, key_id))
+        await self._services.database.write(removal)
         return Response(status_code=204)
 
 

@@ -19,7 +19,7 @@ from sixfold import errors
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.concurrency import fair_threads
-from sixfold.core.database import Database, Transaction, encode_json, many
+from sixfold.core.database import Database, T, Transaction, encode_json, many
 
 CHECK_SECONDS = 0.5
 Kind = Literal["key", "session", "login", "folder"]
@@ -63,6 +63,10 @@ session: ContextVar[Credential | None] = ContextVar("session", default=None)
 """The login session of this request's cookie."""
 
 
+signed_in: ContextVar[keys.Principal | None] = ContextVar("signed_in", default=None)
+"""The principal of the login session, once it has been authenticated."""
+
+
 shared_folder: ContextVar[Credential | None] = ContextVar("shared_folder", default=None)
 """The share of the folder that this request addresses, with which its response ends."""
 
@@ -83,6 +87,7 @@ def reset(peer: str = "") -> None:
     """Start a request of `peer` without a credential that its task may have inherited."""
     authenticated.set(None)
     session.set(None)
+    signed_in.set(None)
     shared_folder.set(None)
     fair_threads.owner.set(peer)
 
@@ -156,6 +161,10 @@ class Connections:
     async def is_valid(self, credential: Credential) -> bool:
         """Return whether a credential may open a connection."""
         return credential in await self._database.read(_valid({credential}))
+
+    async def read(self, transaction: Transaction[T]) -> T:
+        """Read the current state of a credential."""
+        return await self._database.read(transaction, snapshot=False)
 
     async def check(self) -> int:
         """Close the connections of credentials that have ended; return their number."""

@@ -12,12 +12,12 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, rights
-from sixfold.core.accounts.authentication import key_changes, oauth
+from sixfold.core.accounts.authentication import key_changes, login_sessions, oauth
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
-from sixfold.core.database import Row, Transaction, now
+from sixfold.core.database import Row, T, Transaction, now
 from sixfold.core.gateway.search import service as web_search
 from sixfold.core.gateway.tools import servers
 from sixfold.ui import forms
@@ -76,7 +76,8 @@ class KeysPage:
         except errors.InvalidInput as error:
             problems = {problem.input: problem.message for problem in error.problems}
             return await self._render(session, form=form, problems=problems)
-        new_key = await self._services.database.write(
+        new_key = await self._write(
+            session,
             keys.create(
                 session.account.id,
                 limits,
@@ -85,7 +86,7 @@ class KeysPage:
                 holder=Holder(
                     session.principal.member_id, session.principal.team_id, name=form.get("name", "")
                 ),
-            )
+            ),
         )
         return await self._render(session, new_key)
 
@@ -107,22 +108,21 @@ class KeysPage:
     async def rename(self, request: Request) -> Response:
         session, form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
-        await self._services.database.write(
-            key_changes.rename(session.account.id, key_id, form.get("name", ""))
-        )
+        await self._write(session, key_changes.rename(session.account.id, key_id, form.get("name", "")))
         return RedirectResponse(PATH, 303)
 
     async def roll(self, request: Request) -> Response:
         """Replace the secret of a key and show the new secret once."""
         session, form = await self._read_form(request)
         keep_us = DAY_US if form.get("keep") == "day" else 0
-        new_key = await self._services.database.write(
+        new_key = await self._write(
+            session,
             key_changes.roll(
                 session.account.id,
                 requests.path_value(request, "key_id"),
                 session.principal.member_id,
                 keep_us,
-            )
+            ),
         )
         return await self._render(session, new_key)
 
@@ -130,7 +130,7 @@ class KeysPage:
         session, _form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
         await self._services.database.read(keys.find(session.account.id, key_id))
-        await self._services.database.write(keys.revoke(key_id))
+        await self._write(session, keys.revoke(key_id))
         return RedirectResponse(PATH, 303)
 
     async def _render(
@@ -154,6 +154,9 @@ class KeysPage:
             form=form,
             problems=problems,
         )
+
+    async def _write(self, session: SessionCookie, transaction: Transaction[T]) -> T:
+        return await self._services.database.write(login_sessions.while_active(session.token, transaction))
 
     async def _read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         self._services.trusted_hosts.admit(request)

@@ -12,10 +12,11 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.account_data import operation as account_operation
 from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import KeyLimits, NewKey
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.operation import actions, credit_requests, customers, link_requests
-from sixfold.core.database import Transaction, one
+from sixfold.core.database import T, Transaction, one
 from sixfold.core.gateway.content_log import operation
 from sixfold.core.gateway.content_log.storage import MAX_DAYS
 from sixfold.core.gateway.guardrails import hooks
@@ -165,11 +166,15 @@ class PeopleForms:
     """The form handlers; a rejected form is shown again with the problem."""
 
     def __init__(self, services: WebServices, pages: PeoplePages, auth: PageAuth) -> None:
-        self.write = services.database.write
         self._sender = services.outbox.sender
         self._services = services
         self.pages = pages
         self._auth = auth
+
+    async def write(self, user: PageUser, transaction: Transaction[T]) -> T:
+        """Run a transaction while the session of the user is active."""
+        token = "" if user.session is None else user.session.token
+        return await self._services.database.write(login_sessions.while_active(token, transaction))
 
     def handler(self, work: Work) -> Handler:
         """Return the handler of a form about one account."""
@@ -191,24 +196,24 @@ class PeopleForms:
         try:
             credit = amount(form.get("credit", "")) or 0
             reason = form.get("reason", "").strip() or customers.STARTING_CREDIT
-            invitation = await self.write(customers.invite(user.principal, email, credit, reason))
+            invitation = await self.write(user, customers.invite(user.principal, email, credit, reason))
         except (errors.BadRequest, errors.Conflict) as error:
             return await self.pages.render(user, problem=error.message, invited=form)
         return await self.pages.render_one(user, invitation.account.id, token=invitation.token)
 
     async def link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """Create another sign-in link and show it once."""
-        link = await self.write(customers.sign_in_link(user.principal, account_id))
+        link = await self.write(user, customers.sign_in_link(user.principal, account_id))
         return await self.pages.render_one(user, account_id, token=link.token)
 
     async def dismiss_link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """End the request of the account's user for a link."""
-        await self.write(link_requests.dismiss(user.principal, account_id))
+        await self.write(user, link_requests.dismiss(user.principal, account_id))
         return RedirectResponse(PATH, 303)
 
     async def dismiss_credit(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """End the account's request for credit."""
-        await self.write(credit_requests.dismiss(user.principal, account_id))
+        await self.write(user, credit_requests.dismiss(user.principal, account_id))
         return RedirectResponse(PATH, 303)
 
     async def credit(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
@@ -218,34 +223,34 @@ class PeopleForms:
             micros = money.parse_usd(text)
         except ValueError:
             raise errors.BadRequest(f"{text[:40]!r} is not an amount in USD, such as 5 or -0.50") from None
-        await self.write(customers.credit(user.principal, account_id, micros, form.get("reason", "")))
+        await self.write(user, customers.credit(user.principal, account_id, micros, form.get("reason", "")))
         return _back(account_id)
 
     async def suspend(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         reason = form.get("reason", "")
-        await self.write(customers.suspend(user.principal, account_id, suspended=True, reason=reason))
+        await self.write(user, customers.suspend(user.principal, account_id, suspended=True, reason=reason))
         return _back(account_id)
 
     async def resume(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
-        await self.write(customers.suspend(user.principal, account_id, suspended=False))
+        await self.write(user, customers.suspend(user.principal, account_id, suspended=False))
         return _back(account_id)
 
     async def close(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Close the account; it is erased at once, or after the configured number of days."""
         days, confirmation = self._services.settings.deletion_days, form.get("confirm", "")
-        await self.write(account_operation.close(user.principal, account_id, days, confirmation))
+        await self.write(user, account_operation.close(user.principal, account_id, days, confirmation))
         await self._services.account_deletion.sweep()
         return _back(account_id, "deletion") if days else RedirectResponse(PATH, 303)
 
     async def keep(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """Cancel the deletion of the account."""
-        await self.write(account_operation.keep(user.principal, account_id))
+        await self.write(user, account_operation.keep(user.principal, account_id))
         return _back(account_id, "deletion")
 
     async def budgets(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Set the budgets of the account; an empty field removes one."""
         day, month = (amount(form.get(name, "")) for name in ("budget_day", "budget_month"))
-        await self.write(customers.set_budgets(user.principal, account_id, day, month))
+        await self.write(user, customers.set_budgets(user.principal, account_id, day, month))
         return _back(account_id)
 
     async def create_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
@@ -254,10 +259,10 @@ class PeopleForms:
             budget_day=amount(form.get("budget_day", "")), budget_month=amount(form.get("budget_month", ""))
         )
         create = customers.create_key(user.principal, account_id, form.get("name", ""), scope)
-        return await self.pages.render_one(user, account_id, key=await self.write(create))
+        return await self.pages.render_one(user, account_id, key=await self.write(user, create))
 
     async def revoke_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
-        await self.write(customers.revoke_key(user.principal, account_id, form.get("key_id", "")))
+        await self.write(user, customers.revoke_key(user.principal, account_id, form.get("key_id", "")))
         return _back(account_id)
 
     async def set_guardrail(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
@@ -268,13 +273,15 @@ class PeopleForms:
         elif fields["hook"]["url"]:
             hooks.check_url(self._sender, fields["hook"]["url"])
         exempts, key_id = "exempts" in form, form.get(_GUARDRAIL_KEY, "")
-        await self.write(operation.set_guardrail(user.principal, account_id, fields, key_id, exempts=exempts))
+        await self.write(
+            user, operation.set_guardrail(user.principal, account_id, fields, key_id, exempts=exempts)
+        )
         of_key = f"?key={key_id}" if key_id else ""
         return RedirectResponse(f"{PATH}/{account_id}{of_key}#content", 303)
 
     async def remove_guardrail(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         key_id = form.get(_GUARDRAIL_KEY, "")
-        await self.write(operation.remove_guardrail(user.principal, account_id, key_id))
+        await self.write(user, operation.remove_guardrail(user.principal, account_id, key_id))
         return _back(account_id, "content")
 
     async def content_log(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
@@ -283,7 +290,7 @@ class PeopleForms:
         days = whole_number(text, 0, MAX_DAYS)
         if days is None:
             raise errors.BadRequest(f"{text[:40]!r} is not a number of days from 0 (off) to {MAX_DAYS}")
-        await self.write(operation.set_log_days(user.principal, account_id, days))
+        await self.write(user, operation.set_log_days(user.principal, account_id, days))
         return _back(account_id, "content")
 
 

@@ -15,8 +15,10 @@ from sixfold.api.platform.organization import fields
 from sixfold.core import gallery
 from sixfold.core.account_data import operation
 from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
+from sixfold.core.database import T, Transaction
 from sixfold.core.shares import shares
 from sixfold.web import openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
@@ -34,14 +36,14 @@ class RemovalRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._read, self._write = services.database.read, services.database.write
+        self._read = services.database.read
 
     async def close(self, request: Request) -> Response:
         """Close an account: disable its keys at once, and erase its data after a grace period."""
         principal, body = await self._fields(request, "confirm")
         account_id = requests.path_value(request, "account_id")
         days, confirmation = self._services.settings.deletion_days, fields.text(body, "confirm")
-        erased_at = await self._write(operation.close(principal, account_id, days, confirmation))
+        erased_at = await self._write(principal, operation.close(principal, account_id, days, confirmation))
         await self._services.account_deletion.sweep()
         document: ClosedAccountSchema = {"account_id": account_id, "erased_at": rfc3339(erased_at)}
         return responses.json(document, 202, _NO_STORE)
@@ -50,28 +52,31 @@ class RemovalRoutes:
         """Cancel the deletion of an account."""
         principal, _body = await self._fields(request)
         account_id = requests.path_value(request, "account_id")
-        await self._write(operation.keep(principal, account_id))
+        await self._write(principal, operation.keep(principal, account_id))
         account = await self._read(accounts.by_id(account_id))
         return responses.json(schemas.of_account(account), headers=_NO_STORE)
 
     async def remove_post(self, request: Request) -> Response:
         """Delete a post of any account with its file."""
         principal = await self._services.authenticator.bearer(request)
-        await self._write(gallery.remove_post(principal, requests.path_value(request, "post_id")))
+        await self._write(principal, gallery.remove_post(principal, requests.path_value(request, "post_id")))
         return Response(status_code=204)
 
     async def remove_character(self, request: Request) -> Response:
         """Delete a character of any account with its avatar."""
         principal = await self._services.authenticator.bearer(request)
         character_id = requests.path_value(request, "character_id")
-        await self._write(gallery.remove_character(principal, character_id))
+        await self._write(principal, gallery.remove_character(principal, character_id))
         return Response(status_code=204)
 
     async def end_share(self, request: Request) -> Response:
         """End a shared link of any account. Its token is in the body, because paths are logged."""
         principal, body = await self._fields(request, "url")
-        await self._write(shares.withdraw(principal, _token(fields.text(body, "url"))))
+        await self._write(principal, shares.withdraw(principal, _token(fields.text(body, "url"))))
         return Response(status_code=204)
+
+    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
+        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
 
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
         return await self._services.authenticator.bearer(request), await fields.of_request(request, *names)

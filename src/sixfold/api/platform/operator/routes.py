@@ -18,9 +18,10 @@ from sixfold.api.platform.organization import fields
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions, customers
-from sixfold.core.database import Transaction
+from sixfold.core.database import T, Transaction
 from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -34,7 +35,7 @@ class OperatorRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._read, self._write = services.database.read, services.database.write
+        self._read = services.database.read
 
     async def list_accounts(self, request: Request) -> Response:
         """List the accounts, newest first."""
@@ -54,7 +55,7 @@ class OperatorRoutes:
         principal, body = await self._fields(request, "email", "credit_usd", "reason")
         email, credit = fields.text(body, "email"), _amount(body, "credit_usd", "0")
         reason = fields.text(body, "reason", customers.STARTING_CREDIT)
-        invitation = await self._write(customers.invite(principal, email, credit, reason))
+        invitation = await self._write(principal, customers.invite(principal, email, credit, reason))
         url = f"{self._services.settings.base_url}/signin?token={invitation.token}"
         return responses.json({**schemas.of_account(invitation.account), "url": url}, 201, _NO_STORE)
 
@@ -63,26 +64,28 @@ class OperatorRoutes:
         body = await fields.of_request(request, "amount_usd", "reason")
         amount, reason = _amount(body, "amount_usd"), fields.text(body, "reason")
         return await self._changed(
-            customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
+            principal, customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
         )
 
     async def suspend(self, request: Request) -> Response:
         principal, body = await self._fields(request, "reason")
         account_id = requests.path_value(request, "account_id")
         reason = fields.text(body, "reason", "")
-        return await self._changed(customers.suspend(principal, account_id, suspended=True, reason=reason))
+        return await self._changed(
+            principal, customers.suspend(principal, account_id, suspended=True, reason=reason)
+        )
 
     async def resume(self, request: Request) -> Response:
         """End the suspension of an account."""
         principal, _body = await self._fields(request, "reason")
         account_id = requests.path_value(request, "account_id")
-        return await self._changed(customers.suspend(principal, account_id, suspended=False))
+        return await self._changed(principal, customers.suspend(principal, account_id, suspended=False))
 
     async def budgets(self, request: Request) -> Response:
         """Set the budgets of an account; a budget that is missing from the request is unchanged."""
         principal, body = await self._fields(request, *fields.BUDGETS)
         account_id = requests.path_value(request, "account_id")
-        return await self._changed(_change_budgets(principal, account_id, fields.changes(body)))
+        return await self._changed(principal, _change_budgets(principal, account_id, fields.changes(body)))
 
     async def list_actions(self, request: Request) -> Response:
         """List the actions of operators, newest first."""
@@ -92,11 +95,15 @@ class OperatorRoutes:
         rows = [schemas.action(action) for action in result.actions]
         return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
+    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
+        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
+
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
         return await self._services.authenticator.bearer(request), await fields.of_request(request, *names)
 
-    async def _changed(self, transaction: Transaction[Account]) -> Response:
-        return responses.json(schemas.of_account(await self._write(transaction)), headers=_NO_STORE)
+    async def _changed(self, principal: Principal, transaction: Transaction[Account]) -> Response:
+        account = await self._write(principal, transaction)
+        return responses.json(schemas.of_account(account), headers=_NO_STORE)
 
 
 def _change_budgets(

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from sixfold.api.platform.organization import fields, schemas
 from sixfold.core.accounts import accounts, keys, rights
-from sixfold.core.accounts.authentication import key_changes
+from sixfold.core.accounts.authentication import access_checks, key_changes
 from sixfold.core.accounts.keys import Holder, Principal
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import group_roles, invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
-from sixfold.core.database import Transaction
+from sixfold.core.database import T, Transaction
 from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -30,10 +30,13 @@ class OrganizationRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._read, self._write = services.database.read, services.database.write
+        self._read = services.database.read
 
     async def _caller(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
+
+    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
+        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
 
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
         return await self._caller(request), await fields.of_request(request, *names)
@@ -51,7 +54,8 @@ class OrganizationRoutes:
         changed = fields.changes(body)
         account = await self._read(accounts.by_id(principal.account_id))
         day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
-        await self._write(organizations.set_budgets(principal.account_id, _micros(day), _micros(month)))
+        set_budgets = organizations.set_budgets(principal.account_id, _micros(day), _micros(month))
+        await self._write(principal, set_budgets)
         return responses.json(await self._read(_organization(principal)), headers=_NO_STORE)
 
     async def transfer(self, request: Request) -> Response:
@@ -60,7 +64,7 @@ class OrganizationRoutes:
         principal.require_grantable(rights.OF_ROLE["owner"])
         member_id, handle = fields.text(body, "member_id"), fields.text(body, "handle", "")
         group_roles.require_unassigned(principal, handle, self._services.oidc.group_rules)
-        owner = await self._write(organizations.transfer(principal.account_id, member_id, handle))
+        owner = await self._write(principal, organizations.transfer(principal.account_id, member_id, handle))
         return responses.json(schemas.member(owner, None))
 
     async def list_own(self, request: Request) -> Response:
@@ -75,7 +79,7 @@ class OrganizationRoutes:
         body = await fields.of_request(request, "name")
         handle = fields.text(body, "name")
         group_roles.require_unassigned(principal, handle, self._services.oidc.group_rules)
-        account = await self._write(organizations.create(principal.account_id, handle))
+        account = await self._write(principal, organizations.create(principal.account_id, handle))
         member = await self._read(members.of_person(account.id, principal.account_id))
         row = {"account_id": account.id, "name": account.email, "role": "owner"}
         return responses.json(_choice({**row, "member_id": None if member is None else member.id}), 201)
@@ -94,14 +98,15 @@ class OrganizationRoutes:
             changed["role"] = fields.role(body)
             principal.require_grantable(rights.OF_ROLE[fields.role(body)])
         member_id = requests.path_value(request, "member_id")
-        member = await self._write(members.change(principal.account_id, member_id, **changed))
+        member = await self._write(principal, members.change(principal.account_id, member_id, **changed))
         spending = await self._read(budgets.spent_now([member.id]))
         return responses.json(schemas.member(member, spending[member.id]))
 
     async def remove_member(self, request: Request) -> Response:
         """End a membership with its sessions, OAuth grants and keys."""
         principal = await self._caller(request)
-        await self._write(members.remove(principal.account_id, requests.path_value(request, "member_id")))
+        member_id = requests.path_value(request, "member_id")
+        await self._write(principal, members.remove(principal.account_id, member_id))
         return Response(status_code=204)
 
     # -- invitations -------------------------------------------------------------------------------
@@ -116,6 +121,7 @@ class OrganizationRoutes:
         role = fields.role(body)
         principal.require_grantable(rights.OF_ROLE[role])
         new = await self._write(
+            principal,
             invitations.create(
                 principal.account_id,
                 Inviter(principal.email, principal.member_id, principal.key_id),
@@ -123,7 +129,7 @@ class OrganizationRoutes:
                 fields.text(body, "email", ""),
                 fields.optional_text(body, "team_id"),
                 fields.integer(body, "days", invitations.DAYS),
-            )
+            ),
         )
         url = f"{self._services.settings.base_url}/invitation?token={quote(new.token)}"
         result: schemas.NewInvitationSchema = {
@@ -136,14 +142,14 @@ class OrganizationRoutes:
     async def withdraw(self, request: Request) -> Response:
         principal = await self._caller(request)
         invitation_id = requests.path_value(request, "invitation_id")
-        await self._write(invitations.withdraw(principal.account_id, invitation_id))
+        await self._write(principal, invitations.withdraw(principal.account_id, invitation_id))
         return Response(status_code=204)
 
     async def accept(self, request: Request, principal: Principal) -> Response:
         """Accept an invitation as the user of the key."""
         body = await fields.of_request(request, "token")
         token = fields.text(body, "token")
-        member = await self._write(invitations.accept(token, principal.account_id))
+        member = await self._write(principal, invitations.accept(token, principal.account_id))
         account = await self._read(accounts.by_id(member.account_id))
         row = {"account_id": account.id, "name": account.email, "role": member.role, "member_id": member.id}
         return responses.json(_choice(row), 201)
@@ -158,7 +164,7 @@ class OrganizationRoutes:
         body = await fields.of_request(request, "name", *fields.BUDGETS)
         name, budgets = fields.text(body, "name"), fields.changes(body)
         day, month = _micros(budgets.get("budget_day")), _micros(budgets.get("budget_month"))
-        team = await self._write(teams.create(principal.account_id, name, day, month))
+        team = await self._write(principal, teams.create(principal.account_id, name, day, month))
         return responses.json(schemas.team(team, (0, 0)), 201)
 
     async def change_team(self, request: Request) -> Response:
@@ -168,13 +174,14 @@ class OrganizationRoutes:
         if "name" in body:
             changed["name"] = fields.text(body, "name")
         team_id = requests.path_value(request, "team_id")
-        team = await self._write(teams.change(principal.account_id, team_id, **changed))
+        team = await self._write(principal, teams.change(principal.account_id, team_id, **changed))
         return responses.json(schemas.team(team, (await self._read(budgets.spent_now([team.id])))[team.id]))
 
     async def remove_team(self, request: Request) -> Response:
         """Remove a team and revoke its keys."""
         principal = await self._caller(request)
-        await self._write(teams.remove(principal.account_id, requests.path_value(request, "team_id")))
+        team_id = requests.path_value(request, "team_id")
+        await self._write(principal, teams.remove(principal.account_id, team_id))
         return Response(status_code=204)
 
     # -- keys --------------------------------------------------------------------------------------
@@ -194,7 +201,7 @@ class OrganizationRoutes:
             holder, grantable = Holder(None, team_id), grantable & rights.OF_ROLE["member"]
         key_rights = fields.granted(body, scope, grantable & ~rights.Rights.OPERATE)
         holder = holder._replace(name=fields.text(body, "name", ""))
-        key = await self._write(key_changes.create_with(principal, scope, key_rights, holder))
+        key = await self._write(principal, key_changes.create_with(principal, scope, key_rights, holder))
         result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
         return responses.json(result, 201, _NO_STORE)
 
@@ -202,7 +209,7 @@ class OrganizationRoutes:
         principal = await self._caller(request)
         key_id = requests.path_value(request, "key_id")
         await self._read(keys.find(principal.account_id, key_id))
-        await self._write(keys.revoke(key_id))
+        await self._write(principal, keys.revoke(key_id))
         return Response(status_code=204)
 
 

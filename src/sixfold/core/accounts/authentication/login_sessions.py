@@ -13,6 +13,7 @@ from sixfold.core.accounts import accounts, audit_log, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Access
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Row, Rows, T, Transaction, one
 
@@ -51,6 +52,7 @@ class SignedIn(msgspec.Struct, frozen=True):
     login_id: str
 
 
+ENDED = "Your session has ended: sign in again"
 _BY_LINK = LoginDetails("link")
 PASSKEY, SINGLE_SIGN_ON = "passkey", "single sign-on"
 
@@ -94,19 +96,32 @@ def new_session_with(proof: Transaction[ProvenLogin], now: int, login: LoginDeta
     return token
 
 
-def while_active(token: str, transaction: Transaction[T]) -> Transaction[T]:
-    """Run a transaction of a session; raises `Unauthenticated` if the session ended since the request began.
+def while_active(token: str, transaction: Transaction[T], access: Access | None = None) -> Transaction[T]:
+    """Return a transaction of a session that first checks `access`, or that of the current route, again.
 
-    Otherwise, a request in progress could create access after the session's user has ended all of it.
+    Raises `Unauthenticated` if the session has ended since the request began, and like `Principal.require`.
+    Otherwise, a request in progress could create access after the user has ended all sessions or has lost a
+    role.
     """
-    if (yield from session(token)) is None:
-        raise errors.Unauthenticated("Your session has ended: sign in again")
+    return _checked(token, access or rights.declared.get(), transaction)
+
+
+def _checked(token: str, access: Access, transaction: Transaction[T]) -> Transaction[T]:
+    signed_in = yield from session(token)
+    if signed_in is None:
+        raise errors.Unauthenticated(ENDED)
+    signed_in.principal.require(access)
     return (yield from transaction)
 
 
 def session(token: str) -> Transaction[SignedIn | None]:
     """Return the account and principal of a session token, or None if the token is unknown or expired."""
-    row = yield from one("login_session_session", token_hash=keys.hash_of(token), fresh_us=FRESH_US)
+    return (yield from session_by_hash(keys.hash_of(token)))
+
+
+def session_by_hash(token_hash: bytes) -> Transaction[SignedIn | None]:
+    """Return the account and principal of a session by the hash of its token, or None."""
+    row = yield from one("login_session_session", token_hash=token_hash, fresh_us=FRESH_US)
     if row is None:
         return None
     account = Account.of(row)

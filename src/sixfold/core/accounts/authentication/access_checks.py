@@ -1,0 +1,50 @@
+"""Checks of a key after its request was authenticated: in the transaction of the request, and after its body.
+
+A request is authenticated when it begins. Without another check, a client that delays its body, or sends many
+requests, could use its access or create other access after the key was revoked or its member lost a role.
+"""
+
+from __future__ import annotations
+
+from sixfold import errors
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Access
+from sixfold.core.database import T, Transaction, encode_json, many
+
+_CHANGED = "The rights of this credential have changed since the request began: send the request again"
+
+
+def while_permitted(principal: Principal, transaction: Transaction[T]) -> Transaction[T]:
+    """Return a transaction that first checks again the access that the current route declares.
+
+    Raises `Unauthenticated` if the key has ended, and like `Principal.require`. The transactions of pages use
+    `login_sessions.while_active` instead.
+    """
+    return _checked(principal, rights.declared.get(), transaction)
+
+
+def _checked(principal: Principal, access: Access, transaction: Transaction[T]) -> Transaction[T]:
+    (yield from current(principal)).require(access)
+    return (yield from transaction)
+
+
+def current(principal: Principal) -> Transaction[Principal]:
+    """Return the principal with its current rights; raises `Unauthenticated` if its key has ended."""
+    if principal.key_id is None:
+        return principal
+    valid = yield from many("connections_keys", ids=encode_json([principal.key_id]), suspended=1)
+    found = yield from keys.by_id(principal.key_id)
+    if found is None or not valid:
+        raise errors.Unauthenticated
+    return found
+
+
+def require_unchanged(before: Principal, after: Principal) -> None:
+    """Raise `Forbidden` if the rights, limits or role of a credential have changed."""
+    if _state(before) != _state(after):
+        raise errors.Forbidden(_CHANGED)
+
+
+def _state(principal: Principal) -> tuple[object, ...]:
+    return principal.rights, principal.role, principal.scope, principal.suspended
