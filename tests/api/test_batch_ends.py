@@ -15,7 +15,7 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import BatchOutcome
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.failpoints import FailpointHit
+from sixfold.core.failpoints import FailpointHit, Failpoints
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_batches import chat_line, content, create_batch, finished_batch
 from tests.harness.waiting import wait_until
@@ -134,6 +134,38 @@ async def test_a_charged_line_without_a_result_is_refunded(
     assert len(await content(stopping_gateway, final_batch.error_file_id)) == 1
     assert money.parse_usd((await stopping_gateway.app.balance())[0]) == before
     assert {call["cost_usd"] for call in await stopping_gateway.calls()} == {"0.00"}
+    assert await stopping_gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize(("mode", "completed"), [("fail", 1), ("refuse", 0)])
+async def test_a_charged_line_whose_repetition_fails_is_refunded(
+    stopping_gateway: Gateway, mode: str, completed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure of the model server is followed by another attempt, which is charged; a rejection is not."""
+
+    def failing(_scope: str, _reply: object) -> Transaction[None]:
+        raise FailpointHit("the response is not stored")
+
+    before = money.parse_usd((await stopping_gateway.app.balance())[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(idempotency, "finish", failing)
+        batch = await create_batch(stopping_gateway, [chat_line("a")])
+        cost = await line_is_charged(stopping_gateway)
+    monkeypatch.setattr(lines, "RETRY_SECONDS", (0, 0, 0))
+    processor = stopping_gateway.app.server.batch_processor
+    monkeypatch.setattr(processor, "_failpoints", Failpoints(""))
+    stopping_gateway.acme.modes = [mode]
+
+    def lose() -> Transaction[None]:
+        yield Query("batch_lines_renew", {"holder": processor._boot, "lease": -1_000_000})
+        yield Query("batch_lines_reclaim", {"holder": "another"})
+
+    await stopping_gateway.app.database.write(lose())
+    processor.wake()
+    final_batch = await finished_batch(stopping_gateway, batch)
+    assert final_batch.request_counts is not None
+    assert final_batch.request_counts.completed == completed
+    assert before - money.parse_usd((await stopping_gateway.app.balance())[0]) == cost * completed
     assert await stopping_gateway.app.faults() == ()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sixfold.core.accounts import idempotency
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
@@ -88,4 +90,41 @@ async def test_different_body_with_a_lost_key_is_charged(tmp_path: Path) -> None
                 await gateway.app.database.write(idempotency.forget(scope))
             assert len(set(balances)) == 3, (path, balances)
             assert balances[2] == balances[3]
+        assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": "say 9 words"}]}),
+        ("/api/service", {"service": "chat", "messages": [{"role": "user", "content": "say 9 words"}]}),
+        ("/v1/embeddings", {"input": "a"}),
+    ],
+)
+async def test_lost_call_is_refunded_if_its_repetition_fails(
+    either: Path, path: str, body: dict[str, object]
+) -> None:
+    async with running_gateway(either) as gateway:
+        before = await gateway.app.balance()
+        headers = {**gateway.app.bearer, "Idempotency-Key": "once"}
+
+        async def post() -> int:
+            fields = {"model": "acme/small", **body}
+            return (await gateway.app.client.post(path, json=fields, headers=headers)).status_code
+
+        assert await post() == 200
+        paid = await gateway.app.balance()
+        assert paid < before
+        scope = idempotency.scope_id(gateway.app.account.id, "POST", path, "once")
+        await gateway.app.database.write(idempotency.forget(scope))  # as if the server had died
+        gateway.acme.mode = "limit"
+        assert await post() == 429, "the client may repeat it"
+        assert await gateway.app.balance() == paid
+        gateway.acme.mode = "fail"
+        assert await post() == 502
+        assert await gateway.app.balance() == before
+        gateway.acme.mode = "well"
+        assert await post() == 502, "the error is stored for the key"
+        assert await gateway.app.balance() == before
+        assert {call["cost_usd"] for call in await gateway.calls()} == {"0.00"}
         assert await gateway.app.faults() == ()

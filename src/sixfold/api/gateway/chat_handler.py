@@ -177,7 +177,7 @@ class ChatHandler:
             paid = None
             if scope is not None:
                 paid = await self._gateway.paid_before(scope, gateway_request.request_id, content)
-            async with gateway_idempotency.charged_if_blocked(self._services.database, scope, content):
+            async with gateway_idempotency.settled_on_error(self._services.database, scope, content):
                 if paid is None:
                     return (await self._complete_response(gateway_request, chat_call, payer)).response()
                 prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)

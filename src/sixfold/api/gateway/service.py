@@ -203,7 +203,7 @@ class ServiceRoutes:
             conversation = await bodies.parse(_conversation, _encode(body))
         content = _encode(body)
         paid_cost = None if key is None else await gateway.paid_before(key, request_id, content)
-        async with gateway_idempotency.charged_if_blocked(self._services.database, key, content):
+        async with gateway_idempotency.settled_on_error(self._services.database, key, content):
             if paid_cost is None:
                 return await gateway.complete_chat(
                     principal, request_id, conversation, body["model"], services=(name,)

@@ -233,7 +233,7 @@ class BatchProcessor:
             is_held = await self._write(lambda: lines.holds_money(batch))
             verdict = verdict if is_held else Verdict("keep")
         if verdict.answer == "keep":
-            await self._refund_unstored(batch, reply, body)
+            await self._refund_lost(batch, reply, body)
             await self._write(lambda: lines.finish(batch.id, line.number, reply))
             self._failpoints.hit("batch.stored")
             self._pace(batch).succeeded()
@@ -280,12 +280,20 @@ class BatchProcessor:
         finally:
             del self._calls[batch.id]
 
-    async def _refund_unstored(self, batch: Batch, reply: LineReply, body: bytes) -> None:
-        """Refund a background response that was charged, but that the model server did not complete."""
-        if batch.response_id is None or reply.status >= 300 or not reply.scope:
+    async def _refund_lost(self, batch: Batch, reply: LineReply, body: bytes) -> None:
+        """Refund a line that ends without a result, although it was charged.
+
+        An earlier try may have been charged before its server stopped, or the model server did not complete a
+        background response.
+        """
+        if not reply.scope:
             return
-        assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
-        if not await PARSER.run_large(len(reply.body), lines.is_stored, reply, batch.response_id):
+        is_lost = reply.status >= 300
+        if not is_lost and batch.response_id is not None:
+            size = len(reply.body)
+            is_lost = not await PARSER.run_large(size, lines.is_stored, reply, batch.response_id)
+        if is_lost:
+            assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
             await self._runner.refund(reply.scope, body)
 
     async def _body(self, batch: Batch, line: ClaimedLine) -> bytes:

@@ -1,7 +1,8 @@
 """Single charges for calls that are repeated with an Idempotency-Key because the response was lost.
 
 A server may die, or lose its database, after a call was charged and before its response is stored for the
-key. The model is then called again, and the second response is free.
+key. The model is then called again, and the second response is free. If the second call fails, the charge is
+refunded.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from sixfold import errors
 from sixfold.core.accounts import charges, idempotency, ledger
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, Query, Transaction, one
@@ -51,17 +53,21 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
 
 
 @asynccontextmanager
-async def charged_if_blocked(database: Database, scope: str | None, content: bytes) -> AsyncGenerator[None]:
-    """Charge a repetition of a request, too, if a guardrail blocks the response in this block.
+async def settled_on_error(database: Database, scope: str | None, content: bytes) -> AsyncGenerator[None]:
+    """Settle the charge of a request if the block, which answers it or a repetition of it, raises an error.
 
-    The response is not lost: the hook of a guardrail, which may be the caller's, has received it.
+    The charge is refunded if the error is stored for the key, because the result is then never delivered.
+    After other errors, the request may be repeated for free. If a guardrail blocks the response, a repetition
+    is charged, too: the response is not lost, as the hook of the guardrail, which may be the caller's, has
+    received it.
     """
     try:
         yield
-    except (GuardrailBlocked, GuardrailUnavailable):
-        if scope is not None:
+    except errors.SixfoldError as error:
+        is_blocked = isinstance(error, GuardrailBlocked | GuardrailUnavailable)
+        if scope is not None and (is_blocked or error.status not in idempotency.NOT_STORED):
             once = await PARSER.run_large(len(content), once_id, scope, content)
-            await database.write(_forget(once), durable=False)
+            await database.write(_forget(once) if is_blocked else refund(once), durable=not is_blocked)
         raise
 
 
@@ -70,7 +76,7 @@ def _forget(once: str) -> Transaction[None]:
 
 
 def refund(once: str) -> Transaction[None]:
-    """Refund the paid call of a request whose response was lost and which will not be repeated."""
+    """Refund the paid call of a request whose response was lost, and which gets no other response."""
     previous = yield from one("gateway_call_once_get", id=once, life=idempotency.LIFE_US)
     if previous is None or previous["state"] not in _PAID_STATES:
         return

@@ -19,6 +19,7 @@ from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.provider_objects import ObjectGuard
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import budgets
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 from sixfold.core.gateway.pricing.usage import TokenUsage
@@ -58,6 +59,7 @@ class UpstreamPassthrough:
         self, services: WebServices, is_image: Callable[[object], bool] = lambda _name: False
     ) -> None:
         self._gateway = services.gateway
+        self._database = services.database
         self._objects = ObjectGuard(services.responses, services.gateway.router)
         self._is_image = is_image
 
@@ -87,12 +89,13 @@ class UpstreamPassthrough:
         """Return the server's complete response, which is paid once for an `Idempotency-Key`."""
         await self._check_objects(principal, call)
         payer, gateway_request = budgets.payer_of(principal), _gateway_request(request, principal, call)
-        paid_cost = None
-        if scope is not None:
-            paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, call.body)
-        if paid_cost is None:
+        if scope is None:
             return await self._gateway.complete(gateway_request, payer)
-        reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
+        paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, call.body)
+        async with gateway_idempotency.settled_on_error(self._database, scope, call.body):
+            if paid_cost is None:
+                return await self._gateway.complete(gateway_request, payer)
+            reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
         return msgspec.structs.replace(reply, cost=paid_cost)
 
     async def respond(
