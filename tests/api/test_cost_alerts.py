@@ -27,6 +27,7 @@ from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.alerts.sweep import period_of
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import many, now
+from sixfold.core.gateway import request_log
 from sixfold.core.predictions.webhooks import RetrySchedule
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
@@ -137,6 +138,22 @@ async def test_key_has_its_own_alert(gateway: Gateway) -> None:
         await gateway.settled(2)
         assert [row["spent_usd"] for row in await sweep(gateway)] == [COST]
         assert [document["key_id"] for document in each.documents] == [second.id]
+
+
+async def test_alert_of_a_key_counts_its_media_calls_and_their_refunds(gateway: Gateway) -> None:
+    app = gateway.app
+    key = await app.database.write(keys.create(app.account.id))
+    async with receiver() as each:
+        await create(gateway, each.url, "1", key=key.id)
+        vectors = await app.client.post(
+            "/v1/embeddings", json={"model": "acme/small", "input": "a"}, headers=bearer(key.api_key)
+        )
+        body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+        chat = await app.client.post("/v1/chat/completions", json=body, headers=bearer(key.api_key))
+        await gateway.settled(2)
+        await app.database.write(request_log.refund(chat.headers["x-request-id"], "of no use"))
+        (row,) = await sweep(gateway)
+        assert row["spent_usd"] == vectors.headers["x-sixfold-cost"]
 
 
 async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) -> None:

@@ -17,6 +17,7 @@ from sixfold.core import money
 from sixfold.core.accounts import keys, rights, usage_report
 from sixfold.core.accounts.usage_report import UsageReport
 from sixfold.core.clock import DAY_US
+from sixfold.core.gateway import request_log
 from sixfold.core.predictions import queries
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, running_gateway
@@ -83,6 +84,34 @@ async def test_charges_refunds_and_free_calls_add_up(gateway: Gateway) -> None:
     (total,) = await usage(gateway, by="day")
     assert total["day"] == datetime.now(UTC).date().isoformat()
     assert total["requests"] == 6
+
+
+async def test_media_calls_and_refunds_belong_to_their_key_and_model(gateway: Gateway) -> None:
+    app = gateway.app
+    other = bearer((key := await app.database.write(keys.create(app.account.id))).api_key)
+    body: dict[str, Any] = {"model": "acme/small", "input": ["a", "b"]}
+    tagged = {**other, "X-Sixfold-Tag": "night"}
+    answer = await app.client.post("/v1/embeddings", json=body, headers=tagged)
+    assert answer.status_code == 200, answer.text
+    chat = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+    calls = [
+        await app.client.post("/v1/chat/completions", json=chat, headers=tagged),
+        await app.client.post("/v1/chat/completions", json=chat, headers=tagged),
+    ]
+    await gateway.settled(3)
+    refunded = calls[0].headers["x-request-id"]
+    await app.database.write(request_log.refund(refunded, "no use: really"))
+    cost = calls[0].headers["x-sixfold-cost"]
+    rows = await usage(gateway, by="kind,model,key,tag")
+    spent = {(row["kind"], row["model"]): (row["requests"], row["amount_usd"]) for row in rows}
+    assert spent == {
+        ("run", "acme/small"): (1, answer.headers["x-sixfold-cost"]),
+        ("chat", "acme/small"): (2, money.format_usd(2 * money.parse_usd(cost))),
+        ("refund", "acme/small"): (0, f"-{cost}"),
+    }
+    assert {(row["key"], row["tag"]) for row in rows} == {(key.id, "night")}
+    tokens = {row["kind"]: row["input_tokens"] for row in rows}
+    assert tokens == {"run": 14, "chat": 20, "refund": 0}
 
 
 async def test_csv_has_the_same_rows(gateway: Gateway) -> None:

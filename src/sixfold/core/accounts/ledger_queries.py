@@ -83,8 +83,10 @@ def _parse_cursor(cursor: str | None) -> tuple[int, str]:
 
 # -- spending ----------------------------------------------------------------------------------------
 
+# The beginning of the list price at the end of a description, as in `receipt.entry`.
+_LIST_PRICE = " (list price "
 # The string that follows the model in an entry's description, by the entry's kind.
-_SUFFIXES = {"chat": " by ", "session": ": minute ", "refund": ": "}
+_SUFFIXES = {"chat": " by ", "charge": " by ", "session": ": minute "}
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -116,8 +118,11 @@ def spending(account_id: str, days: int) -> Transaction[Spending]:
 
 def model_of(kind: str, description: str) -> str:
     """Return the model that the description of an entry names."""
-    suffix = _SUFFIXES.get(kind)
-    return description if suffix is None else description.rpartition(suffix)[0] or description
+    if kind == "refund":
+        # The reason for the refund follows, which may contain colons.
+        return description.partition(": ")[0]
+    suffix, text = _SUFFIXES.get(kind), description.partition(_LIST_PRICE)[0]
+    return text if suffix is None else text.rpartition(suffix)[0] or text
 
 
 # -- consistency -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits.budgets import Payer
-from sixfold.core.database import Database, Query, Row, Transaction, Value, contains_pattern, now
+from sixfold.core.database import Database, Query, Row, Transaction, Value, contains_pattern, now, one
 from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 
 # A hold is released when its call exceeds its time limit by this many microseconds.
@@ -122,8 +122,9 @@ def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
 
 def refund(call_id: str, error: str) -> Transaction[None]:
     """Refund an ended call whose response cannot be delivered; has no effect for a call without a charge."""
-    yield Query("gateway_call_withdraw", {"id": call_id, "error": error, "charge": charges.NOTHING})
-    yield from ledger.refund(call_id, ledger.LedgerEntry("refund", error, call_id))
+    row = yield from one("gateway_call_withdraw", id=call_id, error=error, charge=charges.NOTHING)
+    description = error if row is None else f"{row['model']}: {error}"
+    yield from ledger.refund(call_id, ledger.LedgerEntry("refund", description, call_id))
 
 
 @asynccontextmanager

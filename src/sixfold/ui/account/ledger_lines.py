@@ -14,8 +14,6 @@ from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
 _RUN = "pred_"
-# Start of the suffix that a description has after the model if less than the list price was charged.
-_LIST_PRICE = " (list price "
 _SESSIONS = "/predictions?kind=live"
 
 
@@ -41,7 +39,7 @@ async def describe(services: WebServices, tenant: Tenant, entries: Sequence[Row]
 
 def _line(services: WebServices, entry: Row, run: HistoryEntry | None) -> LedgerLine:
     description = str(entry["description"])
-    model = ledger_queries.model_of(entry["kind"], description.partition(_LIST_PRICE)[0])
+    model = ledger_queries.model_of(entry["kind"], description)
     words = f"{model_title(services.catalog, model)}{description.removeprefix(model)}"
     if run is None:
         return LedgerLine(entry, words, path=_SESSIONS if entry["kind"] == "session" else "")

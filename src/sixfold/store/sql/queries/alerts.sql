@@ -24,13 +24,13 @@ WHERE c.id > :after AND a.closing_at IS NULL ORDER BY c.id LIMIT :limit;
 
 -- name: alert_spending | Return what an account, or one of its keys, has spent in a time, less refunds of charges since the period's start; the id of a refund is `refund:` and that of its hold.
 SELECT CAST(SUM(entries.amount) AS BIGINT) AS micros
-FROM (SELECT kind, request_id, hold_id AS paid, amount FROM transfer
+FROM (SELECT kind, hold_id AS paid, amount FROM transfer
       WHERE debit = :account_id AND created_at >= :since AND created_at < :until
       UNION ALL
-      SELECT kind, request_id, substr(id, 8), -amount FROM transfer r
+      SELECT kind, substr(id, 8), -amount FROM transfer r
       WHERE credit = :account_id AND created_at >= :since AND created_at < :until
         AND EXISTS (SELECT 1 FROM transfer c WHERE c.hold_id = substr(r.id, 8) AND c.created_at >= :start)) AS entries
-LEFT JOIN relay_call ON relay_call.id = entries.request_id AND entries.kind = 'chat' AND :key_id <> ''
+LEFT JOIN relay_call ON relay_call.id = entries.paid AND :key_id <> ''
 LEFT JOIN prediction ON prediction.id = entries.paid AND :key_id <> ''
 LEFT JOIN hold ON hold.id = entries.paid AND :key_id <> ''
 WHERE entries.kind IN ('charge', 'chat', 'session', 'refund')

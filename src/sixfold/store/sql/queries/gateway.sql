@@ -39,9 +39,9 @@ ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, c
 WHERE relay_call.state = 'running'
 RETURNING id;
 
--- name: gateway_call_withdraw | Mark a paid gateway call as failed, without a charge.
+-- name: gateway_call_withdraw | Mark a paid gateway call as failed, without a charge, and return its model.
 UPDATE relay_call SET state = 'failed', cost = 0, error = :error, charge = :charge
-WHERE id = :id AND state <> 'running';
+WHERE id = :id AND state <> 'running' RETURNING model;
 
 -- name: gateway_call_forget | Delete at most `limit` finished gateway calls created before `before`; the bound on the id limits the scan.
 DELETE FROM relay_call WHERE id IN (

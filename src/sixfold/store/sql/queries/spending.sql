@@ -16,14 +16,14 @@ FROM (SELECT entries.created_at / 86400000000 AS day, kind, description AS name,
           COALESCE(relay_call.key_id, prediction.key_id, hold.key_id) AS key_id, hold.key_id AS counted, requests,
           entries.amount,
           CASE WHEN :tagged = 1 THEN COALESCE(relay_call.tag, '') ELSE '' END AS tag,
-          COALESCE(input_tokens, 0) AS input_tokens, COALESCE(output_tokens, 0) AS output_tokens,
+          requests * COALESCE(input_tokens, 0) AS input_tokens, requests * COALESCE(output_tokens, 0) AS output_tokens,
           requests * COALESCE(relay_call.upstream_cost, prediction.upstream_cost, 0) AS spent
-      FROM (SELECT created_at, kind, description, request_id, hold_id AS paid, 1 AS requests, amount FROM transfer
+      FROM (SELECT created_at, kind, description, hold_id AS paid, 1 AS requests, amount FROM transfer
             WHERE debit = :account_id AND created_at >= :since AND created_at < :until
             UNION ALL
-            SELECT created_at, kind, description, request_id, substr(id, 8), 0, -amount FROM transfer
+            SELECT created_at, kind, description, substr(id, 8), 0, -amount FROM transfer
             WHERE credit = :account_id AND created_at >= :since AND created_at < :until) AS entries
-      LEFT JOIN relay_call ON relay_call.id = entries.request_id AND kind = 'chat'
+      LEFT JOIN relay_call ON relay_call.id = entries.paid
       LEFT JOIN prediction ON prediction.id = entries.paid
       LEFT JOIN hold ON hold.id = entries.paid
       WHERE kind IN ('charge', 'chat', 'session', 'refund')
@@ -47,14 +47,14 @@ SELECT used.day, used.kind, used.name, used.account_id, COALESCE(account.email, 
 FROM (SELECT entries.created_at / 86400000000 AS day, CASE WHEN :by_model = 1 THEN kind ELSE '' END AS kind,
           CASE WHEN :by_model = 1 THEN description ELSE '' END AS name,
           CASE WHEN :by_account = 1 THEN owner ELSE '' END AS account_id, requests, entries.amount,
-          COALESCE(input_tokens, 0) AS input_tokens, COALESCE(output_tokens, 0) AS output_tokens,
+          requests * COALESCE(input_tokens, 0) AS input_tokens, requests * COALESCE(output_tokens, 0) AS output_tokens,
           requests * COALESCE(relay_call.upstream_cost, prediction.upstream_cost, 0) AS spent
-      FROM (SELECT created_at, kind, description, debit AS owner, request_id, hold_id AS paid, 1 AS requests, amount FROM transfer
+      FROM (SELECT created_at, kind, description, debit AS owner, hold_id AS paid, 1 AS requests, amount FROM transfer
             WHERE credit = 'revenue' AND created_at >= :since AND created_at < :until
             UNION ALL
-            SELECT created_at, kind, description, credit, request_id, substr(id, 8), 0, -amount FROM transfer
+            SELECT created_at, kind, description, credit, substr(id, 8), 0, -amount FROM transfer
             WHERE debit = 'revenue' AND created_at >= :since AND created_at < :until) AS entries
-      LEFT JOIN relay_call ON relay_call.id = entries.request_id AND kind = 'chat'
+      LEFT JOIN relay_call ON relay_call.id = entries.paid
       LEFT JOIN prediction ON prediction.id = entries.paid
       WHERE kind IN ('charge', 'chat', 'session', 'refund')
       UNION ALL
