@@ -48,6 +48,43 @@ async def test_account_is_closed_and_kept_with_a_record(any_database_app: AppFix
     assert await actions_on(app, app.account.id) == ["account.keep", "account.close"]
 
 
+async def test_user_cannot_cancel_or_delay_the_deletion_by_an_operator(any_database_app: AppFixture) -> None:
+    app, email = any_database_app, any_database_app.account.email
+    path, headers = f"/api/operator/accounts/{app.account.id}", bearer(await app.operator_key())
+    closed = await app.client.request("DELETE", path, json={"confirm": email}, headers=headers)
+    erased_at = closed.json()["erased_at"]
+    csrf = {"csrf": await signed_in(app)}
+    page = (await app.client.get("/account/data")).text
+    assert "only an operator can keep it" in page
+    assert "Keep the account" not in page
+    assert "Cancel the deletion" not in page
+    object.__setattr__(app.settings, "deletion_days", 30.0)
+    for form, fields in (("keep", csrf), ("close", {**csrf, "confirm": email})):
+        refused = await app.client.post(f"/account/{form}", data=fields)
+        assert refused.status_code == 400, form
+        assert "only an operator can cancel its deletion" in refused.text, form
+    assert (await app.client.get(path, headers=headers)).json()["closing_at"] == erased_at
+    assert (await app.client.post(f"{path}/keep", headers=headers)).status_code == 200
+    # A later deletion by the user is independent of that.
+    await app.client.post("/account/close", data={"csrf": await signed_in(app), "confirm": email})
+    csrf = {"csrf": await signed_in(app)}
+    assert (await app.client.post("/account/keep", data=csrf)).status_code == 303
+    assert (await app.client.get(path, headers=headers)).json()["closing_at"] is None
+
+
+async def test_operator_keeps_an_account_that_its_user_closed(any_database_app: AppFixture) -> None:
+    app, headers = any_database_app, bearer(await any_database_app.operator_key())
+    form = {"csrf": await signed_in(app), "confirm": app.account.email}
+    await app.client.post("/account/close", data=form)
+    csrf = await signed_in(app, app.operator)
+    assert "closed by its user" in (await app.client.get(f"/admin/people/{app.account.id}")).text
+    kept = await app.client.post(f"/admin/people/{app.account.id}/keep", data={"csrf": csrf})
+    assert kept.status_code == 303
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
+    path = f"/api/operator/accounts/{app.account.id}"
+    assert (await app.client.get(path, headers=headers)).json()["closing_at"] is None
+
+
 async def test_account_is_erased_at_once_without_a_waiting_period(app: AppFixture) -> None:
     object.__setattr__(app.settings, "deletion_days", 0.0)
     other = await app.database.write(accounts.create("zoe@example.com"))

@@ -90,7 +90,7 @@ def _confirm(account: Account) -> None:
 
 
 def _close(account: Account, days: float) -> Transaction[int]:
-    return (yield from deletion.close(account, days))
+    return (yield from deletion.close(account, days, by_operator=True))
 
 
 def _erase(server_settings: Settings) -> bool:
@@ -119,7 +119,7 @@ def cancel_deletion(arguments: argparse.Namespace) -> None:
     """Run `account keep`: cancel the deletion of an account."""
     server_settings = database_access.settings_of(arguments)
     account = database_access.read(server_settings, accounts.by_email(arguments.email))
-    database_access.write(server_settings, deletion.reopen(account.id))
+    database_access.write(server_settings, deletion.reopen(account.id, by_operator=True))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:

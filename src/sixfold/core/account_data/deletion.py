@@ -103,17 +103,18 @@ Stop = Callable[[str, Tenant], Awaitable[object]]
 EndPlan = Callable[[str, str], Awaitable[object]]
 
 
-def close(account: Account, days: float, token: str = "") -> Transaction[int]:
+def close(account: Account, days: float, token: str = "", *, by_operator: bool = False) -> Transaction[int]:
     """Close an account for `days` and return the time of its erasure (epoch µs).
 
     API keys are disabled, OAuth clients lose their access, and all shares and sessions end, including those
     of members; only the session of `token` continues. The user leaves their organizations. Raises `Forbidden`
-    for the operator's account, and `Conflict` for a user who owns an organization.
+    for the operator's account, and `Conflict` for a user who owns an organization, or whose account an
+    operator has closed.
     """
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account cannot be deleted")
     erased_at = (yield from now()) + round(days * DAY_US)
-    if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": erased_at})):
+    if not (yield from _set_erasure(account.id, erased_at, by_operator=by_operator)):
         raise errors.NotFound("Account not found")
     yield from audit_log.note(account.id, "account.close")
     for query in ("erase_shares", "erase_shared_folders"):
@@ -126,10 +127,26 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     return erased_at
 
 
-def reopen(account_id: str) -> Transaction[None]:
-    """Reopen a closed account; its keys are valid again."""
-    yield Query("account_deletion_set", {"id": account_id, "closing_at": None})
+def reopen(account_id: str, *, by_operator: bool = False) -> Transaction[None]:
+    """Reopen a closed account; its keys are valid again.
+
+    Raises `Conflict` for a user whose account an operator has closed.
+    """
+    yield from _set_erasure(account_id, None, by_operator=by_operator)
     yield from audit_log.note(account_id, "account.keep")
+
+
+def _set_erasure(account_id: str, erased_at: int | None, *, by_operator: bool) -> Transaction[bool]:
+    """Set or clear the time of an account's erasure; return False if the account cannot be erased."""
+    params = {"id": account_id, "closing_at": erased_at, "by_operator": int(by_operator)}
+    if (yield Query("account_deletion_set", params)):
+        return True
+    account = yield from accounts.by_id(account_id)
+    if account.closed_by_operator and not by_operator:
+        raise errors.Conflict(
+            "The operator has closed this account: only an operator can cancel its deletion"
+        )
+    return False
 
 
 def confirm(account: Account, text: object) -> None:

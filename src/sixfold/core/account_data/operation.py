@@ -27,7 +27,7 @@ def close(actor: Principal, account_id: str, days: float, confirmation: str) -> 
         raise errors.Conflict(
             f"The account is already closed: it will be erased on {_date(account.closing_at)}"
         )
-    erased_at = yield from deletion.close(account, days)
+    erased_at = yield from deletion.close(account, days, by_operator=True)
     yield actions.note(actor, "account.close", account.id, after={"erased_at": rfc3339(erased_at)})
     return erased_at
 
@@ -37,7 +37,7 @@ def keep(actor: Principal, account_id: str) -> Transaction[None]:
     account = yield from customers.find(account_id)
     if not account.closing_at:
         raise errors.Conflict("The account is not closed")
-    yield from deletion.reopen(account.id)
+    yield from deletion.reopen(account.id, by_operator=True)
     yield actions.note(actor, "account.keep", account.id, before={"erased_at": rfc3339(account.closing_at)})
 
 

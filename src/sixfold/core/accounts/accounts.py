@@ -31,6 +31,8 @@ class Account(msgspec.Struct, frozen=True):
     plan: str
     password_hash: str | None
     closing_at: int | None = None
+    # Only an operator can cancel this deletion.
+    closed_by_operator: bool = False
     budget_day: int | None = None
     budget_month: int | None = None
     # The budgets that only the operator changes.
@@ -52,6 +54,7 @@ class Account(msgspec.Struct, frozen=True):
             plan=row["plan"],
             password_hash=row["password_hash"],
             closing_at=row["closing_at"],
+            closed_by_operator=bool(row["closed_by_operator"]),
             budget_day=row["budget_day"],
             budget_month=row["budget_month"],
             operator_day=row["operator_day"],

@@ -57,7 +57,10 @@ class AccountDataPages:
         except errors.InvalidInput:
             return self._render(session, "The e-mail address does not match: nothing was changed")
         days = self._services.settings.deletion_days
-        await self._services.database.write(deletion.close(session.account, days, session.token))
+        try:
+            await self._services.database.write(deletion.close(session.account, days, session.token))
+        except errors.Conflict as error:
+            return self._render(session, error.message)
         await self._services.account_deletion.sweep()
         if days:
             return RedirectResponse(PATH, 303)
@@ -67,7 +70,10 @@ class AccountDataPages:
 
     async def cancel_deletion(self, request: Request) -> Response:
         session, _form = await forms.read_with_session(request, self._services.sessions)
-        await self._services.database.write(deletion.reopen(session.account.id))
+        try:
+            await self._services.database.write(deletion.reopen(session.account.id))
+        except errors.Conflict as error:
+            return self._render(session, error.message)
         return RedirectResponse(PATH, 303)
 
     def _render(self, session: SessionCookie, problem: str = "") -> Response:

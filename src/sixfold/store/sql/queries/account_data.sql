@@ -84,8 +84,10 @@ SELECT name AS id, file_name, kind, content_type, size, prediction_id, created_a
 WHERE account_id = :account_id AND name > :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY name LIMIT :limit;
 
--- name: account_deletion_set | Set or clear (NULL) the time at which a customer's account is to be erased.
-UPDATE account SET closing_at = :closing_at WHERE id = :id AND kind = 'customer' AND email IS NOT NULL
+-- name: account_deletion_set | Set or clear (NULL) the time at which a customer's account is to be erased; return no row if an operator has set it and `by_operator` is 0.
+UPDATE account SET closing_at = :closing_at,
+                   closed_by_operator = CASE WHEN :closing_at IS NULL THEN 0 ELSE :by_operator END
+WHERE id = :id AND kind = 'customer' AND email IS NOT NULL AND closed_by_operator <= :by_operator
 RETURNING id;
 
 -- name: account_deletion_due | Return accounts whose scheduled erasure is due, at most a limit.
@@ -280,7 +282,7 @@ WHERE debit = :account_id OR credit = :account_id;
 
 -- name: erase_account | Clear an account's personal data; its id and balances remain.
 UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
-                   subscription = NULL, plan = 'free', closing_at = NULL, budget_day = NULL, budget_month = NULL,
+                   subscription = NULL, plan = 'free', closing_at = NULL, closed_by_operator = 0, budget_day = NULL, budget_month = NULL,
                    operator_day = NULL, operator_month = NULL,
                    public_name = NULL, link_requested_at = NULL, credit_requested_at = NULL,
                    invitation_credit = NULL, invitation_reason = NULL
