@@ -82,15 +82,23 @@ def test_links_at_an_arrow_of_a_canvas_are_names(tmp_path: Path) -> None:
     assert arrow == f"- Call People/Ann Smith today → {'x ' * 36}Anna Bel"
 
 
-@pytest.mark.parametrize("kind", ["arrows", "groups"])
-def test_canvas_that_repeats_a_long_text_is_refused(tmp_path: Path, kind: str) -> None:
+def test_node_is_in_one_of_several_groups_with_the_same_id(tmp_path: Path) -> None:
+    group = {"id": "", "type": "group", "width": 9, "height": 9}
+    nodes = [
+        {"id": "a", "type": "text", "text": "inside", "x": 1, "y": 1},
+        {"id": "b", "type": "text", "text": "outside", "x": 90, "y": 90},
+        {**group, "label": "Small"},
+        *[{**group, "label": f"Large {index}", "width": 19, "x": 100 * index} for index in range(2)],
+    ]
+    data = json.dumps({"nodes": nodes}).encode()
+    text = "outside\n\n## Small\n\ninside\n\n## Large 0\n\n## Large 1"
+    assert read(tmp_path, "a.canvas", data).text() == text
+
+
+def test_canvas_whose_arrows_repeat_a_long_name_is_refused(tmp_path: Path) -> None:
     """Its text would be many times as long as the file."""
-    node = {"id": "a", "type": "file" if kind == "arrows" else "text", "x": 1, "y": 1}
-    node |= {"file" if kind == "arrows" else "text": "x" * 1_000_000}
-    edges = [{"fromNode": "a", "toNode": "a"}] * 10_000 if kind == "arrows" else []
-    group = {"id": "g", "type": "group", "width": 9, "height": 9}
-    nodes = [node] if kind == "arrows" else [node, *[group] * 10_000]
-    data = json.dumps({"nodes": nodes, "edges": edges}).encode()
+    node = {"id": "a", "type": "file", "file": "x" * 1_000_000, "x": 1, "y": 1}
+    data = json.dumps({"nodes": [node], "edges": [{"fromNode": "a", "toNode": "a"}] * 10_000}).encode()
     assert "more than" in refusal(tmp_path, "big.canvas", data, chars=1_000_000)
 
 

@@ -93,7 +93,7 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
 def _text(canvas: CanvasBoard, max_chars: int) -> str:
     """Return a canvas as Markdown; raises `UnusableInput` before it builds more than `max_chars`.
 
-    Groups with the same id, and arrows, repeat nodes: a text can be much longer than its file.
+    Arrows repeat the names of nodes: a text can be much longer than its file.
     """
     parts: list[str] = []
     size = -len(_PARAGRAPH)
@@ -111,10 +111,10 @@ def _parts(canvas: CanvasBoard) -> Iterable[tuple[str, str]]:
     groups = [node for node in ordered if node.type == "group"]
     nodes = [node for node in ordered if node.type != "group" and node.content]
     members = _members(nodes, groups)
-    yield from ((_PARAGRAPH, node.content) for node in members.get("", ()))
-    for group in groups:
+    yield from ((_PARAGRAPH, node.content) for node in members.get(None, ()))
+    for index, group in enumerate(groups):
         yield _PARAGRAPH, f"## {extraction.line(group.label) or 'Group'}"
-        yield from ((_PARAGRAPH, node.content) for node in members.get(group.id, ()))
+        yield from ((_PARAGRAPH, node.content) for node in members.get(index, ()))
     names = {node.id: node.name for node in ordered}
     edges = [edge for edge in canvas.edges if {edge.from_node, edge.to_node} <= names.keys()]
     if edges:
@@ -123,15 +123,17 @@ def _parts(canvas: CanvasBoard) -> Iterable[tuple[str, str]]:
         yield "\n" if index else _PARAGRAPH, _arrow(edge, names)
 
 
-def _members(nodes: Sequence[CanvasNode], groups: Sequence[CanvasNode]) -> Mapping[str, list[CanvasNode]]:
-    """Return the nodes of each group by its id, and those without a group by ""."""
-    smallest_first = sorted(groups, key=lambda group: group.width * group.height)
+def _members(
+    nodes: Sequence[CanvasNode], groups: Sequence[CanvasNode]
+) -> Mapping[int | None, list[CanvasNode]]:
+    """Return the nodes of each group by its index, as ids may repeat, and those without a group by None."""
+    smallest_first = sorted(enumerate(groups), key=lambda entry: entry[1].width * entry[1].height)
     if len(nodes) * len(groups) > _MAX_COMPARISONS:
         smallest_first = []
-    members: dict[str, list[CanvasNode]] = {}
+    members: dict[int | None, list[CanvasNode]] = {}
     for node in nodes:
-        group = next((group.id for group in smallest_first if group.contains(node)), "")
-        members.setdefault(group, []).append(node)
+        index = next((index for index, group in smallest_first if group.contains(node)), None)
+        members.setdefault(index, []).append(node)
     return members
 
 
