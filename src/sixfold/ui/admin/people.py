@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -37,6 +38,20 @@ _ACCOUNT = "acct_"
 # The field with the id of the key whose guardrail a form changes; it is empty for the account.
 _GUARDRAIL_KEY = "guardrail_key"
 Work = Callable[["PeopleForms", str, PageUser, dict[str, str]], Awaitable[Response]]
+
+
+class FormResult(msgspec.Struct, frozen=True):
+    """The result of a form on the page of an account: its problem and rejected values, or a new secret.
+
+    `token` is the secret of a sign-in link. `guardrail_key` is the key whose guardrail the page shows, empty
+    for that of the account.
+    """
+
+    problem: str = ""
+    values: Mapping[str, str] = {}
+    token: str = ""
+    key: NewKey | None = None
+    guardrail_key: str = ""
 
 
 class PeoplePages:
@@ -94,41 +109,29 @@ class PeoplePages:
         page shows the guardrail.
         """
         amount_usd = requests.query_text(request, "amount", _MAX_TEXT)
-        form = {"amount_usd": amount_usd, "reason": requests.query_text(request, "reason", _MAX_TEXT)}
-        if not amount_usd:
-            form = {_GUARDRAIL_KEY: requests.query_text(request, "key", _MAX_TEXT)}
-        return await self.render_one(user, requests.path_value(request, "account_id"), form=form)
+        credit = {"amount_usd": amount_usd, "reason": requests.query_text(request, "reason", _MAX_TEXT)}
+        key_id = requests.query_text(request, "key", _MAX_TEXT)
+        result = FormResult(values=credit if amount_usd else {}, guardrail_key=key_id)
+        return await self.render_one(user, requests.path_value(request, "account_id"), result)
 
-    async def render_one(
-        self,
-        user: PageUser,
-        account_id: str,
-        *,
-        problem: str = "",
-        form: Mapping[str, str] | None = None,
-        token: str = "",
-        key: NewKey | None = None,
-    ) -> Response:
-        """Show an account with the result of a form; `token` is the secret of a new sign-in link.
-
-        `form` is a rejected form, whose values the page shows again.
-        """
+    async def render_one(self, user: PageUser, account_id: str, result: FormResult) -> Response:
+        """Show an account with the result of a form."""
         values = await self._services.database.read(_values(account_id))
         content = await self._services.database.read(operation.content_of(account_id))
-        key_id = (form or {}).get(_GUARDRAIL_KEY, "")
+        key_id = result.guardrail_key
         if key_id and key_id not in content.guardrails and not any(r["id"] == key_id for r in values["keys"]):
             raise errors.NotFound(f"Key {key_id[:60]} not found")
         guardrail = content.guardrails.get(key_id)
         hook = None if guardrail is None else guardrail.hook
-        link = f"{self._services.settings.base_url}/signin?token={token}" if token else ""
+        link = f"{self._services.settings.base_url}/signin?token={result.token}" if result.token else ""
         return self._pages.render(
             "admin/person.html",
             user.session,
-            status=400 if problem else 200,
-            problem=problem,
-            rejected=form or {},
+            status=400 if result.problem else 200,
+            problem=result.problem,
+            rejected=result.values,
             link=link,
-            new_key=key,
+            new_key=result.key,
             content=content,
             guardrail_key=key_id,
             own_guardrail=guardrail,
@@ -185,7 +188,8 @@ class PeopleForms:
             try:
                 return await work(self, account_id, user, form)
             except (errors.BadRequest, errors.Conflict) as error:
-                return await self.pages.render_one(user, account_id, problem=error.message, form=form)
+                result = FormResult(error.message, form, guardrail_key=form.get(_GUARDRAIL_KEY, ""))
+                return await self.pages.render_one(user, account_id, result)
 
         return self._auth.page(handle)
 
@@ -199,12 +203,12 @@ class PeopleForms:
             invitation = await self.write(user, customers.invite(user.principal, email, credit, reason))
         except (errors.BadRequest, errors.Conflict) as error:
             return await self.pages.render(user, problem=error.message, invited=form)
-        return await self.pages.render_one(user, invitation.account.id, token=invitation.token)
+        return await self.pages.render_one(user, invitation.account.id, FormResult(token=invitation.token))
 
     async def link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """Create another sign-in link and show it once."""
         link = await self.write(user, customers.sign_in_link(user.principal, account_id))
-        return await self.pages.render_one(user, account_id, token=link.token)
+        return await self.pages.render_one(user, account_id, FormResult(token=link.token))
 
     async def dismiss_link(self, account_id: str, user: PageUser, _form: dict[str, str]) -> Response:
         """End the request of the account's user for a link."""
@@ -259,7 +263,7 @@ class PeopleForms:
             budget_day=amount(form.get("budget_day", "")), budget_month=amount(form.get("budget_month", ""))
         )
         create = customers.create_key(user.principal, account_id, form.get("name", ""), scope)
-        return await self.pages.render_one(user, account_id, key=await self.write(user, create))
+        return await self.pages.render_one(user, account_id, FormResult(key=await self.write(user, create)))
 
     async def revoke_key(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         await self.write(user, customers.revoke_key(user.principal, account_id, form.get("key_id", "")))
