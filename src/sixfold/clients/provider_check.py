@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import httpx
-
 from sixfold.clients.chat.credentials import credentials_of
 from sixfold.clients.chat.transports.scheme import SchemeTransport
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.net.clients import limited_client
+from sixfold.net.response_memory import response_memory
 from sixfold.providers import ProviderSpec
 
 _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
@@ -29,5 +29,8 @@ async def check(spec: ProviderSpec, key: str, base_url: str, limits: ProviderLim
         raise EngineError(f"{spec.title} {error}") from error
     finally:
         await transport.aclose()
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
-        await ProviderClient(client, endpoint, key, base_url=base_url, limits=limits).get(spec.check)
+    async with limited_client() as client:
+        client.headers.update(headers or {})
+        with response_memory(base_url) as memory:
+            provider = ProviderClient(client, endpoint, key, base_url=base_url, limits=limits, memory=memory)
+            await provider.get(spec.check)

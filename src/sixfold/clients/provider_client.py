@@ -17,6 +17,7 @@ would wait.
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.net import limited_responses
+from sixfold.net.response_memory import ResponseMemory
 from sixfold.providers import ProviderSpec
 
 Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
@@ -48,6 +50,8 @@ _MAX_VALUE_CHARS = 100_000
 _MIN_KEY_CHARS = 8
 # Larger JSON would block the event loop.
 _MAX_INLINE_BYTES = 256 * 1024
+# The results of a transcription, whose rows are read on the event loop.
+_LIMITS = json_limits.RESPONSE._replace(containers=100_000, members=400_000, values=500_000)
 _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
 
 
@@ -170,7 +174,10 @@ class _CallFailed(msgspec.Struct, frozen=True):
 
 
 class ProviderClient:
-    """Calls to one provider with one key. `names` maps the provider's fields to the catalog's input names."""
+    """Calls to one provider with one key. `names` maps the provider's fields to the catalog's input names.
+
+    Large responses wait for their share of `memory`; raises `TooManyRequests`.
+    """
 
     def __init__(
         self,
@@ -180,14 +187,15 @@ class ProviderClient:
         *,
         base_url: str = "",
         limits: ProviderLimits | None = None,
-        names: Mapping[str, str] | None = None,
+        memory: ResponseMemory,
     ) -> None:
         self.provider = provider
         self.base_url = (base_url or provider.spec.base_url).rstrip("/")
         self.limits = limits or ProviderLimits()
         self._client = client
         self._key = key
-        self._names = names or {}
+        self.names: Mapping[str, str] = {}
+        self.memory = memory
         if not key and not base_url:
             text = (
                 f"Key for {provider.spec.title} not found: an operator can set one, "
@@ -237,7 +245,7 @@ class ProviderClient:
 
     def failed(self, refusal: ProviderRefusal) -> EngineError:
         """Return the exception for a failure that a response states."""
-        return explained(self.provider, refusal, self._names)
+        return explained(self.provider, refusal, self.names)
 
     async def _send_with_retries(self, request: _ProviderRequest) -> ProviderResponse:
         total_pause, started_at = 0.0, monotonic()
@@ -293,17 +301,29 @@ class ProviderClient:
             follow_redirects=False,
             **request.arguments,
         ) as response:
-            body = await _read(response, self.limits.answer_bytes)
+            body = await self._read(response)
         if request.file and response.is_success and body:
             return ProviderResponse(response.status_code, response.headers, None, body)
-        if body and len(self._key) >= _MIN_KEY_CHARS:
+        key = self._key.encode()
+        if body and len(key) >= _MIN_KEY_CHARS and key in body:
             # A provider may repeat the key in an error message, which clients see.
-            body = body.replace(self._key.encode(), b"")
+            body = body.replace(key, b"")
         if body is None or len(body) <= _MAX_INLINE_BYTES:
             document = _document(body)
         else:
             document = await PARSER.run(_document, body)
         return self._classify(request.method, response, body, document)
+
+    async def _read(self, response: httpx.Response) -> bytes | None:
+        """Return the body, or None as soon as it exceeds the limit."""
+        # Its value is not a second copy.
+        body = io.BytesIO()
+        async for chunk in limited_responses.chunks(response):
+            body.write(chunk)
+            if body.tell() > self.limits.answer_bytes:
+                return None
+            await self.memory.resize(body.tell())
+        return body.getvalue()
 
     def url(self, path: str) -> str:
         """Return the URL of a path, or of the path of a URL, so the key is only sent to the provider."""
@@ -338,21 +358,11 @@ class ProviderClient:
         return _CallFailed(refusal, repeat and not is_final, non_negative(headers.get("retry-after", "")))
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
-    """Return the body, or None as soon as it exceeds the limit."""
-    body = bytearray()
-    async for chunk in limited_responses.chunks(response):
-        body += chunk
-        if len(body) > max_bytes:
-            return None
-    return bytes(body)
-
-
 def _document(body: bytes | None) -> Any:
     if not body:
         return None
     try:
-        json_limits.RESPONSE.check(body)
+        _LIMITS.check(body)
         return json_decoding.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, errors.InputTooLarge):
         return None
@@ -415,15 +425,11 @@ def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, st
 
 def presentable(text: str) -> str:
     """Return a provider's text as one line without URLs, keys and long ids; empty if little is left."""
-    line = _SECRETS.sub("", " ".join(_cut(text).split()))
+    # The last word of a part may be part of a key.
+    words = text[:_MAX_SEARCHED_CHARS].split()[: -1 if len(text) > _MAX_SEARCHED_CHARS else None]
+    line = _SECRETS.sub("", " ".join(words))
     line = " ".join(line.split()).strip(" .:;,-")
     return line if len(line) <= _MAX_TEXT_CHARS else line[:_MAX_TEXT_CHARS].rsplit(" ", 1)[0] + "…"
-
-
-def _cut(text: str) -> str:
-    """Return the first characters of a text, without the last word, which may be part of a key."""
-    is_whole = len(text) <= _MAX_SEARCHED_CHARS
-    return text if is_whole else " ".join(text[:_MAX_SEARCHED_CHARS].split()[:-1])
 
 
 def text_of(value: Any) -> str:

@@ -29,6 +29,7 @@ from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.engines.providers.cog import CogContainer, CogEngine
+from sixfold.net.clients import limited_client
 from sixfold.worker import protocol
 
 # The kind of these engines in the catalog, and the factory name that selects this driver.
@@ -234,7 +235,7 @@ class ContainerDriver:
             image_id = await engine.image_id(spec.image)
             handle = await engine.start(name, msgspec.structs.replace(spec, folders={mounts.PATH: folder}))
             # Opened here and not in the constructor: a client loads all root certificates, which takes 20 ms.
-            self._client = self._client or httpx.AsyncClient(trust_env=False)
+            self._client = self._client or limited_client()
             server = CogClient(self._client, handle.address)
             await _ready(server, handle, seconds)
             return _StartedContainer(handle, server, image_id, await server.document(), folder)

@@ -102,13 +102,11 @@ class ServerServices:
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
         try:
-            fetched = await self._clients.fetcher.fetch_bytes(
-                url, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
+            return await self._clients.fetcher.fetch_file(
+                url, target, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
             )
         except errors.SixfoldError as error:
             raise EngineError(f"The provider's result could not be fetched: {error.message}.") from error
-        await asyncio.to_thread(target.write_bytes, fetched.data)
-        return fetched.content_type
 
 
 class _RemoteRun(msgspec.Struct, eq=False):

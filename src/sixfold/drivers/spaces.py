@@ -36,6 +36,7 @@ from sixfold.drivers.container import ContainerDriver, ContainerHandle, finish_w
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.engines.providers.gradio import GradioEngine
+from sixfold.net.clients import limited_client
 from sixfold.worker import protocol
 
 # The factory name that selects this driver.
@@ -191,11 +192,11 @@ class SpaceDriver:
             container = ContainerSpec(
                 target.image, memory_bytes, network=target.network, port=PORT, environment=environment
             )
-            return await self._containers.run_container(container), httpx.AsyncClient(trust_env=False)
+            return await self._containers.run_container(container), limited_client()
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise StartFailed(f"it requires a sandbox, and {fault}")
         handle = await SandboxHandle.start(target, memory_bytes, self._environ)
-        return handle, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(handle.socket)))
+        return handle, limited_client(socket=handle.socket)
 
 
 async def _ready(server: GradioServer, handle: ContainerHandle, seconds: float) -> None:

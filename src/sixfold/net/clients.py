@@ -11,32 +11,27 @@ import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from functools import cache, cached_property
+from pathlib import Path
 
 import httpcore
 import httpx
-import msgspec
 
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
-from sixfold.net.guard import GuardedBackend
+from sixfold.net.response_heads import LimitedBackend
 
-
-class UpstreamOptions(msgspec.Struct, frozen=True):
-    """The options for trusted servers; a proxy is set here and never taken from the environment."""
-
-    connect_seconds: float = 10.0
-    timeout_seconds: float = 600.0
-    connections: int = 256
-    idle_connections: int = 64
-    proxy: str | None = None
+_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+_USUAL_TIMEOUT = httpx.Timeout(5.0)
+_CONNECTIONS, _IDLE_CONNECTIONS, _GUARDED_CONNECTIONS = 256, 64, 64
+# httpx's time limit for idle connections, in seconds.
+_IDLE_SECONDS = 5.0
 
 
 class HttpClients:
     """The HTTP clients; each is created at first use, and all are closed together."""
 
-    def __init__(self, fetcher: Fetcher, upstream: UpstreamOptions | None = None) -> None:
+    def __init__(self, fetcher: Fetcher) -> None:
         self.fetcher = fetcher
-        self._options = upstream or UpstreamOptions()
         self._opened: list[httpx.AsyncClient | Fetcher] = []
 
     def own(self, fetcher: Fetcher) -> Fetcher:
@@ -47,16 +42,7 @@ class HttpClients:
     @cached_property
     def upstream(self) -> httpx.AsyncClient:
         """The client for configured servers, with keep-alive connections."""
-        options = self._options
-        client = httpx.AsyncClient(
-            timeout=httpx.Timeout(options.timeout_seconds, connect=options.connect_seconds),
-            limits=httpx.Limits(
-                max_connections=options.connections, max_keepalive_connections=options.idle_connections
-            ),
-            proxy=options.proxy,
-            trust_env=False,
-            verify=_authorities(),
-        )
+        client = limited_client(timeout=_TIMEOUT)
         self._opened.append(client)
         return client
 
@@ -68,11 +54,14 @@ class HttpClients:
     @cached_property
     def guarded(self) -> httpx.AsyncClient:
         """The client for libraries that call URLs from requests."""
-        client = httpx.AsyncClient(
-            transport=GuardedTransport(self.fetcher.backend),
-            timeout=httpx.Timeout(self._options.timeout_seconds, connect=self._options.connect_seconds),
-            trust_env=False,
+        # A foreign server may close an idle connection at any time.
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=_authorities(),
+            max_connections=_GUARDED_CONNECTIONS,
+            max_keepalive_connections=0,
+            network_backend=self.fetcher.backend,
         )
+        client = httpx.AsyncClient(transport=_PoolTransport(pool), timeout=_TIMEOUT, trust_env=False)
         self._opened.append(client)
         return client
 
@@ -91,20 +80,29 @@ def _authorities() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-class GuardedTransport(httpx.AsyncBaseTransport):
-    """An httpx transport that checks every connection with the guard.
+def limited_client(
+    *, timeout: httpx.Timeout = _USUAL_TIMEOUT, socket: Path | None = None
+) -> httpx.AsyncClient:
+    """Return a client for servers at any address, or at a Unix socket, which limits the heads of responses.
 
-    Only addresses and ports are checked; the caller must limit sizes, times and compressed bodies.
+    The caller must limit sizes, times and compressed bodies. Proxies of the environment are not used.
     """
+    pool = httpcore.AsyncConnectionPool(
+        ssl_context=_authorities(),
+        max_connections=_CONNECTIONS,
+        max_keepalive_connections=_IDLE_CONNECTIONS,
+        keepalive_expiry=_IDLE_SECONDS,
+        uds=None if socket is None else str(socket),
+        network_backend=LimitedBackend(),
+    )
+    return httpx.AsyncClient(transport=_PoolTransport(pool), timeout=timeout, trust_env=False)
 
-    def __init__(self, backend: GuardedBackend) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False),
-            max_connections=64,
-            # A foreign server may close an idle connection at any time.
-            max_keepalive_connections=0,
-            network_backend=backend,
-        )
+
+class _PoolTransport(httpx.AsyncBaseTransport):
+    """An httpx transport over connections of a backend that limits heads, or also checks addresses."""
+
+    def __init__(self, pool: httpcore.AsyncConnectionPool) -> None:
+        self._pool = pool
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         with _as_httpx():
@@ -147,6 +145,8 @@ def _as_httpx() -> Generator[None, None, None]:
         yield
     except httpcore.ConnectTimeout as error:
         raise httpx.ConnectTimeout(str(error)) from error
+    except httpcore.PoolTimeout as error:
+        raise httpx.PoolTimeout(str(error)) from error
     except httpcore.TimeoutException as error:
         raise httpx.ReadTimeout(str(error)) from error
     except httpcore.ConnectError as error:

@@ -223,7 +223,7 @@ class Fetcher:
         async with _deadline(timeout_seconds), self._exchange(request, target) as response:
             if method != "HEAD":
                 _check_encoding(_headers(response))
-            async with aclosing(_chunks(response, self._backend.turns)) as chunks:
+            async with aclosing(_chunks(response)) as chunks:
                 yield FetchStream(response.status, _headers(response), chunks)
 
     async def aclose(self) -> None:
@@ -296,7 +296,7 @@ class Fetcher:
         _check_encoding(headers)
         _check_length(headers, max_bytes)
         body, size = b"", 0
-        async with aclosing(_chunks(response, self._backend.turns, self._limits)) as chunks:
+        async with aclosing(_chunks(response, self._limits)) as chunks:
             if into is None:
                 body = await _gather(_capped(chunks, max_bytes))
                 size = len(body)
@@ -350,12 +350,10 @@ def _fetch_errors() -> Generator[None, None, None]:
         raise FetchFailed(f"This URL could not be fetched: its server {reason}.") from error
 
 
-async def in_turns(
-    chunks: AsyncGenerator[bytes, None], turns: asyncio.Lock | None = None
-) -> AsyncGenerator[bytes, None]:
+async def in_turns(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield chunks, and let other tasks run after each 5 ms of processor time.
 
-    Of the tasks that share the lock `turns`, one continues in each turn of the event loop.
+    Of all responses that are read, one continues in each turn of the event loop.
 
     One read of 64 KiB can have ten thousand chunks of one byte, whose processing takes a quarter of a second,
     and the HTTP parser does not wait between them.
@@ -365,12 +363,12 @@ async def in_turns(
         async for chunk in chunks:
             yield chunk
             if time.thread_time() > end:
-                await next_turn(turns or asyncio.Lock())
+                await next_turn()
                 end = time.thread_time() + _TURN_SECONDS
 
 
 async def _chunks(
-    response: httpcore.Response, turns: asyncio.Lock, limits: FetchLimits | None = None
+    response: httpcore.Response, limits: FetchLimits | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives; if `limits` is set, a server that sends too slowly is disconnected.
 
@@ -380,7 +378,7 @@ async def _chunks(
     waited, received = 0.0, 0
     with _fetch_errors():
         body = cast("AsyncGenerator[bytes, None]", response.aiter_stream())
-        async with aclosing(in_turns(body, turns)) as stream:
+        async with aclosing(in_turns(body)) as stream:
             last_time = now()
             async for chunk in stream:
                 waited += now() - last_time

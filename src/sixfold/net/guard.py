@@ -29,8 +29,6 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, resolver: Resolver, *, connect_seconds: float = 10.0) -> None:
         self._resolver = resolver
         self._connect_seconds = connect_seconds
-        # Of all connections with received data, one is parsed in each turn of the event loop.
-        self.turns = asyncio.Lock()
         self._sockets = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
@@ -61,7 +59,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         stream = await self._sockets.connect_tcp(
             str(address), port, timeout=seconds, socket_options=socket_options
         )
-        return LimitedStream(stream, self.turns)
+        return LimitedStream(stream)
 
     async def connect_unix_socket(
         self,

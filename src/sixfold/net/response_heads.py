@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import httpcore
 
@@ -17,9 +18,13 @@ _READ_BYTES = 1024
 _INTERIM = b"1"
 
 
-async def next_turn(turns: asyncio.Lock) -> None:
-    """Wait for a turn of the event loop in which tasks with the same lock do not continue."""
-    async with turns:
+# A lock belongs to an event loop; a process has one loop, except in tests.
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+async def next_turn() -> None:
+    """Wait for a turn of the event loop in which the response of no other connection is parsed."""
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         await asyncio.sleep(0)
 
 
@@ -61,11 +66,10 @@ class HeadLimits:
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
-    """A connection for one request, which is read in small parts until the response's head is complete."""
+    """A connection that is read in small parts until the head of the response to each request is complete."""
 
-    def __init__(self, stream: httpcore.AsyncNetworkStream, turns: asyncio.Lock) -> None:
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
-        self._turns = turns
         self._head = HeadLimits()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  httpcore's signature
@@ -74,10 +78,13 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         else:
             data = await self._stream.read(min(max_bytes, _READ_BYTES), timeout)
             self._head.add(data)
-        await next_turn(self._turns)
+        await next_turn()
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  httpcore's signature
+        if self._head.is_complete:
+            # The connection is used for another request.
+            self._head = HeadLimits()
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -89,7 +96,23 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  httpcore's signature
     ) -> httpcore.AsyncNetworkStream:
-        return LimitedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._turns)
+        return LimitedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
+
+
+class LimitedBackend(httpcore.AsyncNetworkBackend):
+    """Opens connections to servers that the operator has configured, with limits on heads."""
+
+    def __init__(self) -> None:
+        self._sockets = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
+
+    async def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return LimitedStream(await self._sockets.connect_tcp(*arguments, **options))
+
+    async def connect_unix_socket(self, *arguments: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return LimitedStream(await self._sockets.connect_unix_socket(*arguments, **options))
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

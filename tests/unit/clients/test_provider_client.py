@@ -14,6 +14,9 @@ from sixfold.clients.fal import FAL
 from sixfold.clients.provider_client import ProviderClient, ProviderLimits
 from sixfold.clients.replicate import ReplicateClient
 from sixfold.core.catalog.engines import EngineError
+from sixfold.errors import TooManyRequests
+from sixfold.net import response_memory as memory_of_responses
+from sixfold.net.response_memory import ResponseMemory, response_memory
 from tests.unit.net import servers
 
 MIB = 1 << 20
@@ -30,11 +33,12 @@ async def test_error_of_a_provider_does_not_contain_the_key(shape: str) -> None:
         ) as server,
         httpx.AsyncClient() as client,
     ):
-        provider = ProviderClient(
-            client, FAL, KEY, base_url=server.url("").rstrip("/"), limits=ProviderLimits(attempts=1)
-        )
-        with pytest.raises(EngineError, match="Unsupported size") as excinfo:
-            await provider.get("models")
+        url = server.url("").rstrip("/")
+        with response_memory("fal") as memory:
+            limits = ProviderLimits(attempts=1)
+            provider = ProviderClient(client, FAL, KEY, base_url=url, limits=limits, memory=memory)
+            with pytest.raises(EngineError, match="Unsupported size") as excinfo:
+                await provider.get("models")
     assert KEY not in str(excinfo.value)
 
 
@@ -84,8 +88,32 @@ async def test_unreachable_provider_is_not_tried_for_long(
     monkeypatch.setattr(provider_client, "monotonic", lambda: clock[0])
     monkeypatch.setattr(provider_client.asyncio, "sleep", sleep)
     async with httpx.AsyncClient(transport=httpx.MockTransport(unreachable)) as client:
-        provider = ProviderClient(client, FAL, KEY, base_url="http://provider.test")
-        with pytest.raises(EngineError, match="could not be reached"):
-            await provider.get("models")
+        with response_memory("fal") as memory:
+            provider = ProviderClient(client, FAL, KEY, base_url="http://provider.test", memory=memory)
+            with pytest.raises(EngineError, match="could not be reached"):
+                await provider.get("models")
     assert len(calls) == attempts
     assert clock[0] <= ProviderLimits().unreachable_seconds
+
+
+async def test_large_responses_of_providers_share_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_of_responses, "WAIT_SECONDS", 0.05)
+    body = b'{"a":"%s"}' % (b"a" * 20 * MIB)
+    async with (
+        servers.serving(routes={"/models": servers.reply(body)}) as server,
+        httpx.AsyncClient() as client,
+    ):
+        url = server.url("").rstrip("/")
+
+        async def call(memory: ResponseMemory) -> provider_client.ProviderResponse:
+            return await ProviderClient(client, FAL, KEY, base_url=url, memory=memory).get("models")
+
+        with response_memory("fal") as first:
+            for _ in range(3):  # the polls of one task replace each other
+                assert len((await call(first)).document["a"]) == 20 * MIB
+            with response_memory("fal") as second, pytest.raises(TooManyRequests, match="Large results"):
+                await call(second)
+        with response_memory("fal") as third:
+            await call(third)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gzip
 import tracemalloc
@@ -27,6 +28,7 @@ from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from sixfold.net.limited_responses import UnreadableResponse
+from sixfold.net.response_memory import response_memory
 from sixfold.payments.stripe import StripeClient
 from sixfold.settings import Settings
 from tests import loop_time
@@ -61,9 +63,11 @@ def hub(client: HttpClients, url: str) -> Awaitable[Any]:
     return spaces.read(SpaceId("a", "b"), hardware=None, private=False)
 
 
-def provider(client: HttpClients, url: str) -> Awaitable[Any]:
+async def provider(client: HttpClients, url: str) -> Any:
     limits = ProviderLimits(attempts=1, answer_bytes=8 * MIB)
-    return ProviderClient(client.upstream, FAL, "key", base_url=url, limits=limits).get("models")
+    with response_memory(url) as memory:
+        provider = ProviderClient(client.upstream, FAL, "key", base_url=url, limits=limits, memory=memory)
+        return await provider.get("models")
 
 
 def configured(url: str) -> Settings:
@@ -125,6 +129,71 @@ async def test_a_response_in_tiny_chunks_lets_other_tasks_run() -> None:
         response = await limited_responses.request(client, "GET", server.url(), max_bytes=MIB, seconds=60)
     assert (response.status, len(response.body)) == (200, 20_000)
     assert seen.longest < 0.05
+
+
+async def test_tiny_chunks_of_many_responses_let_other_tasks_run() -> None:
+    chunks = servers.head("Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 5_000 + b"0\r\n\r\n"
+    clients = HttpClients(Fetcher(AllowList()))
+    async with servers.serving(routes={"/": servers.raw(chunks)}) as server, loop_time.watched() as seen:
+        calls = (
+            limited_responses.request(clients.upstream, "GET", server.url(), max_bytes=MIB, seconds=60)
+            for _ in range(32)
+        )
+        responses = await asyncio.gather(*calls)
+        await clients.aclose()
+    assert {len(response.body) for response in responses} == {5_000}
+    assert seen.longest < 0.1
+
+
+HEADS = {"interim": b"HTTP/1.1 103 E\r\n\r\n", "headers": b"a:b\r\n", "long": b"a" * 64}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+async def test_endless_heads_of_configured_servers_are_refused(kind: str) -> None:
+    start = b"" if kind == "interim" else b"HTTP/1.1 200 OK\r\nA: b\r\n"
+    sent = 0
+
+    async def endless(_seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(start)
+        for _ in range(16):
+            writer.write(HEADS[kind] * (65_536 // len(HEADS[kind])))
+            sent += 65_536
+            await writer.drain()
+        writer.write(b"\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    clients = HttpClients(Fetcher(AllowList()))
+    async with servers.serving(routes={"/": endless}) as server, loop_time.watched() as seen:
+        calls = (clients.upstream.get(server.url(), timeout=30) for _ in range(12))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        await clients.aclose()
+    assert {type(result) for result in results} == {httpx.RemoteProtocolError}
+    assert all("of headers" in str(result) for result in results)
+    assert seen.longest < 0.1
+
+
+async def test_heads_are_limited_for_each_request_of_a_connection() -> None:
+    connections, closed = 0, asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(servers.head(f"A: {'a' * 50_000}", "Content-Length: 1") + b"x")
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    clients = HttpClients(Fetcher(AllowList()))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for _ in range(3):
+            assert (await clients.upstream.get(url)).content == b"x"
+        assert connections == 1
+        await clients.aclose()
+        await closed.wait()
 
 
 async def test_slow_response_ends_at_the_total_timeout() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 from sixfold.clients.anthropic import ANTHROPIC, AnthropicClient
 from sixfold.clients.openai import OPENAI, OpenAIClient, OpenAIUsage
+from sixfold.clients.provider_client import ProviderClient
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.providers import image_io, model_table
 from sixfold.engines.providers.image_io import UploadImage
@@ -16,15 +17,15 @@ _MAX_SIDE = 1024  # pixels; sufficient for a description
 
 
 class _Caption(ProviderEngine):
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the description as `text`, with the image's size and the model that wrote it."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
             raise UnusableInput("image_url is required.")
         image = await asyncio.to_thread(image_io.prepare_upload, path, _MAX_SIDE)
         context.progress(0.1)
-        async with self._start(context).time_limit():
-            text, used = await self._describe(model_table.prompt_template("caption"), image)
+        async with self._start(context, client).time_limit():
+            text, used = await self._describe(client, model_table.prompt_template("caption"), image)
         context.progress(1.0)
         width, height = image.source_size
         data = {
@@ -37,7 +38,9 @@ class _Caption(ProviderEngine):
         cost = self._route.cost.micros(UsedInputs(text_in=used.text_in, out=used.out))
         return Result(data=data, quality="full", upstream_cost_micros=cost)
 
-    async def _describe(self, prompt: str, image: UploadImage) -> tuple[str, OpenAIUsage]:
+    async def _describe(
+        self, client: ProviderClient, prompt: str, image: UploadImage
+    ) -> tuple[str, OpenAIUsage]:
         raise NotImplementedError
 
 
@@ -46,8 +49,10 @@ class OpenAICaption(_Caption):
 
     provider = OPENAI
 
-    async def _describe(self, prompt: str, image: UploadImage) -> tuple[str, OpenAIUsage]:
-        return await OpenAIClient(self._client()).describe(self._route.model, prompt, image.data_uri())
+    async def _describe(
+        self, client: ProviderClient, prompt: str, image: UploadImage
+    ) -> tuple[str, OpenAIUsage]:
+        return await OpenAIClient(client).describe(self._route.model, prompt, image.data_uri())
 
 
 class AnthropicCaption(_Caption):
@@ -55,6 +60,9 @@ class AnthropicCaption(_Caption):
 
     provider = ANTHROPIC
 
-    async def _describe(self, prompt: str, image: UploadImage) -> tuple[str, OpenAIUsage]:
-        client = AnthropicClient(self._client())
-        return await client.describe(self._route.model, prompt, image.data, image.content_type)
+    async def _describe(
+        self, client: ProviderClient, prompt: str, image: UploadImage
+    ) -> tuple[str, OpenAIUsage]:
+        return await AnthropicClient(client).describe(
+            self._route.model, prompt, image.data, image.content_type
+        )

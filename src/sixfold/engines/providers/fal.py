@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sixfold.clients import provider_client
@@ -27,9 +28,8 @@ class FalEngine(ProviderEngine):
 
     provider = FAL
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the images of a task; cancels the queued request when the run ends early."""
-        client = self._client()
         fal = FalClient(client)
 
         async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
@@ -37,7 +37,9 @@ class FalEngine(ProviderEngine):
             inputs = {**call.inputs, **{name: file.data_uri() for name, file in files.items()}}
             return _image_result(client, await self._submit(fal, inputs, run, report), call)
 
-        return await image_runs.generate_images(task, context, self._route, generate, self._start(context))
+        return await image_runs.generate_images(
+            task, context, self._route, generate, self._start(context, client)
+        )
 
     async def _submit(
         self,
@@ -59,12 +61,10 @@ class FalEngine(ProviderEngine):
 class FalVideoEngine(FalEngine):
     """Video engine for one route of fal's queue API."""
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the video of a task; cancels the queued request when the run ends early."""
         # Imported here, because only videos need OpenCV.
         from sixfold.engines.providers import video_runs
-
-        client = self._client()
 
         async def generate(request: VideoRequest, run: ProviderRun) -> VideoResult:
             inputs = dict(request.inputs)
@@ -79,25 +79,24 @@ class FalVideoEngine(FalEngine):
             seed = result.document.get("seed")
             return video_runs.VideoResult(address, seed if isinstance(seed, int) else None)
 
-        return await video_runs.generate_video(task, self._route, generate, self._start(context))
+        return await video_runs.generate_video(task, self._route, generate, self._start(context, client))
 
 
 class FalSpeechEngine(FalEngine):
     """Text-to-speech engine for one route of fal's queue API."""
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return one audio file; cancels the queued request when the run ends early."""
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
-        fal = FalClient(self._client())
-        run = self._start(context)
+        fal = FalClient(client)
+        run = self._start(context, client)
 
-        async def speak(inputs: Mapping[str, Any], report: Report) -> bytes:
+        async def speak(inputs: Mapping[str, Any], path: Path, report: Report) -> None:
             result = await self._submit(fal, dict(inputs), run, report)
-            return await speech_runs.download(
-                provider_client.mapping(result.document.get("audio")).get("url"), run
-            )
+            address = provider_client.mapping(result.document.get("audio")).get("url")
+            await speech_runs.download(address, path, run)
 
         return await speech_runs.synthesize(task, self._route, speak, run)
 
@@ -105,13 +104,12 @@ class FalSpeechEngine(FalEngine):
 class FalTranscriptionEngine(FalEngine):
     """Speech-to-text engine for one route of fal's queue API."""
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the text of a recording and the times of its words."""
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
-        client = self._client()
-        run = self._start(context)
+        run = self._start(context, client)
 
         async def transcribe(
             recording: Recording, language: str, report: Report

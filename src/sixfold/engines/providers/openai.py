@@ -6,9 +6,11 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sixfold.clients.openai import OPENAI, OpenAIClient, OpenAIImages, TranscriptionResult
+from sixfold.clients.provider_client import ProviderClient
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.providers import image_runs
 from sixfold.engines.providers.image_runs import CallResult
@@ -28,9 +30,9 @@ class OpenAIEngine(ProviderEngine):
 
     provider = OPENAI
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the images of a task, edited from a source image if the route requires one."""
-        openai = OpenAIClient(self._client())
+        openai = OpenAIClient(client)
 
         async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
             report(0.05)
@@ -44,7 +46,9 @@ class OpenAIEngine(ProviderEngine):
             report(1.0)
             return await asyncio.to_thread(_image_result, images)
 
-        return await image_runs.generate_images(task, context, self._route, generate, self._start(context))
+        return await image_runs.generate_images(
+            task, context, self._route, generate, self._start(context, client)
+        )
 
 
 class OpenAISpeechEngine(ProviderEngine):
@@ -52,16 +56,17 @@ class OpenAISpeechEngine(ProviderEngine):
 
     provider = OPENAI
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
-        openai = OpenAIClient(self._client())
+        openai = OpenAIClient(client)
 
-        async def speak(inputs: Mapping[str, Any], _: Report) -> bytes:
-            return await openai.speak({"model": self._route.model, **inputs})
+        async def speak(inputs: Mapping[str, Any], path: Path, _: Report) -> None:
+            audio = await openai.speak({"model": self._route.model, **inputs})
+            await asyncio.to_thread(path.write_bytes, audio)
 
-        return await speech_runs.synthesize(task, self._route, speak, self._start(context))
+        return await speech_runs.synthesize(task, self._route, speak, self._start(context, client))
 
 
 class OpenAITranscriptionEngine(ProviderEngine):
@@ -69,12 +74,12 @@ class OpenAITranscriptionEngine(ProviderEngine):
 
     provider = OPENAI
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the text of a recording, with the segments and words whose times the server reports."""
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
-        openai = OpenAIClient(self._client())
+        openai = OpenAIClient(client)
 
         async def transcribe(
             recording: Recording, language: str, _: Report
@@ -87,7 +92,7 @@ class OpenAITranscriptionEngine(ProviderEngine):
             file = (recording.name, recording.data, recording.content_type)
             return await openai.listen(fields, file), UsedInputs(seconds=recording.seconds)
 
-        return await speech_runs.transcribe(task, self._route, transcribe, self._start(context))
+        return await speech_runs.transcribe(task, self._route, transcribe, self._start(context, client))
 
 
 def _image_result(response: OpenAIImages) -> CallResult:

@@ -9,14 +9,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from sixfold import errors
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import J, ProviderClient, ProviderEndpoint, ProviderLimits, ProviderQueue
-from sixfold.core.catalog.engines import Context, EngineError
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.gpu import run_clock
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.model_table import Override
+from sixfold.net.response_memory import ResponseMemory, response_memory
 
 _MAX_LOG_LINES = 100
 _MAX_LINE_CHARS = 500
@@ -33,6 +35,7 @@ class ProviderRun(msgspec.Struct):
     outside: HostServices
     context: Context
     limits: ProviderLimits
+    memory: ResponseMemory
     upload: UploadImage | None = None
     mask: UploadImage | None = None
     more: Sequence[UploadImage] = ()
@@ -122,19 +125,32 @@ class ProviderEngine:
         self._limits = ProviderLimits(**(limits or {}))
         self.name = self._route.name
 
-    def _client(self) -> ProviderClient:
-        """Return a client for one run, with the current key."""
-        return ProviderClient(
+    async def run(self, task: Task, context: Context) -> Result:
+        """Run a task; its large responses count towards the memory of all runs until it ends."""
+        try:
+            with response_memory(self._base_url or self.provider.spec.base_url) as memory:
+                return await self._run(task, context, self._client(memory))
+        except errors.TooManyRequests as error:
+            raise EngineError(f"{error.message}.") from error
+
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
+        """Run a task with a client that has the current key."""
+        raise NotImplementedError
+
+    def _client(self, memory: ResponseMemory) -> ProviderClient:
+        client = ProviderClient(
             self._outside.client,
             self.provider,
             self._outside.key(self.provider.spec.key),
             base_url=self._base_url,
             limits=self._limits,
-            names=self._route.names(),
+            memory=memory,
         )
+        client.names = self._route.names()
+        return client
 
-    def _start(self, context: Context) -> ProviderRun:
-        return ProviderRun(self.provider.spec.title, self._outside, context, self._limits)
+    def _start(self, context: Context, client: ProviderClient) -> ProviderRun:
+        return ProviderRun(self.provider.spec.title, self._outside, context, self._limits, client.memory)
 
     async def close(self) -> None:
         """Do nothing: the connections belong to the server."""

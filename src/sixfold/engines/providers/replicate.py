@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sixfold.clients import provider_client
@@ -32,9 +33,8 @@ class ReplicateEngine(ProviderEngine):
 
     provider = REPLICATE
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the images of a task; cancels the prediction when the run ends early."""
-        client = self._client()
         replicate = ReplicateClient(client)
 
         async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
@@ -45,7 +45,9 @@ class ReplicateEngine(ProviderEngine):
                 prediction = await self._predict(replicate, self._route.model, inputs, run, report)
             return _image_result(client, prediction, call)
 
-        return await image_runs.generate_images(task, context, self._route, generate, self._start(context))
+        return await image_runs.generate_images(
+            task, context, self._route, generate, self._start(context, client)
+        )
 
     @asynccontextmanager
     async def _source(
@@ -87,12 +89,11 @@ class ReplicateEngine(ProviderEngine):
 class ReplicateVideoEngine(ReplicateEngine):
     """Video engine for one route of Replicate's predictions API."""
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the video of a task; cancels the prediction when the run ends early."""
         # Imported here, because only videos need OpenCV.
         from sixfold.engines.providers import video_runs
 
-        client = self._client()
         replicate = ReplicateClient(client)
 
         async def generate(request: VideoRequest, run: ProviderRun) -> VideoResult:
@@ -109,23 +110,23 @@ class ReplicateVideoEngine(ReplicateEngine):
                 raise client.failed(ProviderRefusal("broken", message="did not return a video"))
             return video_runs.VideoResult(address, inputs.get(self._route.fields.get("seed", "")))
 
-        return await video_runs.generate_video(task, self._route, generate, self._start(context))
+        return await video_runs.generate_video(task, self._route, generate, self._start(context, client))
 
 
 class ReplicateSpeechEngine(ReplicateEngine):
     """Text-to-speech engine for one route of Replicate's predictions API."""
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return one audio file; cancels the prediction when the run ends early."""
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
-        replicate = ReplicateClient(self._client())
-        run = self._start(context)
+        replicate = ReplicateClient(client)
+        run = self._start(context, client)
 
-        async def speak(inputs: Mapping[str, Any], report: Report) -> bytes:
+        async def speak(inputs: Mapping[str, Any], path: Path, report: Report) -> None:
             prediction = await self._predict(replicate, self._route.model, dict(inputs), run, report)
-            return await speech_runs.download(prediction.output, run)
+            await speech_runs.download(prediction.output, path, run)
 
         return await speech_runs.synthesize(task, self._route, speak, run)
 
@@ -133,14 +134,13 @@ class ReplicateSpeechEngine(ReplicateEngine):
 class ReplicateTranscriptionEngine(ReplicateEngine):
     """Speech-to-text engine for one route of Replicate's predictions API."""
 
-    async def run(self, task: Task, context: Context) -> Result:
+    async def _run(self, task: Task, context: Context, client: ProviderClient) -> Result:
         """Return the text of a recording and the times of its segments; the model does not report words."""
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
-        client = self._client()
         replicate = ReplicateClient(client)
-        run = self._start(context)
+        run = self._start(context, client)
 
         async def transcribe(
             recording: Recording, language: str, report: Report

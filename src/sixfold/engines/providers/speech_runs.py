@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import bisect
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from sixfold.clients.openai import TranscriptionResult
-from sixfold.core.catalog.engines import Artifact, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Result, Task, UnusableInput
+from sixfold.engines.providers import audio_io
 from sixfold.engines.providers.model_table import ModelRoute, UsedInputs
 from sixfold.engines.providers.provider import ProviderRun
-from sixfold.engines.speech import files, synthesis, transcription, voices
+from sixfold.engines.speech import synthesis, transcription, voices
 from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
-Wave = NDArray[np.float32]
-
-_PAUSE_SECONDS = 0.26  # the pause between the audio of two calls
+# A recording, its base64 and the body of the request.
+_RECORDING_COPIES = 4
 # The maximum pause between two words of a segment, and the maximum length of a segment.
 _SEGMENT_PAUSE_SECONDS, _MAX_SEGMENT_SECONDS = 0.6, 25.0
 
@@ -41,8 +40,8 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 Report = Callable[[float], None]
-Speak = Callable[[Mapping[str, Any], Report], Awaitable[bytes]]
-"""Make one call with the model's inputs; returns an audio file."""
+Speak = Callable[[Mapping[str, Any], Path, Report], Awaitable[None]]
+"""Make one call with the model's inputs, and write the audio file to the path."""
 
 Transcribe = Callable[[Recording, str, Report], Awaitable[tuple[TranscriptionResult, UsedInputs]]]
 """Make one call for a recording; the string is its language code, or empty if the language is unknown."""
@@ -55,15 +54,15 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
         run.context.log(f"{run.title} detects the language itself: language is left out")
     provider_speed, tempo = _speeds(route, request.speed)
     texts = _texts(request.sentences, route.max_per_call)
-    waves: list[Wave] = []
+    paths = [run.context.scratch / f"upstream-{number}" for number in range(len(texts))]
     async with run.time_limit():
-        for number, text in enumerate(texts):
+        for number, (text, path) in enumerate(zip(texts, paths, strict=True)):
             report = _reporter(run, 0.02 + 0.9 * number / len(texts), 0.9 / len(texts))
-            audio = await speak(_inputs(route, request, text, provider_speed), report)
-            path = run.context.scratch / "upstream.wav"
-            waves.append(await asyncio.to_thread(_wave, audio, path, run.title, tempo))
+            await speak(_inputs(route, request, text, provider_speed), path, report)
     run.context.progress(0.95)
-    artifact = await asyncio.to_thread(_write, waves, request.format, run.context.scratch)
+    artifact = await asyncio.to_thread(
+        audio_io.join_speech, paths, tempo, request.format, run.context.scratch, run.title
+    )
     data = {"voice": request.voice.id, "duration": artifact.info["duration"], **_provider_info(route)}
     cost = route.cost.micros(UsedInputs(characters=sum(map(len, texts)), seconds=data["duration"]))
     return Result((artifact,), data, "full", cost)
@@ -71,17 +70,20 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
 
 async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: ProviderRun) -> Result:
     """Return the text of a recording, with the segments and words whose times the provider reports."""
-    wave = await asyncio.to_thread(transcription.load_audio, task)
+    source = transcription.recording(task)
+    file = await asyncio.to_thread(audio_io.prepare_recording, source, run.context.scratch)
     run.context.progress(0.05)
-    recording = await asyncio.to_thread(_recording, wave, run.context.scratch)
+    await run.memory.hold(_RECORDING_COPIES * file.path.stat().st_size)
+    recording = Recording(await asyncio.to_thread(file.path.read_bytes), file.seconds)
     hint = str(task.inputs.get("language") or "").partition("-")[0].lower()
     code = "" if hint in ("", "auto") else _language_code(hint)
     report = _reporter(run, 0.1, 0.85)
     async with run.time_limit():
         response, used = await call(recording, code, report)
     run.context.progress(1.0)
-    segments = _segments(response, wave.size / transcription.RATE)
-    result = transcription.result(segments, wave, task, "full", _language_code(response.language or hint))
+    segments = await asyncio.to_thread(_segments, response, file.seconds)
+    language = _language_code(response.language or hint)
+    result = transcription.result(segments, file.seconds, task, "full", language)
     cost = route.cost.micros(used)
     return msgspec.structs.replace(
         result, data={**result.data, **_provider_info(route)}, upstream_cost_micros=cost
@@ -94,15 +96,11 @@ def _reporter(run: ProviderRun, begin: float, share: float) -> Report:
     return lambda done: run.context.progress(begin + share * done)
 
 
-async def download(address: Any, run: ProviderRun) -> bytes:
-    """Return the audio file at a URL that a provider returned."""
+async def download(address: Any, path: Path, run: ProviderRun) -> None:
+    """Write the audio file at a URL that a provider returned."""
     if not isinstance(address, str):
         raise EngineError(f"{run.title} did not return audio; try again.")
-    path = run.context.scratch / "fetched"
     await run.outside.download(address, path, max_bytes=run.limits.file_bytes)
-    audio = await asyncio.to_thread(path.read_bytes)
-    path.unlink()
-    return audio
 
 
 # -- synthesis ---------------------------------------------------------------------------------------
@@ -143,46 +141,22 @@ def _texts(sentences: Sequence[str], max_chars: int) -> list[str]:
     return texts
 
 
-def _wave(audio: bytes, path: Path, title: str, tempo: float) -> Wave:
-    path.write_bytes(audio)
-    try:
-        wave = files.read(path, files.RATE)
-    except UnusableInput as error:
-        raise EngineError(f"{title} returned audio that cannot be read; try again.") from error
-    finally:
-        path.unlink()
-    if tempo == 1:
-        return wave
-    # Imported here, because only a change of tempo needs OpenCV.
-    from sixfold.engines.video import decoder
-
-    return np.concatenate([piece[0] for piece in decoder.change_tempo(iter([np.stack([wave, wave])]), tempo)])
-
-
-def _write(waves: Sequence[Wave], format_: str, folder: Path) -> Artifact:
-    def pieces() -> Iterator[Wave]:
-        for number, wave in enumerate(waves):
-            if number:
-                yield np.zeros(round(_PAUSE_SECONDS * files.RATE), np.float32)
-            yield wave
-
-    return files.write(pieces(), files.RATE, format_, folder / f"speech.{format_}")
-
-
 # -- transcription -----------------------------------------------------------------------------------
-
-
-def _recording(wave: Wave, folder: Path) -> Recording:
-    artifact = files.write(iter([wave]), transcription.RATE, "mp3", folder / "recording.mp3")
-    assert artifact.path is not None  # noqa: S101 - `files.write` has just written it
-    return Recording(artifact.path.read_bytes(), wave.size / transcription.RATE)
 
 
 def _segments(response: TranscriptionResult, seconds: float) -> list[TimedSegment]:
     """Return the provider's segments, else words grouped by pauses, else one segment for the whole text."""
     words = [TimedWord(str(row.get("word") or "").strip(), *_times(row), 0.0) for row in response.words]
     if response.segments:
-        return [_segment(row, words) for row in response.segments]
+        words.sort(key=lambda word: word.start)
+        starts, segments, used = [word.start for word in words], list[TimedSegment](), 0
+        for row in response.segments:
+            start, end = _times(row)
+            # Each word is in one segment, also if segments overlap.
+            first = max(used, bisect.bisect_left(starts, start))
+            used = max(used, bisect.bisect_left(starts, end))
+            segments.append(_segment(row, start, end, words[first:used]))
+        return segments
     if words:
         return [_joined(group) for group in _groups(words)]
     return [TimedSegment(response.text, 0.0, seconds, [])] if response.text else []
@@ -203,13 +177,10 @@ def _joined(words: Sequence[TimedWord]) -> TimedSegment:
     return TimedSegment(" ".join(word.word for word in words), words[0].start, words[-1].end, words)
 
 
-def _segment(row: Any, words: Sequence[TimedWord]) -> TimedSegment:
-    start, end = _times(row)
+def _segment(row: Any, start: float, end: float, words: Sequence[TimedWord]) -> TimedSegment:
     confidence = math.exp(min(0.0, _number(row.get("avg_logprob")))) if "avg_logprob" in row else 0.0
     text = str(row.get("text") or "").strip()
-    inside = [
-        msgspec.structs.replace(word, confidence=confidence) for word in words if start <= word.start < end
-    ]
+    inside = [msgspec.structs.replace(word, confidence=confidence) for word in words]
     return TimedSegment(text, start, end, inside or [TimedWord(text, start, end, confidence)])
 
 

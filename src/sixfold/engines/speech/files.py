@@ -69,19 +69,22 @@ def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifac
 
 def read(path: Path, rate: int, max_seconds: float = MAX_SECONDS) -> Wave:
     """Return the first audio track of a file as mono samples at `rate`; raises `UnusableInput`."""
-    parts: list[Wave] = []
+    return np.concatenate(list(pieces(path, rate, max_seconds)))
+
+
+def pieces(path: Path, rate: int, max_seconds: float = MAX_SECONDS) -> Iterator[Wave]:
+    """Yield the samples that `read` returns as they are decoded; raises `UnusableInput`."""
     length, limit = 0, round(max_seconds * rate)
     with demux.open_media(path) as container:
         if not container.streams.audio:
             raise UnusableInput(_NO_AUDIO)
         for part in _decode(container, rate):
-            parts.append(part)
             length += part.size
             if length > limit:
                 raise UnusableInput(f"The audio must be at most {max_seconds / 60:g} minutes long.")
+            yield np.clip(np.nan_to_num(part), -1, 1)
     if not length:
         raise UnusableInput(_NO_AUDIO)
-    return np.clip(np.nan_to_num(np.concatenate(parts)), -1, 1)
 
 
 def _decode(container: Any, rate: int) -> Iterator[Wave]:

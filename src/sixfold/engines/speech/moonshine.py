@@ -55,7 +55,7 @@ class MoonshineEngine:
             for segment in _segments(words, piece):
                 transcription.show(task, context, len(segments), segment.text)
                 segments.append(segment)
-        return transcription.result(segments, wave, task, "full", "en")
+        return transcription.result(segments, wave.size / transcription.RATE, task, "full", "en")
 
 
 class _Word(msgspec.Struct, frozen=True):

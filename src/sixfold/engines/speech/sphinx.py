@@ -103,7 +103,7 @@ class SphinxEngine:
         context.log(
             f"{len(segments)} segments in {seconds:.1f} s, decoded with the model for {voices} voices"
         )
-        return transcription.result(segments, wave, task, "preview", "en")
+        return transcription.result(segments, wave.size / transcription.RATE, task, "preview", "en")
 
 
 def _confidence(segments: list[TimedSegment]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,22 @@ def model_folder(path: Path, file: str) -> Path:
 
 def load_audio(task: Task) -> Wave:
     """Return the task's recording, mono at 16 kHz with normalized peak; raises `UnusableInput`."""
+    wave = files.read(recording(task), RATE)
+    return wave * peak_factor([wave])
+
+
+def recording(task: Task) -> Path:
+    """Return the task's recording; raises `UnusableInput`."""
     path = next((task.files[name] for name in _NAMES if name in task.files), None)
     if path is None:
         raise UnusableInput("`audio_url` is required.")
-    wave = files.read(path, RATE)
-    peak = float(np.abs(wave).max())
-    return wave * np.float32(_PEAK / peak) if peak > 1e-4 else wave
+    return path
+
+
+def peak_factor(pieces: Iterable[Wave]) -> np.float32:
+    """Return the factor that normalizes the peak of a recording."""
+    peak = max(float(np.abs(piece).max()) for piece in pieces if piece.size)
+    return np.float32(_PEAK / peak if peak > 1e-4 else 1)
 
 
 def speech_ranges(wave: Wave) -> list[tuple[int, int]]:
@@ -175,10 +185,9 @@ def show(task: Task, context: Context, number: int, text: str) -> None:
 
 
 def result(
-    segments: Sequence[TimedSegment], wave: Wave, task: Task, quality: Quality, language: str
+    segments: Sequence[TimedSegment], seconds: float, task: Task, quality: Quality, language: str
 ) -> Result:
     """Return the result with text, segments and mean confidence, billed by the minute."""
-    seconds = wave.size / RATE
     with_words = bool(task.inputs.get("timestamps", True))
     weights = [max(0.01, segment.end - segment.start) for segment in segments]
     total = sum(segment.confidence * weight for segment, weight in zip(segments, weights, strict=True))

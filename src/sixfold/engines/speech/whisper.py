@@ -40,7 +40,8 @@ class WhisperEngine:
             context.progress(min(1.0, part.end * transcription.RATE / wave.size))
             segments.append(_segment(part))
             transcription.show(task, context, len(segments) - 1, segments[-1].text)
-        return transcription.result(segments, wave, task, "full", "en" if translate else str(info.language))
+        seconds, language = wave.size / transcription.RATE, "en" if translate else str(info.language)
+        return transcription.result(segments, seconds, task, "full", language)
 
 
 def _segment(part: Any) -> TimedSegment:

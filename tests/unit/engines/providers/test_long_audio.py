@@ -1,0 +1,75 @@
+"""Long recordings, and long or dense audio and transcripts of providers, are handled in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.clients.openai import TranscriptionResult
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.engines import limited_process
+from sixfold.engines.providers import audio_io, speech_runs
+from sixfold.engines.speech import files
+from tests import loop_time
+
+MIB = 2**20
+
+
+def recording(path: Path, seconds: int) -> Path:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(b"\0\x10\0\xf0" * (8_000 * seconds))
+    return path
+
+
+@pytest.mark.parametrize("work", ["recording", "speech"])
+def test_long_audio_is_decoded_in_pieces(tmp_path: Path, work: str) -> None:
+    source, target = str(recording(tmp_path / "a.wav", 300)), str(tmp_path / "b.mp3")
+    tracemalloc.start()
+    try:
+        if work == "recording":
+            assert audio_io.encode_here(target, source) == 300.0
+        else:
+            assert audio_io.join_here(target, "mp3", 1.5, source, source) == (400.26, files.RATE)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The samples of five minutes have 18 MiB at 16 kHz, and 55 MiB at 48 kHz.
+    assert peak < 8 * MIB
+
+
+def test_a_large_file_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    call = limited_process.call
+
+    def record(target: str, *arguments: Any) -> Any:
+        calls.append(target)
+        return call(target, *arguments)
+
+    monkeypatch.setattr(limited_process, "call", record)
+    for seconds in (1, 60):
+        file = audio_io.prepare_recording(recording(tmp_path / f"{seconds}.wav", seconds), tmp_path)
+        assert file.seconds == seconds
+    assert calls == ["sixfold.engines.providers.audio_io:encode_here"]
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"RIFF\0\0\0\0WAVE" + bytes(2 * MIB))
+    with pytest.raises(UnusableInput):
+        audio_io.prepare_recording(broken, tmp_path)
+
+
+def test_overlapping_segments_of_a_transcript_take_linear_time() -> None:
+    rows = [{"start": 0, "end": 1e9, "text": "a"}] * 20_000
+    words = [{"word": "a", "start": at, "end": at} for at in range(20_000)]
+    response = TranscriptionResult("a", "en", rows, words)
+
+    def read() -> None:
+        segments = speech_runs._segments(response, 1.0)
+        assert [len(segment.words) for segment in segments[:2]] == [20_000, 1]
+
+    assert loop_time.cpu_seconds(read, 0.5) < 1
