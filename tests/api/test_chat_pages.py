@@ -310,6 +310,10 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
     assert (image.headers["content-type"], image.content) == ("image/png", _png())
     assert image.headers["content-security-policy"] == "default-src 'none'; sandbox"
     assert image.headers["cross-origin-resource-policy"] == "same-origin"
+    # A browser does not show its copy after the session has ended.
+    assert image.headers["cache-control"] == "private, no-cache"
+    known = {"If-None-Match": image.headers["etag"]}
+    assert (await person.client.get(result[0], headers=known)).status_code == 304
     refused_response = await person.ask("x", files=[("file", ("a.exe", b"MZ\0\0", "image/png"))])
     assert (refused_response.status_code, "a.exe cannot be attached" in refused_response.json()["error"]) == (
         400,

@@ -95,7 +95,7 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
         "POST /api/account/checkout": "account.manage",
         "POST /api/account/deposits": "account.manage",
         "GET /metrics": "operate",
-        "POST /api/containers/templates": "operate",
+        "POST /api/containers/templates": "account.read and operate",
     }
     for route, right in expected.items():
         method, path = route.split()
@@ -104,6 +104,16 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
         assert (response.status_code, response.json()["code"]) == (403, "forbidden"), route
         assert f"requires the right {right}" in response.json()["error"]
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
+
+
+async def test_key_for_metrics_adds_no_container_image(app: AppFixture) -> None:
+    """It would start a program, and could replace a model that other keys of the operator run."""
+    metrics = await app.database.write(keys.create(app.operator.id, granted=rights.Rights.OPERATE))
+    headers = bearer(metrics.api_key)
+    assert (await app.client.get("/metrics", headers=headers)).status_code == 200
+    path, body = "/api/containers/templates", {"image": "evil/model"}
+    refused = await app.client.post(path, json=body, headers=headers)
+    assert (refused.status_code, "run and account.read" in refused.json()["error"]) == (403, True)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,12 @@ async def test_files_of_a_suspended_or_closed_account_are_404(either: Path, end:
         visitor = app.visitor("203.0.113.9")
 
         async def statuses() -> list[int]:
-            return [(await visitor.get(url.removeprefix(app.settings.base_url))).status_code for url in urls]
+            shown = [(await visitor.get(url.removeprefix(app.settings.base_url))).status_code for url in urls]
+            for url in urls:
+                body = {"text": "mine", "media_url": url}
+                copied = await app.client.post("/api/create-post", json=body, headers=bearer(app.other))
+                assert copied.status_code == (200 if shown[0] == 200 else 400), copied.text
+            return shown
 
         assert await statuses() == [200, 200, 200]
         if end == "suspended":

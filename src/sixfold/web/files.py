@@ -15,6 +15,8 @@ from sixfold.core.provenance.formats import media_types
 
 FOREVER = "public, max-age=31536000, immutable"
 REVALIDATE = "public, no-cache"
+# For files that a session may read: otherwise, a browser would show its copy after the session has ended.
+REVALIDATE_PRIVATE = "private, no-cache"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self'; sandbox"
 
 

@@ -327,7 +327,7 @@ def routes(services: WebServices, import_image: Handler) -> tuple[RouteEntry, ..
             "/api/containers/templates",
             {"GET": model_list.templates, "POST": import_image},
             services.settings.json_body_bytes,
-            access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
+            access={"GET": rights.PUBLIC, "POST": rights.RUN_PROGRAMS},
         ),
         RouteEntry(
             "/api/containers/templates/{name:path}",

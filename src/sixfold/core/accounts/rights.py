@@ -132,6 +132,8 @@ RUN_MEMORY_READ: Final = Access(Rights.RUN | Rights.MEMORY_READ)
 RUN_MEMORY_EDIT: Final = Access(Rights.RUN | MEMORY)
 # Changing objects of the whole account, which are not visible to a key without `account.read`.
 RUN_ACCOUNT_READ: Final = Access(Rights.RUN | Rights.ACCOUNT_READ)
+# Adding models that are programs on this machine, also in place of other models of the account.
+RUN_PROGRAMS: Final = Access(Rights.RUN | Rights.ACCOUNT_READ | Rights.OPERATE)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
 OPERATE: Final = Access(Rights.OPERATE)

@@ -208,14 +208,14 @@ class MediaService:
         if (path := self._own_path(text, UPLOADS_PATH)) is not None:
             return await self._find_uploaded(tenant, path)
         if (name := self._own_path(text, MEDIA_PATH)) is not None:
-            row = await self._database.read(one("media_by_name", name=name))
+            row = await self._database.read(one("media_usable", name=name, account_id=tenant.account_id))
         elif text.startswith("blob_"):
             row = await self._database.read(one("media_by_upload", upload_id=text, **tenant.row))
         else:
             return None
         if row is None:
             raise errors.FetchFailed(f"{'Upload' if name is None else 'File'} not found on this server")
-        if row["kind"] == "upload":
+        if row["kind"] == "upload" and row["account_id"] == tenant.account_id:
             await self._database.write(one("media_keep", name=row["name"]))
         return MediaSource(row["blob"], row["content_type"], row["size"])
 

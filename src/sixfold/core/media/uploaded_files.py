@@ -22,15 +22,14 @@ class UploadedFiles:
         self.store = store
 
     async def served_path(self, path: str) -> str | None:
-        """Return the path as `secret_path` does; raises `NotFound` while the account is suspended."""
+        """Return the path in the store for a URL with a folder's secret name, or None for another URL.
+
+        Raises `NotFound` while the account is suspended.
+        """
         folder = await self._folder(path)
         if folder is not None and folder.is_withheld:
             raise errors.NotFound("The file was not found")
         return await self._secret_path(folder, path)
-
-    async def secret_path(self, path: str) -> str | None:
-        """Return the path in the store for a URL with a folder's secret name, or None for another URL."""
-        return await self._secret_path(await self._folder(path), path)
 
     async def _folder(self, path: str) -> UploadFolder | None:
         return await self._database.read(upload_folders.find(path.partition("/")[0]))
@@ -55,9 +54,13 @@ class UploadedFiles:
     async def copy(self, tenant: Tenant, path: str, into: Path, max_bytes: int) -> bool:
         """Copy the file of a URL that the tenant may read; return False without one; raises `TooLarge`.
 
-        A secret folder name is sufficient; a URL without one is accessible only to requests without a key.
+        A secret folder name is sufficient, unless the folder's account is suspended; a URL without one is
+        accessible only to requests without a key.
         """
-        save_path = await self.secret_path(path)
+        folder = await self._folder(path)
+        if folder is not None and folder.is_withheld and folder.tenant.account_id != tenant.account_id:
+            return False
+        save_path = await self._secret_path(folder, path)
         if save_path is None and tenant.keyless:
             save_path = await self.keyless_path(path)
         key = None if save_path is None else save_paths.key(save_path)

@@ -16,18 +16,20 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.files.files import AccountFile, FileDetails
+from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.provenance.formats import media_types
 from sixfold.ui.auth import PageUser
 from sixfold.ui.chat import messages
 from sixfold.ui.chat.messages import IMAGE_BYTES, IMAGE_TYPES
 from sixfold.web import requests
+from sixfold.web.files import REVALIDATE_PRIVATE, is_known
 from sixfold.web.services import WebServices
 
 _PURPOSE = "user_data"
 _NAME_CHARS = 200
 # Other files are downloaded, as an untrusted document must not run as a page of this server.
 _HEADERS = {
-    "Cache-Control": "private, max-age=86400",
+    "Cache-Control": REVALIDATE_PRIVATE,
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
@@ -78,7 +80,11 @@ class ChatFiles:
         file = await self._files.get(user.tenant, requests.path_value(request, "file_id"))
         is_image = file.content_type in IMAGE_TYPES
         disposition = f"{'inline' if is_image else 'attachment'}; filename*=UTF-8''{quote(file.filename)}"
-        headers = {**_HEADERS, "Content-Disposition": disposition, "Content-Length": str(file.size)}
+        tag = digest_of(file.blob)
+        headers = {**_HEADERS, "Content-Disposition": disposition, "ETag": f'"{tag}"'}
+        if is_known(request, tag):
+            return Response(None, 304, headers)
+        headers["Content-Length"] = str(file.size)
         return StreamingResponse(self._files.read(file), 200, headers, file.content_type)
 
 

@@ -27,7 +27,7 @@ from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import bodies, multipart, requests
-from sixfold.web.files import ServedFile, serve
+from sixfold.web.files import REVALIDATE_PRIVATE, ServedFile, serve
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER
 
@@ -39,8 +39,6 @@ _FORM_ERRORS = (
     errors.InsufficientCredits,
     errors.TooLarge,
 )
-# Browsers must revalidate, as pages may be deleted and keys revoked.
-_CACHING = "private, no-cache"
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 
 
@@ -105,7 +103,9 @@ class MemoryFilePages:
         tag = digest_of(file.blob)
         response = await serve(
             request,
-            ServedFile(self._services.files.blobs, file.blob, file.size, file.content_type, tag, _CACHING),
+            ServedFile(
+                self._services.files.blobs, file.blob, file.size, file.content_type, tag, REVALIDATE_PRIVATE
+            ),
         )
         # A page at another port of this host, which gets the cookie, could see that a file exists.
         response.headers["Cross-Origin-Resource-Policy"] = "same-origin"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.predictions import data_drawings, output_view, provenance
 from sixfold.ui.predictions.output_view import OutputView
 from sixfold.ui.templating import PageTemplates
-from sixfold.web import requests
+from sixfold.web import files, requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -79,7 +80,10 @@ class PredictionPages:
         )
         if image is None:
             raise errors.NotFound(f"Prediction {prediction.id} has no data to draw.")
-        headers = {"Cache-Control": "private, max-age=86400"}
+        tag = hashlib.sha256(image).hexdigest()
+        headers = {"Cache-Control": files.REVALIDATE_PRIVATE, "ETag": f'"{tag}"'}
+        if files.is_known(request, tag):
+            return Response(None, 304, headers)
         return Response(image, headers=headers, media_type=drawings.DRAWING_TYPE)
 
     async def cancel(self, request: Request, user: PageUser) -> Response:

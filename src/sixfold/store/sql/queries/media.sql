@@ -12,6 +12,11 @@ SELECT m.* FROM media m JOIN account a ON a.id = m.account_id
 WHERE m.name = :name AND (m.expires_at IS NULL OR m.expires_at > :now)
   AND a.suspended_at IS NULL AND a.closing_at IS NULL;
 
+-- name: media_usable | Return an unexpired media file by its name, unless its account is another one that is suspended or about to be closed.
+SELECT m.* FROM media m JOIN account a ON a.id = m.account_id
+WHERE m.name = :name AND (m.expires_at IS NULL OR m.expires_at > :now)
+  AND (m.account_id = :account_id OR (a.suspended_at IS NULL AND a.closing_at IS NULL));
+
 -- name: media_by_upload | Return an unexpired upload by its id and account.
 SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id)
