@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.mcp import jsonrpc
+from sixfold.mcp.server import McpServer, ToolInvocation
 from sixfold.mcp.tools import paginate
 from tests.api.app_fixture import AppFixture, running_app
 from tests.mcp.agent import MAKING, MEMORY, Agent
@@ -106,6 +109,29 @@ async def test_each_batch_request_counts_against_the_rate_limit(tmp_path: Path) 
         body = (await Agent(app).post(batch)).json()
         assert ["result" in answer for answer in body] == [True] * 10 + [False] * 2
         assert body[-1]["error"]["data"] == {"code": "rate_limited", "status": 429}
+
+
+async def test_a_batch_ends_with_its_key(either: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key is revoked during the first message, as while it waits for a run."""
+    async with running_app(either) as app:
+        key = await app.database.write(keys.create(app.account.id))
+        answer = McpServer.answer
+
+        async def revoked(server: McpServer, message: jsonrpc.RpcMessage, call: ToolInvocation) -> Any:
+            if message.id == 1:
+                await app.database.write(keys.revoke(key.id))
+            return await answer(server, message, call)
+
+        monkeypatch.setattr(McpServer, "answer", revoked)
+        write = {"name": "write", "arguments": {"slug": "a", "body": "b"}}
+        batch = [
+            {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": write},
+        ]
+        body = (await Agent(app, key.api_key).post(batch)).json()
+        assert body[1]["error"]["data"]["status"] == 401
+        pages = (await app.client.get("/api/pages", headers=app.bearer)).json()["pages"]
+        assert pages == []
 
 
 async def test_a_batch_lets_other_tasks_run_between_its_messages(agent: Agent) -> None:

@@ -165,7 +165,8 @@ class McpEndpoint:
     async def _answer(self, message: RpcMessage, call: ToolInvocation, *, counted: bool = True) -> JsonObject:
         try:
             if not counted:
-                await self._services.authenticator.count_request(call.principal)
+                # Earlier messages of the batch may have waited for minutes.
+                call = replace(call, principal=await self._services.authenticator.again(call.principal))
             return jsonrpc.result(message.id, await self._server.answer(message, call))
         except RpcError as failure:
             return jsonrpc.error(message.id, failure)

@@ -19,12 +19,13 @@ from starlette.types import Receive
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, connections, keys, rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.concurrency import fair_threads
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Transaction
 from sixfold.core.memory.sharing import folders
 from sixfold.settings import Settings
 from sixfold.web.admission import RequestRates
@@ -136,6 +137,15 @@ class Authenticator:
         if principal.scope.rpm is not None and principal.rate_id is not None:
             await self.request_rates.spend(principal.rate_id, principal.scope.rpm)
 
+    async def again(self, principal: Principal) -> Principal:
+        """Return a principal with its current rights for a further step of its request, and count the step.
+
+        Raises `Unauthenticated` and `TooManyRequests`, and `NotFound` if its shared folder has ended.
+        """
+        found = await self._database.read(_current(principal), snapshot=False)
+        await self.count_request(found)
+        return found
+
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
         """Return a `receive` that reads a body before its key is known, within the budget for such bodies."""
         return self._bodies.track(self._origins.network(request), request.receive)
@@ -182,6 +192,13 @@ class Authenticator:
                 "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"
             )
         return account.owner
+
+
+def _current(principal: Principal) -> Transaction[Principal]:
+    found = yield from access_checks.current(principal)
+    if principal.memory is None:
+        return found
+    return replace(found, memory=(yield from folders.access(found, principal.memory.id)))
 
 
 _LOG = logging.getLogger("sixfold.server")
