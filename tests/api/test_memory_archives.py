@@ -7,7 +7,7 @@ import random
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,19 @@ async def test_tar_is_imported_with_every_compression(app: AppFixture, mode: str
     left = {"left_out": ["c.png"], "errors": []}
     assert form.json() == {"created": 1, "updated": 0, "skipped": 1, **left}
     assert (await import_report(app, data))["skipped"] == 2
+
+
+@pytest.mark.parametrize("pack", [tar_of, zip_of])
+async def test_archive_of_the_current_folder_has_paths_without_dots(
+    app: AppFixture, pack: Callable[[list[tuple[str, str]]], bytes]
+) -> None:
+    data = pack([("./a/b.md", "# B"), ("./c.png", "x"), ("./x/./d.md", "D")])
+    report = await import_report(app, data)
+    assert (report["created"], report["left_out"], report["errors"]) == (2, ["c.png"], [])
+    assert (await get(app, "/api/pages/a/b"))["slug"] == "a/b"
+    exported = await app.client.get("/api/export", headers=app.bearer)
+    with zipfile.ZipFile(io.BytesIO(exported.content)) as archive:
+        assert {"a/b.md", "x/d.md"} <= set(archive.namelist())
 
 
 async def test_logseq_pages_and_journals_keep_their_names(app: AppFixture) -> None:

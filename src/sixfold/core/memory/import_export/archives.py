@@ -292,8 +292,8 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
     name = info.orig_filename
     if not info.flag_bits & _UTF8_NAME:
         with contextlib.suppress(UnicodeError):
-            return name.encode("cp437").decode("utf-8")
-    return name
+            name = name.encode("cp437").decode("utf-8")
+    return paths.plain(name)
 
 
 class _BoundedStream:
@@ -372,6 +372,7 @@ class _Members:
             # Otherwise the library would keep all members and global headers in memory.
             self._archive.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
             self._archive.pax_headers = {}
+            member.name = paths.plain(member.name)
             _count(self._budget, folder=member.isdir())
             self._budget.spend(bytes=member.size if member.isreg() else 0)
             if not member.isdir():

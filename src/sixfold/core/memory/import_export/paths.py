@@ -59,6 +59,13 @@ def file(slug: str, outliner: str | None = None) -> str:
     return f"{outliner}{plain}.md"
 
 
+def plain(path: str) -> str:
+    """Return a path without its segments `.`, such as those of `tar -cf pages.tar .`."""
+    if "./" not in path:
+        return path
+    return "/".join(part for part in path.split("/") if part != ".")
+
+
 def is_visible(path: str) -> bool:
     """Return whether a path is outside hidden and application folders."""
     if _NOT_PAGES.match(path):
