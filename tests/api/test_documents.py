@@ -151,6 +151,16 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
     assert (plain.json()["created"], plain.json()["skipped"]) == (1, 7)
 
 
+async def test_source_of_a_document_in_an_archive_is_its_path(app: AppFixture) -> None:
+    canvas = b'{"nodes": [{"id": "1", "type": "text", "text": "Buy helium"}]}'
+    data = zip_of({"boards/Plan.canvas": canvas, "d.txt": b"plain text"}.items())
+    await import_file(app, "vault.zip", data, folder="notes")
+    page = await get(app, "/api/pages/notes/boards/plan.canvas")
+    assert (page["title"], page["slug"]) == ("Plan.canvas", "notes/boards/plan.canvas")
+    assert "\nSource: boards/Plan.canvas\n" in page["body"]
+    assert "\nSource: d.txt\n" in (await get(app, "/api/pages/notes/d.txt"))["body"]
+
+
 async def test_archive_beyond_its_time_is_imported_in_parts(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

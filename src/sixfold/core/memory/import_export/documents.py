@@ -185,15 +185,16 @@ class DocumentImports:
             _list(report, DocumentResult(member.path, slug, existing[1], 0, changed=False))
             return
         document = await self._reader.read(path, member.path, writer.caller.account_id)
-        name = PurePosixPath(member.path).name
-        members = await asyncio.to_thread(compose, document, slug, name, digest, options)
+        # The path in the archive: files in different folders may have the same name.
+        source = member.path.removeprefix(f"{options.folder}/" if options.folder else "")
+        members = await asyncio.to_thread(compose, document, slug, source, digest, options)
         self._check_sizes(members)
         part = await self._write(writer, members, slug, digest)
         report.add(part)
         if not part.errors:
-            if name.lower().endswith(".pdf"):
+            if source.lower().endswith(".pdf"):
                 await self._store(writer.caller, slug, member, attachments.PDF)
-            title = document.title or name
+            title = document.title or PurePosixPath(source).name
             _list(report, DocumentResult(member.path, slug, title, len(members), changed=True))
 
     async def _take_attachment(
@@ -323,14 +324,17 @@ def _known(caller: Caller, slug: str) -> Transaction[tuple[str, str] | None]:
 
 
 def compose(
-    document: Document, slug: str, name: str, digest: str, options: DocumentOptions
+    document: Document, slug: str, source: str, digest: str, options: DocumentOptions
 ) -> list[ArchiveMember]:
-    """Return the pages of a document as files; the first page of the document is the last file."""
-    title = document.title or name
+    """Return the pages of a document as files; the first page of the document is the last file.
+
+    `source` is the path of the document in its archive, or else its name.
+    """
+    title = document.title or PurePosixPath(source).name
     fields: dict[str, frontmatter.Value] = {
         "title": title,
         "type": PAGE_TYPE,
-        "source": name,
+        "source": source,
         "source_sha256": digest,
         "date": document.date,
         "author": document.author,
@@ -340,7 +344,7 @@ def compose(
     groups = _groups(document.blocks)
     if len(groups) == 1:
         head = {**fields, "pages": _range(document.blocks)}
-        intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
+        intro = f"# {title}\n\n{_byline(source, document.blocks)}\n\n"
         return [_file(slug, head, intro + documents.join(document.blocks))]
     members: list[ArchiveMember] = []
     entries: list[str] = []
@@ -349,11 +353,11 @@ def compose(
         ending = (slugs.loosely(chapter.replace("/", "-")) or "part")[:_SLUG_CHARS].strip("-.") or "part"
         part_slug = f"{slug}/{number:03}-{ending}"
         head = {**fields, "title": f"{title}: {chapter}", "part_of": slug, "chapter": chapter}
-        body = f"# {chapter}\n\n{_byline(name, blocks)}\n\n{documents.join(blocks)}"
+        body = f"# {chapter}\n\n{_byline(source, blocks)}\n\n{documents.join(blocks)}"
         members.append(_file(part_slug, {**head, "pages": _range(blocks)}, body))
         span = f" (p. {_range(blocks)})" if _range(blocks) else ""
         entries.append(f"- [[{part_slug}]] {_plain(chapter)}{span}")
-    intro = f"# {title}\n\n{_byline(name, document.blocks)}\n\n"
+    intro = f"# {title}\n\n{_byline(source, document.blocks)}\n\n"
     return [*members, _file(slug, {**fields, "pages": _range(document.blocks)}, intro + "\n".join(entries))]
 
 
@@ -375,9 +379,9 @@ def _file(slug: str, fields: dict[str, frontmatter.Value], body: str) -> Archive
     return ArchiveMember(f"{slug}.md", frontmatter.update("", fields) + body + "\n")
 
 
-def _byline(name: str, blocks: Sequence[DocumentBlock]) -> str:
+def _byline(source: str, blocks: Sequence[DocumentBlock]) -> str:
     span = _range(blocks)
-    return f"Source: {_plain(name)}{f', p. {span}' if span else ''}"
+    return f"Source: {_plain(source)}{f', p. {span}' if span else ''}"
 
 
 def _range(blocks: Sequence[DocumentBlock]) -> str:
