@@ -227,7 +227,12 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
         return bearer(row.api_key)
 
     metrics = await key(Rights.OPERATE)
-    assert (await app.client.post(f"{url}/credit", json=body, headers=metrics)).status_code == 403
+    refused = await app.client.post(f"{url}/credit", json=body, headers=metrics)
+    assert refused.status_code == 403
+    assert "requires the right account.manage, which this key" in refused.json()["error"]
+    weak = await key(rights.Rights.MEMORY_READ)
+    several = await app.client.get("/api/operator/accounts", headers=weak)
+    assert "requires the rights account.read and operate, which this key" in several.json()["error"]
     assert (await app.client.get("/api/operator/accounts", headers=metrics)).status_code == 403
     for headers in (app.bearer, await key(rights.STANDARD)):
         assert (await app.client.post(f"{url}/credit", json=body, headers=headers)).status_code == 403
@@ -256,6 +261,32 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
         "account.credit",
     ]
     assert (await app.client.get("/api/operator/accounts/acct_0", headers=full_key)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "failing"),
+    [
+        ("", {"email": "a@example.com", "credit_usd": -1}, "credit_usd"),
+        ("", {"email": "a@example.com", "credit_usd": "1000000.01"}, "credit_usd"),
+        ("", {"email": "a@example.com", "credit_usd": 1, "reason": "x" * 201}, "reason"),
+        ("/credit", {"amount_usd": "1000000.01", "reason": "x"}, "amount_usd"),
+        ("/credit", {"amount_usd": 1, "reason": " "}, "reason"),
+        ("/credit", {"amount_usd": 1, "reason": "x" * 201}, "reason"),
+        ("/suspend", {"reason": "x" * 201}, "reason"),
+        ("/resume", {"reason": 5}, "reason"),
+    ],
+)
+async def test_invalid_fields_of_actions_are_named_with_limits(
+    app: AppFixture, action: str, body: dict[str, Any], failing: str
+) -> None:
+    key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+    url = f"/api/operator/accounts/{app.account.id}{action}" if action else "/api/operator/accounts"
+    response = await app.client.post(url, json=body, headers=bearer(key))
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
+    assert [problem["input"] for problem in response.json()["errors"]] == [failing]
+    assert failing in response.json()["error"]
+    if len(str(body.get("reason"))) > 200:
+        assert "200 characters" in response.json()["error"]
 
 
 async def test_log_can_be_filtered_by_every_kind_of_target(app: AppFixture) -> None:

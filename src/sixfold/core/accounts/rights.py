@@ -88,8 +88,9 @@ def missing_text(missing: Rights, authentication: str) -> str:
         "local": "a request without a key",
         "anonymous": "an anonymous request",
     }
-    text, holder = " and ".join(names(missing)), holders.get(authentication, "this key")
-    return f"This request requires the right {text}, which {holder} does not have"
+    right_names, holder = names(missing), holders.get(authentication, "this key")
+    noun = "right" if len(right_names) == 1 else "rights"
+    return f"This request requires the {noun} {' and '.join(right_names)}, which {holder} does not have"
 
 
 def _union(rights: Iterable[Rights]) -> Rights:

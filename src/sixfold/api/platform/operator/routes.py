@@ -54,7 +54,7 @@ class OperatorRoutes:
         """Create an account, and return the link that signs in to it once."""
         principal, body = await self._fields(request, "email", "credit_usd", "reason")
         email, credit = fields.text(body, "email"), _amount(body, "credit_usd", "0")
-        reason = fields.text(body, "reason", customers.STARTING_CREDIT)
+        reason = _reason(body, customers.STARTING_CREDIT)
         invitation = await self._write(principal, customers.invite(principal, email, credit, reason))
         url = f"{self._services.settings.base_url}/signin?token={invitation.token}"
         return responses.json({**schemas.of_account(invitation.account), "url": url}, 201, _NO_STORE)
@@ -62,7 +62,7 @@ class OperatorRoutes:
     async def credit(self, request: Request, principal: Principal) -> Response:
         """Add credit to an account, or withdraw a negative amount."""
         body = await fields.of_request(request, "amount_usd", "reason")
-        amount, reason = _amount(body, "amount_usd"), fields.text(body, "reason")
+        amount, reason = _amount(body, "amount_usd"), _reason(body)
         return await self._changed(
             principal, customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
         )
@@ -70,14 +70,15 @@ class OperatorRoutes:
     async def suspend(self, request: Request) -> Response:
         principal, body = await self._fields(request, "reason")
         account_id = requests.path_value(request, "account_id")
-        reason = fields.text(body, "reason", "")
+        reason = _reason(body, "")
         return await self._changed(
             principal, customers.suspend(principal, account_id, suspended=True, reason=reason)
         )
 
     async def resume(self, request: Request) -> Response:
         """End the suspension of an account."""
-        principal, _body = await self._fields(request, "reason")
+        principal, body = await self._fields(request, "reason")
+        _reason(body, "")
         account_id = requests.path_value(request, "account_id")
         return await self._changed(principal, customers.suspend(principal, account_id, suspended=False))
 
@@ -122,9 +123,13 @@ def _page(request: Request, name: str) -> tuple[str, int, str | None]:
     return requests.query_text(request, name, schemas.MAX_TEXT), limit, cursor
 
 
+def _reason(body: dict[str, Any], default: str | None = None) -> str:
+    return fields.text(body, "reason", default, max_chars=customers.MAX_REASON)
+
+
 def _amount(body: dict[str, Any], name: str, default: str | None = None) -> int:
     """Return an amount in micro-dollars, which may be negative; raises `InvalidInput`."""
-    value = body.get(name, default)
+    value = default if body.get(name) is None else body[name]
     if value is None:
         raise errors.InvalidInput.of(name, f"{name} is required")
     try:

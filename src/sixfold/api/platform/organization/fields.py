@@ -38,13 +38,15 @@ def check_names(fields: Mapping[str, Any], names: Collection[str]) -> None:
             raise errors.InvalidInput.of(name[:40], f"Unknown field {name[:40]!r}: {allowed}")
 
 
-def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Return a string of at most 256 characters; raises `InvalidInput` if a required one is missing."""
-    value = fields.get(name, default)
+def text(
+    fields: Mapping[str, Any], name: str, default: str | None = None, *, max_chars: int = _MAX_CHARS
+) -> str:
+    """Return a string; raises `InvalidInput` for a longer one, and if a required one is missing."""
+    value = default if fields.get(name) is None else fields[name]
     if value is None:
         raise errors.InvalidInput.of(name, f"{name} is required")
-    if not isinstance(value, str) or len(value) > _MAX_CHARS:
-        raise errors.InvalidInput.of(name, f"{name} must be a string of at most {_MAX_CHARS} characters")
+    if not isinstance(value, str) or len(value) > max_chars:
+        raise errors.InvalidInput.of(name, f"{name} must be a string of at most {max_chars} characters")
     return value
 
 

@@ -60,7 +60,8 @@ def invite(
     of the account before, that books it.
     """
     if not 0 <= credit <= MAX_CREDIT:
-        raise errors.BadRequest(f"The credit must be from 0 to {money.format_usd(MAX_CREDIT)} USD")
+        most = money.format_usd(MAX_CREDIT)
+        raise errors.InvalidInput.of("credit_usd", f"credit_usd must be from 0 to {most} USD")
     account = yield from accounts.create(email)
     after = {"credit_usd": money.format_usd(credit)}
     if credit:
@@ -89,10 +90,11 @@ def _link(account: Account) -> Transaction[str]:
 
 
 def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Transaction[Account]:
-    """Add `amount` micro-dollars, or withdraw a negative amount, with a reason; raises `BadRequest`."""
+    """Add `amount` micro-dollars, or withdraw a negative amount, with a reason; raises `InvalidInput`."""
     text = _reason(reason)
     if abs(amount) > MAX_CREDIT:
-        raise errors.BadRequest(f"The amount must be at most {money.format_usd(MAX_CREDIT)} USD")
+        most = money.format_usd(MAX_CREDIT)
+        raise errors.InvalidInput.of("amount_usd", f"amount_usd must be from -{most} to {most} USD")
     before = yield from accounts.by_id(account_id)
     after = yield from accounts.credit(before.email, amount, text)
     balances = [{"balance_usd": money.format_usd(each.posted)} for each in (before, after)]
@@ -103,8 +105,8 @@ def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Trans
 def _reason(reason: str) -> str:
     text = " ".join(reason.split())
     if not text or len(text) > MAX_REASON or not text.isprintable():
-        raise errors.BadRequest(
-            f"The reason, which the account's ledger shows, must have 1 to {MAX_REASON} characters"
+        raise errors.InvalidInput.of(
+            "reason", f"reason must have 1 to {MAX_REASON} printable characters, which the ledger shows"
         )
     return text
 
