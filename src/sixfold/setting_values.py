@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -59,6 +60,14 @@ def redacted(url: str) -> str:
     """Return an invalid URL for an error message, without the parts that may be secret."""
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     return repr(f"{scheme}{separator}{re.split('[?#]', rest.rpartition('@')[2])[0]}"[:200])
+
+
+def has_valid_port(url: str) -> bool:
+    """Return whether the port of a URL is missing or a number from 1 to 65535."""
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def is_ipv6(host: str) -> bool:

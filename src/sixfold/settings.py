@@ -324,9 +324,9 @@ class Settings(_ProviderSettings):
             raise InvalidSetting(f'[prices] own_hardware must be "list" or "free", not {own_hardware!r}')
 
     def _check_space_endpoint(self) -> None:
-        plain = self.space_endpoint.replace("{owner}", "o").replace("{name}", "n")
+        plain = self.space_endpoint.replace("{owner}", "1").replace("{name}", "1")
         # The value is not shown, because an invalid URL may contain a password.
-        if plain and not _BASE.fullmatch(plain):
+        if plain and not (_BASE.fullmatch(plain) and setting_values.has_valid_port(plain)):
             raise InvalidSetting(
                 "space_endpoint must be a URL such as http://127.0.0.1:7860 and may contain "
                 "the placeholders {owner} and {name}"

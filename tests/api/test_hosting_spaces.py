@@ -224,6 +224,16 @@ async def test_unsupported_gradio_versions_are_rejected(tmp_path: Path) -> None:
         assert (await app.client.post(IMPORT, json={"space": "acme/paint"})).status_code == 401
 
 
+async def test_name_that_is_no_port_of_the_endpoint_is_refused(tmp_path: Path) -> None:
+    async with running_app(tmp_path, space_endpoint="http://127.0.0.1:{name}") as app:
+        for name in ("paint", "99999"):
+            response = await post(app, IMPORT, {"space": f"acme/{name}"})
+            assert (response.status_code, response.json()["error"]) == (
+                400,
+                f"SIXFOLD_SPACE_ENDPOINT has no valid port for space acme/{name}: it must be from 1 to 65535",
+            )
+
+
 async def test_hosts_named_by_the_hub_are_subject_to_fetch_rules(tmp_path: Path) -> None:
     hosts = {"near": "https://127.0.0.1:1", "plain": "http://example.com"}
 

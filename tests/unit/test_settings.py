@@ -85,6 +85,8 @@ def test_worker_environment_has_no_secrets() -> None:
         ("FAL_KEY", "ключ", "fal_key must not contain spaces"),
         ("PREVIEWS", "maybe", "must be allow"),
         ("DRIVER", "banana", "must be process or inline"),
+        ("SPACE_ENDPOINT", "http://127.0.0.1:x{name}", "space_endpoint must be a URL"),
+        ("SPACE_ENDPOINT", "http://127.0.0.1:7860{name}", "space_endpoint must be a URL"),
     ],
 )
 def test_unusable_setting_prevents_the_start(name: str, value: str, message: str) -> None:

@@ -140,7 +140,7 @@ class GradioServer:
                 yield response
         except (TimeoutError, httpx.TimeoutException) as error:
             raise SpaceError("The space did not respond in time.") from error
-        except (httpx.TransportError, OSError) as error:
+        except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
             raise SpaceError("The space could not be reached.") from error
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from sixfold import errors
+from sixfold import errors, setting_values
 from sixfold.clients.gradio import schema as gradio_schema
 from sixfold.clients.gradio.schema import SpaceFunction
 from sixfold.clients.gradio.server import GradioServer, SpaceError
@@ -82,6 +82,10 @@ class GradioSpaces:
         """Return the base URL, whether it is in the settings, and whether to send the token."""
         if self._endpoint:
             base = self._endpoint.replace("{owner}", space.owner).replace("{name}", space.name)
+            if not setting_values.has_valid_port(base):
+                raise errors.BadRequest(
+                    f"SIXFOLD_SPACE_ENDPOINT has no valid port for space {space}: it must be from 1 to 65535"
+                )
             # The owner of a space whose host the request names must not receive the operator's token.
             trusted = private or "{" not in (urlsplit(self._endpoint).hostname or "")
             return base.rstrip("/"), trusted, trusted and bool(self._token())
