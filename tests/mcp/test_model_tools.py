@@ -79,6 +79,15 @@ async def test_refused_call_is_not_replayed(app: AppFixture) -> None:
     assert "Idempotent-Replayed" not in responses[1].headers
 
 
+async def test_refused_run_names_every_invalid_input(agent: Agent) -> None:
+    arguments = {"model": "ra1", "input": {"size": "1x1"}}
+    result = await agent.result("tools/call", {"name": "run", "arguments": arguments})
+    content = result["structuredContent"]
+    assert (result["isError"], content["status"], content["code"]) == (True, 400, "invalid_input")
+    assert [problem["input"] for problem in content["errors"]] == ["prompt", "size"]
+    assert content["errors"][0]["message"] == "prompt is required"
+
+
 async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         result = await Agent(app).call("run_space", slug="api-contract", input={"text": "hi"})

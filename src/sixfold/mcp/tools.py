@@ -15,6 +15,7 @@ from sixfold.core.accounts.rights import Access
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import JsonObject, RpcError, RpcMessage
 from sixfold.mcp.server import ServerFeature, ToolInvocation
+from sixfold.web import responses
 
 PAGE = 100
 # Maximum characters of a result; longer ones may not fit into a model's context.
@@ -178,8 +179,7 @@ def _error_result(error: errors.SixfoldError, tool: McpTool) -> JsonObject:
     message = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
     hint = tool.lost if isinstance(error, errors.NotFound) else _HINTS.get(error.code, "")
     text = f"{message} {hint}".strip() if hint and hint not in message else message
-    return {
-        "content": [{"type": "text", "text": text}],
-        "structuredContent": {"error": error.message, "code": error.code, "status": error.status},
-        "isError": True,
-    }
+    values: JsonObject = {"error": error.message, "code": error.code, "status": error.status}
+    if isinstance(error, errors.InvalidInput):
+        values["errors"] = responses.problems(error)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": values, "isError": True}

@@ -102,8 +102,12 @@ def error_response(error: SixfoldError, request_id: str) -> Response:
         "request_id": request_id,
     }
     if isinstance(error, InvalidInput):
-        body["errors"] = [{"input": problem.input, "message": problem.message} for problem in error.problems]
+        body["errors"] = problems(error)
     return json(body, error.status, error_headers(error))
+
+
+def problems(error: InvalidInput) -> list[InputProblemSchema]:
+    return [{"input": problem.input, "message": problem.message} for problem in error.problems]
 
 
 class LongResponse(Response):
