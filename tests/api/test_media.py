@@ -160,16 +160,44 @@ async def test_parameters_are_checked_before_the_balance(app: AppFixture) -> Non
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b"[1]", b'"x"', b"5", b"null", b"\xff", b"{} x", b'{"a":NaN}']
+    ("raw", "message"),
+    [
+        *((raw, "Invalid JSON body") for raw in (b"", b"{", b"[1", b"\xff", b"{} x", b'{"a":NaN}')),
+        *((raw, "The body must be a JSON object") for raw in (b"[]", b" [1]", b'"x"', b"5", b"null")),
+    ],
 )
-async def test_body_that_is_no_json_object_gets_invalid_json_body(app: AppFixture, raw: bytes) -> None:
+async def test_body_that_is_no_json_object_is_400(app: AppFixture, raw: bytes, message: str) -> None:
     keyless = await app.client.post("/api/ra1", content=raw)
     keyed = await app.client.post("/api/ra1", content=raw, headers=app.bearer)
     wrong = await app.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))
-    text = {"error": "Invalid JSON body", "status": 400}
+    text = {"error": message, "status": 400}
     assert (keyless.status_code, keyless.json()) == (400, text)
     assert (keyed.status_code, keyed.json()) == (400, text)
     assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
+
+
+async def test_all_routes_refuse_other_json_in_the_same_words(app: AppFixture) -> None:
+    paths = (
+        "/api/create-ai",
+        "/api/service",
+        "/api/containers/run",
+        "/api/pages",
+        "/api/search",
+        "/api/graph/validate",
+        "/api/account/checkout",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/batches",
+        "/v1/embeddings",
+        "/v1/images/generations",
+    )
+    for raw, message in ((b"[1", "Invalid JSON body"), (b"[]", "The body must be a JSON object")):
+        for path in paths:
+            response = await app.client.post(path, content=raw, headers=app.bearer)
+            error = response.json()["error"]
+            text = error if isinstance(error, str) else error["message"]
+            assert (path, response.status_code, text) == (path, 400, message)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])

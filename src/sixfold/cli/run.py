@@ -16,6 +16,7 @@ from sixfold.cli import receipt
 from sixfold.cli.client import Document, ServerClient
 from sixfold.cli.terminal import CommandError, TerminalStyle, json_text, put_json
 from sixfold.core.catalog.inputs import MEDIA_TYPES
+from sixfold.core.catalog.text_values import from_text
 from sixfold.core.humanize import size
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:
             case None:
                 return _guess(text)
             case _:
-                return text
+                return from_text(kind, text)
     except ValueError:
         raise CommandError(f"{name} must be {_type_name(kind)} (got {text!r})") from None
 

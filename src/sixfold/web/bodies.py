@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
 from sixfold.core import humanize
+from sixfold.core.catalog import text_values
 from sixfold.core.catalog.inputs import LIST_TYPES, Descriptor
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding, json_limits
@@ -25,14 +27,14 @@ from sixfold.web import refusals
 from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 
 INVALID_JSON = "Invalid JSON body"
+NOT_AN_OBJECT = "The body must be a JSON object"
 MAX_PARTS = MAX_FIELDS + MAX_FILES
+_OBJECT = re.compile(rb"[ \t\n\r]*\{")
 _MAX_DIGITS = 20
 # A shorter body cannot exceed the limits on values.
 _SMALL_BYTES = 64 * 1024
 _T = TypeVar("_T")
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
-# Types of inputs that are strings only in forms, which cannot contain lists and objects.
-_JSON_TYPES = {"sizes": "must be a list of sizes", "project": "must be an object"}
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
@@ -86,8 +88,17 @@ def parse_object(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> dict[s
     """Parse a JSON object; raises `BadRequest` for any other value, or `InputTooLarge`."""
     value = parse_json(raw, limits)
     if not isinstance(value, dict):
-        raise errors.BadRequest(INVALID_JSON)
+        raise errors.BadRequest(NOT_AN_OBJECT)
     return cast("dict[str, Any]", value)
+
+
+def require_object(raw: bytes) -> None:
+    """Raise `BadRequest` for a body that is another JSON value than an object, or that is not JSON.
+
+    An object is not checked further, so that a decoder can report its fields.
+    """
+    if not _OBJECT.match(raw):
+        parse_object(raw)
 
 
 def media_type(request: Request) -> str:
@@ -184,15 +195,6 @@ def from_text(
     }
 
 
-def check_json_types(descriptors: tuple[Descriptor, ...], fields: BodyFields) -> None:
-    """Raise `InvalidInput` if a JSON body sends a list or an object as a string."""
-    for descriptor in () if fields.is_form else descriptors:
-        expected, value = _JSON_TYPES.get(descriptor.type), fields.values.get(descriptor.name)
-        if expected is not None and isinstance(value, str) and value.strip():
-            message = f"{descriptor.name} {expected}"
-            raise errors.InvalidInput([errors.Problem(descriptor.name, message, f"{descriptor.type}_type")])
-
-
 def _convert(kind: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -206,7 +208,7 @@ def _convert(kind: str, value: Any) -> Any:
             return float(text)
         except ValueError:
             return value
-    return value
+    return text_values.from_text(kind, value)
 
 
 def _integer(text: str, default: Any) -> Any:
@@ -369,10 +371,11 @@ class _Credential(msgspec.Struct):
 
 
 _read_key = msgspec.json.Decoder(_Credential).decode
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def key_in_json(raw: bytes) -> Any:
-    """Return the member `api_key` of a JSON object, or None; raises `BadRequest` for malformed JSON.
+    """Return the member `api_key` of a JSON object, or None; raises `BadRequest` for any other body.
 
     The decoder skips all other values without allocating memory. The last of repeated members counts, as when
     the whole document is decoded. A document with more values than any route accepts raises `InputTooLarge`:
@@ -380,6 +383,9 @@ def key_in_json(raw: bytes) -> Any:
     """
     check_size(raw, json_limits.GRAPH)
     try:
+        if not _OBJECT.match(raw):
+            _skip(raw)
+            raise errors.BadRequest(NOT_AN_OBJECT)
         value = _read_key(raw).api_key
         return msgspec.json.decode(value) if len(bytes(value)) <= _MAX_KEY_BYTES else _INVALID_KEY
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

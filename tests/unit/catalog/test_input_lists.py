@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.catalog import inputs
+from sixfold.core.catalog import inputs, text_values
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.errors import InvalidInput
 
@@ -42,8 +42,6 @@ def problem(descriptor: Descriptor, value: Any) -> str:
         (LEVELS, "50, 95.5", [50, 95.5]),
         (LEVELS, "[50, 95.5]", [50, 95.5]),
         (LEVELS, None, [80]),
-        (SIZES, "16x17, 64x64", ["16x17", "64x64"]),
-        (SIZES, '["16x17", {"width": 64, "height": 64}]', ["16x17", "64x64"]),
         (SERIES, [1, None, 2.5], [1, None, 2.5]),
         (SERIES, "[1, null, 2.5]", [1, None, 2.5]),
         (SERIES, "1, 2.5", [1, 2.5]),
@@ -91,6 +89,21 @@ def test_input_is_accepted_under_any_of_its_names(given_inputs: dict[str, str]) 
 def test_primary_input_name_has_precedence_and_is_in_errors() -> None:
     assert inputs.check((TEXT,), {"prompt": "a", "text": "b"}) == {"prompt": "a"}
     assert problem(TEXT, "") == "prompt is required"
+
+
+@pytest.mark.parametrize("text", ["16x16,32x32", " 16x16, 32x32", '["16x16", {"width": 32, "height": 32}]'])
+def test_sizes_are_text_only_in_forms(text: str) -> None:
+    assert problem(SIZES, text) == "sizes must be a list of sizes"
+    assert parsed_value(SIZES, text_values.from_text("sizes", text)) == ["16x16", "32x32"]
+
+
+def test_project_is_text_only_in_forms() -> None:
+    project = Descriptor("project", "project")
+    assert problem(project, '{"a": 1}') == "project must be an object"
+    assert text_values.from_text("project", '{"a": 1}') == {"a": 1}
+    for text in ("{", "nonsense", "[1]"):
+        assert problem(project, text_values.from_text("project", text)) == "project must be an object"
+    assert text_values.from_text("string", '{"a": 1}') == '{"a": 1}'
 
 
 def test_list_input_is_a_string_in_the_schema() -> None:

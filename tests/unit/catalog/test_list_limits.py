@@ -8,6 +8,7 @@ import pytest
 
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.inputs import Descriptor, Type, check
+from sixfold.core.catalog.text_values import from_text
 from sixfold.errors import InvalidInput
 from tests import loop_time
 
@@ -30,7 +31,7 @@ def test_a_list_of_too_many_parts_is_refused_before_it_is_split(kind: Type, text
     tracemalloc.start()
     try:
         with pytest.raises(InvalidInput, match=sentence):
-            check((descriptor,), {"x": text})
+            check((descriptor,), {"x": from_text(kind, text)})
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

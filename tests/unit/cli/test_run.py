@@ -53,6 +53,14 @@ def test_json_output_has_the_prediction_and_the_files(server: Server, tmp_path: 
     assert len(result.json["files"]) == 2
 
 
+def test_sizes_are_separated_by_commas(server: Server, tmp_path: Path) -> None:
+    run(server, "ra2", "prompt=a cat", *SMALL, "-o", str(tmp_path / "cat.png"))
+    image = f"image_url=@{tmp_path / 'cat.png'}"
+    words = ("smart-resize", image, "target_sizes=32x16, 16x16", "-o", f"{tmp_path}/out/", "--json")
+    result = run(server, *words)
+    assert (result.status, len(result.json["files"])) == (0, 2)
+
+
 def test_several_output_files_are_numbered(server: Server, tmp_path: Path) -> None:
     run(server, "anime", "prompt=a cat", "num_images=2", "-o", str(tmp_path / "cat.png"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cat-1.png", "cat-2.png"]

@@ -57,7 +57,6 @@ class MediaRoutes:
             descriptors = self._services.catalog[endpoint.model].inputs
             inputs = bodies.from_text(descriptors, inputs, fields.repeated)
         mode = _mode(inputs.pop("response_mode", None))
-        bodies.check_json_types(self._services.catalog[endpoint.model].inputs, fields)
         prediction_request = PredictionRequest(
             principal=principal,
             model=endpoint.model,

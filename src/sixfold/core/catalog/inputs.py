@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from sixfold.core.input_limits import json_decoding, json_limits
-from sixfold.errors import InputTooLarge, InvalidInput, Problem
+from sixfold.core.catalog import text_values
+from sixfold.errors import InvalidInput, Problem
 
 Type = Literal[
     "string",
@@ -35,13 +35,12 @@ Type = Literal[
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
 NUMBER_TYPES = frozenset({"integer", "number"})
-# Each of these may also be sent as a string.
+# A form or the command line sends each of these as a string. In JSON, `sizes` must be a list.
 LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns", "messages"})
 # Roles of a turn; `model` means assistant.
 ROLES = ("user", "assistant", "model")
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
-_INVALID_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 # The maximum length of a list that is sent as a string, if its descriptor does not set a limit.
 _MAX_PARTS = 100_000
 _LINE = re.compile(r"\S[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
@@ -113,6 +112,21 @@ def check(descriptors: tuple[Descriptor, ...], values: Mapping[str, Any]) -> dic
     Raises `InvalidInput` with one problem per invalid input, in the descriptors' order. An optional input
     without a default that was omitted is absent from the result.
     """
+    checked, problems = _check_each(descriptors, values)
+    problems += _unmet(descriptors, checked, {problem.input for problem in problems})
+    if problems:
+        raise InvalidInput(problems)
+    return checked
+
+
+def valid_values(descriptors: Sequence[Descriptor], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked values of the inputs that are valid on their own."""
+    return _check_each(descriptors, values)[0]
+
+
+def _check_each(
+    descriptors: Sequence[Descriptor], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Problem]]:
     checked: dict[str, Any] = {}
     problems: list[Problem] = []
     for descriptor in descriptors:
@@ -124,10 +138,7 @@ def check(descriptors: tuple[Descriptor, ...], values: Mapping[str, Any]) -> dic
                 checked[descriptor.name] = _CHECKS[descriptor.type](descriptor, value)
         except _InvalidValue as invalid:
             problems.append(Problem(descriptor.name, f"{descriptor.name} {invalid}", invalid.kind))
-    problems += _unmet(descriptors, checked, {problem.input for problem in problems})
-    if problems:
-        raise InvalidInput(problems)
-    return checked
+    return checked, problems
 
 
 def invalid_addresses(descriptors: Sequence[Descriptor], values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -298,14 +309,9 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
 
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
-    """Parse a list of sizes "WxH"; a string from a form is read as a JSON list or split at commas."""
-    items: object = value
-    if isinstance(value, str):
-        limit = descriptor.max_items or _MAX_PARTS
-        items = _listed(value) or [part.strip() for part in value.split(",", limit)]
-    if not isinstance(items, list):
+    if not isinstance(value, list):
         raise _InvalidValue("must be a list of sizes", "list_type")
-    texts = cast("list[object]", items)
+    texts = cast("list[object]", value)
     if not 0 < len(texts) <= (descriptor.max_items or len(texts)):
         raise _InvalidValue(
             f"must have 1 to {descriptor.max_items} sizes", "too_long" if texts else "too_short"
@@ -327,23 +333,16 @@ def _size(descriptor: Descriptor, item: object) -> str:
 
 
 def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
-    """Return the object; forms send it as a JSON string."""
-    items: object = value
-    if isinstance(value, str):
-        try:
-            items = _decoded(value)
-        except _INVALID_JSON as error:
-            raise _InvalidValue("must be an object", "object_type") from error
-    if not isinstance(items, Mapping):
+    if not isinstance(value, Mapping):
         raise _InvalidValue("must be an object", "object_type")
-    return cast("Mapping[str, Any]", items)
+    return cast("Mapping[str, Any]", value)
 
 
 def _texts(descriptor: Descriptor, value: Any) -> list[str]:
     """Parse a list of strings; a single string is read as a JSON list, or else split into lines."""
     items: object = value
     if isinstance(value, str):
-        list_items = _listed(value)
+        list_items = text_values.listed(value)
         items = _lines(descriptor, value) if list_items is None else list_items
     items = _items(descriptor, items, "texts")
     if not all(isinstance(item, str) for item in items):
@@ -355,7 +354,7 @@ def _images(descriptor: Descriptor, value: Any) -> list[str]:
     """Parse a list of images; a single string is read as a JSON list, or else split at whitespace."""
     items: object = value
     if isinstance(value, str):
-        items = _listed(value) or _parts(descriptor, value, None, "images")
+        items = text_values.listed(value) or _parts(descriptor, value, None, "images")
     sources = [_media(descriptor, item) for item in _items(descriptor, items, "images")]
     if not all(sources):
         raise _InvalidValue("must contain a URL or an upload for each image", "url_type")
@@ -381,7 +380,9 @@ def _series(descriptor: Descriptor, value: Any) -> list[Any]:
     """Parse a series in order: numbers or null, or objects with a time `t` and a value `y`."""
     items: object = value
     if isinstance(value, str):
-        items = _listed(value) or [_to_number(part) for part in _parts(descriptor, value, ",", "values")]
+        items = text_values.listed(value) or [
+            _to_number(part) for part in _parts(descriptor, value, ",", "values")
+        ]
     return [_point(descriptor, item) for item in _items(descriptor, items, "values")]
 
 
@@ -403,7 +404,7 @@ def _turns(descriptor: Descriptor, value: Any) -> str:
     """Return the earlier conversation as a JSON string, or an empty string."""
     if isinstance(value, str) and not value.strip():
         return ""
-    rows = _listed(value) if isinstance(value, str) else value
+    rows = text_values.listed(value) if isinstance(value, str) else value
     if not isinstance(rows, list) or not all(map(_is_turn, cast("list[object]", rows))):
         raise _InvalidValue("must be a JSON array of items with role and text", "turns_type")
     return _string(descriptor, value if isinstance(value, str) else json.dumps(rows, ensure_ascii=False))
@@ -420,7 +421,7 @@ def _messages(descriptor: Descriptor, value: Any) -> list[object] | None:
     """Return the messages of a conversation; the engine validates their contents."""
     if isinstance(value, str) and not value.strip():
         return None
-    rows = _items(descriptor, _listed(value) if isinstance(value, str) else value, "messages")
+    rows = _items(descriptor, text_values.listed(value) if isinstance(value, str) else value, "messages")
     if not all(isinstance(row, Mapping) for row in rows):
         raise _InvalidValue("must be a list of messages", "list_type")
     return rows
@@ -453,23 +454,6 @@ def _lines(descriptor: Descriptor, text: str) -> list[str]:
     if len(lines) > limit:
         raise _InvalidValue(f"must have at most {limit} texts", "too_long")
     return lines
-
-
-def _listed(text: str) -> list[object] | None:
-    """Decode a JSON list; return None for any other string."""
-    if not text.lstrip().startswith("["):
-        return None
-    try:
-        return cast("list[object]", _decoded(text))
-    except (*_INVALID_JSON, InputTooLarge):
-        return None
-
-
-def _decoded(text: str) -> object:
-    """Decode a JSON string; raises one of `_INVALID_JSON`, or `InputTooLarge` before decoding."""
-    raw = text.encode()
-    json_limits.DEFAULT.check(raw)
-    return json_decoding.decode(raw)
 
 
 def _to_number(text: str) -> object:

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.text_values import from_text
 from sixfold.core.workflows import workflows
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.predictions.form_uploads import FormUploads
@@ -103,9 +104,10 @@ def _value(descriptor: Descriptor, text: str) -> Any:
         return bool(text)
     if not text:
         return None
-    with contextlib.suppress(ValueError):
-        return _NUMBERS.get(descriptor.type, str)(text)
-    return text
+    if descriptor.type in _NUMBERS:
+        with contextlib.suppress(ValueError):
+            return _NUMBERS[descriptor.type](text)
+    return from_text(descriptor.type, text)
 
 
 def routes(services: WebServices, runs: RunRoutes, auth: PageAuth) -> tuple[RouteEntry, ...]:

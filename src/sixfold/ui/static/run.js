@@ -18,8 +18,11 @@ function valueOf(control) {
   if (type === "boolean") return control.checked;
   if (control.value === "") return undefined;
   if (type === "integer" || type === "number") return Number(control.value);
+  if (type === "sizes" || type === "project") return parsed(control.value) ?? (type === "sizes" ? control.value.split(",").map((each) => each.trim()) : control.value);
   return control.value;
 }
+
+const parsed = (text) => { try { return JSON.parse(text); } catch { return null; } };
 
 function inputs() {
   const values = {};

@@ -72,6 +72,7 @@ _head = msgspec.json.Decoder(_MessagesHead)
 def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
     """Parse the top-level fields of a request body; raises `BadRequest` and `InputTooLarge`."""
     bodies.check_size(raw)
+    bodies.require_object(raw)
     try:
         head = _head.decode(raw)
     except msgspec.ValidationError as error:

@@ -211,6 +211,7 @@ def _write_lines(raw: bytes, max_lines: int, path: Path) -> int:
     """Write the requests of a body as lines to a new file and return their number; raises `BadRequest`."""
     limits = JsonLimits(containers=_MAX_CONTAINERS, members=2 * _MAX_CONTAINERS, values=4 * _MAX_CONTAINERS)
     bodies.check_size(raw, limits)
+    bodies.require_object(raw)
     try:
         body = _decode(raw)
     except msgspec.ValidationError as error:

@@ -20,6 +20,7 @@ raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
     """Decode the common fields of requests; raises `InvalidRequest`, `BadRequest` and `InputTooLarge`."""
     bodies.check_size(raw)
+    bodies.require_object(raw)
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
