@@ -12,6 +12,7 @@ from PIL import Image
 
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import many
 from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
@@ -121,6 +122,11 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
     ({"model": "media-encode", "input": {"media": "/mnt/sixfold/artifacts/a.mp4"}}, 400, ["media"]),
     ({"model": "media-encode", "input": {"media": "a.mp4", "width": 1}}, 400, ["width", "media"]),
     ({"model": "upscaler", "input": {"image": "blob_1", "mask": "data:,x"}}, 400, ["image", "mask"]),
+    ({"model": "media-encode", "input": {"media": "blob_1", "width": 1}}, 400, ["width", "media"]),
+    ({"model": "media-encode", "input": {"media": "/media/no.mp4", "width": 1}}, 400, ["width", "media"]),
+    ({"model": "media-encode", "input": {"media": "data:;base64,*", "width": 1}}, 400, ["width", "media"]),
+    ({"model": "media-encode", "input": {"media": "http://10.0.0.1/a", "width": 1}}, 400, ["width", "media"]),
+    ({"model": "upscaler", "input": {"mask": "blob_1"}}, 400, ["image", "mask"]),
     (image_run(_artifacts_mounts=["x"]), 400, ["_artifacts_mounts"]),
     (image_run(_artifacts_mounts={"../x": "blob_1"}), 400, ["_artifacts_mounts"]),
     (image_run(_artifacts_mounts={"a.png": "blob_1"}), 400, ["_artifacts_mounts.a.png"]),
@@ -134,6 +140,17 @@ async def test_run_with_invalid_inputs_names_each_of_them(
     response = await post(app, RUN, body, status)
     assert response["code"] == "invalid_input"
     assert [item["input"] for item in response["errors"]] == names
+
+
+async def test_files_of_invalid_requests_are_not_fetched_or_kept(app: AppFixture) -> None:
+    stored = await app.client.post("/api/uploads", content=b"notes", headers=app.bearer)
+    for media in (stored.json()["id"], stored.json()["url"], "http://a.example/a.mp4", "data:,x"):
+        body = {"model": "media-encode", "input": {"media": media, "width": 1}}
+        response = await post(app, RUN, body, 400)
+        assert [item["input"] for item in response["errors"]] == ["width"]
+    name = stored.json()["url"].rpartition("/")[2]
+    rows = await app.database.read(many("media_by_name", name=name))
+    assert rows[0]["expires_at"] is not None
 
 
 async def test_queue_join_has_the_documented_response(app: AppFixture) -> None:

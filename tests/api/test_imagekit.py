@@ -234,14 +234,16 @@ async def test_style_transfer_answers_with_a_url_or_the_bytes(app: AppFixture) -
 
 STYLE_REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ["source_image_url", "style_prompt"]),
-    ({"source_image_url": "x"}, ["style_prompt"]),
+    ({"source_image_url": "https://a.example/a.png"}, ["style_prompt"]),
     ({"style_prompt": "x"}, ["source_image_url"]),
     ({"source_image_url": 5, "style_prompt": "x"}, ["source_image_url"]),
-    ({"source_image_url": "x", "style_prompt": "x", "quality": 0}, ["quality"]),
-    ({"source_image_url": "x", "style_prompt": "x", "quality": 101}, ["quality"]),
-    ({"source_image_url": "x", "style_prompt": "x", "quality": "85"}, ["quality"]),
+    ({"source_image_url": "https://a.example/a.png", "style_prompt": "x", "quality": 0}, ["quality"]),
+    ({"source_image_url": "https://a.example/a.png", "style_prompt": "x", "quality": 101}, ["quality"]),
+    ({"source_image_url": "https://a.example/a.png", "style_prompt": "x", "quality": "85"}, ["quality"]),
     ({"source_image_url": "no url", "style_prompt": "x"}, ["source_image_url"]),
     ({"source_image_url": "blob_unknown", "style_prompt": "x"}, ["source_image_url"]),
+    ({"source_image_url": "nope", "quality": 0}, ["style_prompt", "quality", "source_image_url"]),
+    ({"source_image_url": "blob_unknown", "quality": 0}, ["style_prompt", "quality", "source_image_url"]),
     ({"source_image_url": "data:image/png;base64,AAAA", "style_prompt": "x"}, ["source_image_url"]),
     ({"source_image_url": f"{ORIGIN}/media/none.png", "style_prompt": "x"}, ["source_image_url"]),
 ]
@@ -257,11 +259,17 @@ async def test_invalid_body_is_422_with_details(
     assert await app.balance() == ("5.00", "0.00")
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"5", b"null"])
-async def test_body_that_is_no_json_object_is_422(app: AppFixture, raw: bytes) -> None:
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        *((raw, "Invalid JSON body") for raw in (b"", b"{", b"[1")),
+        *((raw, "The body must be a JSON object") for raw in (b"[]", b"5", b"null")),
+    ],
+)
+async def test_body_that_is_no_json_object_is_422(app: AppFixture, raw: bytes, message: str) -> None:
     response = await app.client.post("/api/style-transfer", content=raw)
     assert response.status_code == 422
-    assert response.json()["detail"][0]["loc"] == ["body"]
+    assert [(item["loc"], item["msg"]) for item in response.json()["detail"]] == [(["body"], message)]
 
 
 async def test_body_over_the_limit_of_json_is_413_with_detail(app: AppFixture) -> None:

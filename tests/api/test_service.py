@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,44 @@ async def test_invalid_service_request_has_a_code_and_is_free(
 async def test_every_invalid_input_is_in_one_error(app: AppFixture) -> None:
     body = (await ask(app, {"service": "ra2", "width": 1, "height": "x"})).json()
     assert [problem["input"] for problem in body["errors"]] == ["prompt", "width", "height"]
+
+
+_PATHS = {"smart-resize": "smart-resize", "render": "video-editor/render"}
+
+
+@pytest.mark.parametrize("image", ["nope", "blob_unknown", "/media/unknown.png"])
+async def test_vision_names_an_invalid_image_beside_another_input(app: AppFixture, image: str) -> None:
+    body = {"service": "vision", "prompt": "x", "max_tokens": 0, "image_url": image}
+    for form in (body, {**body, "async": True}, {**body, "stream": True}):
+        response = (await ask(app, form)).json()
+        assert [problem["input"] for problem in response["errors"]] == ["max_tokens", "image_url"]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "failing"),
+    [
+        ("smart-resize", {"image_url": _PICTURE, "target_sizes": "64x64"}, "target_sizes"),
+        ("render", {"project": json.dumps(_PROJECT)}, "project"),
+    ],
+)
+async def test_lists_and_objects_are_not_strings_in_json(
+    app: AppFixture, name: str, inputs: dict[str, Any], failing: str
+) -> None:
+    run = {"model": name, "input": inputs}
+    ran = await app.client.post("/api/containers/run", json=run, headers=app.bearer)
+    made = await app.client.post(f"/api/{_PATHS[name]}", json=inputs, headers=app.bearer)
+    served = await ask(app, {"service": name, **inputs})
+    assert [response.status_code for response in (ran, made, served)] == [400, 400, 400]
+    for response in (ran, served):
+        assert [problem["input"] for problem in response.json()["errors"]] == [failing]
+    form = {"api_key": app.key, **inputs}
+    sent = await app.client.post(f"/api/{_PATHS[name]}", data=form)
+    assert sent.status_code in (200, 202), sent.text
+
+
+async def test_invalid_project_is_named_beside_another_input(app: AppFixture) -> None:
+    body = (await ask(app, {"service": "render", "project": {"tracks": 5}, "format": "avi"})).json()
+    assert [problem["input"] for problem in body["errors"]] == ["format", "project.tracks"]
 
 
 async def test_a_failure_is_502_and_free(app: AppFixture) -> None:

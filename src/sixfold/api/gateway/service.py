@@ -30,7 +30,7 @@ from sixfold.core.gateway.ports import GatewayReply
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.requests import FileChecks, PredictionRequest
 from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import OtherOutputs, failure_of
@@ -257,7 +257,12 @@ class ServiceRoutes:
 
     async def _chat_body(self, principal: Principal, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a chat completion; raises `InvalidInput`."""
-        values = self._services.catalog[name].check(inputs)
+        model = self._services.catalog[name]
+        try:
+            values = model.check(inputs)
+        except errors.InvalidInput as invalid:
+            checks = FileChecks(self._services.media)
+            raise await checks.complete(invalid, principal.tenant, model, inputs) from invalid
         return chat_services.completion(values, await self._inline_image(principal, values.get("image_url")))
 
     async def _inline_image(self, principal: Principal, text: str | None) -> str:

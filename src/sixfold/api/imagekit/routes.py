@@ -123,7 +123,8 @@ class ImageKitRoutes:
     async def style(self, request: Request) -> Response:
         """Restyle an image; return JSON, or the image if the client accepts one."""
         principal = await self._services.authenticator.image_kit(request)
-        inputs = await schemas.style(request, self._services.catalog[STYLE])
+        model, media = self._services.catalog[STYLE], self._services.media
+        inputs = await schemas.style(request, model, principal, media)
         wants_bytes = requests.preferred_type(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"

@@ -12,7 +12,9 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.media import save_paths
+from sixfold.core.media.media import MediaService
 from sixfold.core.media.save_paths import SaveTarget
+from sixfold.core.predictions.requests import FileChecks
 from sixfold.errors import Problem
 from sixfold.web import bodies
 
@@ -60,23 +62,20 @@ def _save_path(request: Request) -> str:
     return path
 
 
-async def style(request: Request, model: Model) -> dict[str, Any]:
-    """Return the inputs of a JSON body; raises `InvalidImageRequest`."""
+async def style(request: Request, model: Model, principal: Principal, media: MediaService) -> dict[str, Any]:
+    """Return the inputs of a JSON body; raises `InvalidImageRequest` with every problem."""
     try:
-        body = await bodies.parse(bodies.parse_json, await request.body())
+        body = await bodies.parse(bodies.parse_object, await request.body())
     except errors.BadRequest as error:
-        raise InvalidImageRequest([item("body", Problem("", error.message, "json_invalid"))]) from error
-    if not isinstance(body, dict):
-        raise InvalidImageRequest([item("body", Problem("", "The body must be a JSON object", "model_type"))])
-    return _checked(
-        "body",
-        model,
-        {
-            request_input.name: body[request_input.name]
-            for request_input in request_inputs(model)
-            if request_input.name in body
-        },
-    )
+        kind = "model_type" if error.message == bodies.NOT_AN_OBJECT else "json_invalid"
+        raise InvalidImageRequest([item("body", Problem("", error.message, kind))]) from error
+    inputs = {each.name: body[each.name] for each in request_inputs(model) if each.name in body}
+    try:
+        model.check(inputs)
+    except errors.InvalidInput as invalid:
+        complete = await FileChecks(media).complete(invalid, principal.tenant, model, inputs)
+        raise of_inputs("body", complete) from invalid
+    return inputs
 
 
 def _checked(part: Part, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -161,7 +161,11 @@ class Model(msgspec.Struct, frozen=True):
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return validated and complete inputs; raises `InvalidInput` with every problem."""
-        checked = inputs.check(self.inputs, values)
+        try:
+            checked = inputs.check(self.inputs, values)
+        except errors.InvalidInput as invalid:
+            valid_projects = inputs.valid_values([d for d in self.inputs if d.type == "project"], values)
+            raise invalid.joined(timeline.problems(valid_projects.values())) from invalid
         for name in self.projects & checked.keys():
             checked[name] = timeline.check(checked[name])
         return checked

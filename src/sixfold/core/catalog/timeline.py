@@ -9,7 +9,7 @@ positions are in project pixels from the top left. In a run, a clip's file has t
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
@@ -142,6 +142,16 @@ class Project(msgspec.Struct, frozen=True):
 
 
 # -- checking --------------------------------------------------------------------------------------
+
+
+def problems(projects: Iterable[Mapping[str, Any]]) -> tuple[Problem, ...]:
+    """Return the problems of the first invalid project."""
+    try:
+        for project in projects:
+            check(project)
+    except InvalidInput as invalid:
+        return invalid.problems
+    return ()
 
 
 def check(project: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from sixfold.core import humanize, ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Row, Transaction, now, one
-from sixfold.core.media import drawings, outputs, ports
+from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.media import drawings, outputs, pending_deletions, ports
 from sixfold.core.media.blob_keys import blob_key, hashes
 from sixfold.core.media.pending_deletions import PendingDeletions
 from sixfold.core.media.ports import BlobStore, FetcherPort, MediaLimits, OutputFile, StagedFile
@@ -156,6 +156,18 @@ class MediaService:
         except _INPUT_ERRORS as error:
             raise _invalid_input(descriptor, error) from error
 
+    async def check_unfetched(self, tenant: Tenant, descriptor: Descriptor, text: str) -> None:
+        """Raise `InvalidInput` for a media input that is found to be invalid without a fetch."""
+        kind = str(descriptor.type)
+        try:
+            if self.is_remote(text):
+                self._fetcher.check_url(text)
+                return
+            source = await self._find(tenant, text, use=False)
+            await self._check(source or await self._fetch(tenant.account_id, text, kind), kind)
+        except _INPUT_ERRORS as error:
+            raise _invalid_input(descriptor, error) from error
+
     async def resolve_all(
         self, tenant: Tenant, inputs: Mapping[str, tuple[Descriptor, str]]
     ) -> dict[str, MediaSource]:
@@ -204,7 +216,7 @@ class MediaService:
             await self.check_image(source)
         return await self.check_duration(source, kind) if kind in _TIMED_KINDS else source
 
-    async def _find(self, tenant: Tenant, text: str) -> MediaSource | None:
+    async def _find(self, tenant: Tenant, text: str, *, use: bool = True) -> MediaSource | None:
         if (path := self._own_path(text, UPLOADS_PATH)) is not None:
             return await self._find_uploaded(tenant, path)
         if (name := self._own_path(text, MEDIA_PATH)) is not None:
@@ -215,7 +227,7 @@ class MediaService:
             return None
         if row is None:
             raise errors.FetchFailed(f"{'Upload' if name is None else 'File'} not found on this server")
-        if row["kind"] == "upload" and row["account_id"] == tenant.account_id:
+        if use and row["kind"] == "upload" and row["account_id"] == tenant.account_id:
             await self._database.write(one("media_keep", name=row["name"]))
         return MediaSource(row["blob"], row["content_type"], row["size"])
 
@@ -225,8 +237,13 @@ class MediaService:
             file = Path(folder) / "file"
             if not await self.uploaded_files.copy(tenant, path, file, self._limits.image_bytes):
                 raise errors.FetchFailed("File not found on this server")
-            content_type = await asyncio.to_thread(_sniff, file)
+            content_type = await asyncio.to_thread(media_types.sniff_file, file)
             return await self.store_unnamed_file(file, content_type, tenant.account_id)
+
+    def is_remote(self, text: str) -> bool:
+        """Return whether a media input names a file of another server."""
+        paths = {self._own_path(text, prefix) for prefix in (MEDIA_PATH, UPLOADS_PATH)}
+        return text[:5].lower() not in ("data:", "blob_") and paths == {None}
 
     def _own_path(self, text: str, prefix: str) -> str | None:
         """Return the rest of a URL or path of this server after `prefix`, or None for any other URL."""
@@ -410,9 +427,9 @@ class MediaService:
 
     async def sweep(self, limit: int = 2000) -> int:
         """Delete expired names, and blobs that no longer have a name; return the number of deleted names."""
-        rows = await self._database.read(_expired(limit))
+        rows = await self._database.read(many("media_expired", limit=limit))
         for row in rows:
-            orphan = await self._database.write(_delete_name(str(row["name"])))
+            orphan = await self._database.write(pending_deletions.delete_name(str(row["name"])))
             if orphan is not None:
                 await self._delete_if_old(orphan, int(row["now"]))
         return len(rows)
@@ -478,23 +495,3 @@ def input_record(source: MediaSource, account_id: str, prediction_id: str) -> Ma
     name = new_name(source.content_type)
     file = OutputFile(name, source.blob, source.content_type, source.size)
     return record(file, account_id, "input", prediction_id=prediction_id)
-
-
-def _expired(limit: int) -> Transaction[tuple[Row, ...]]:
-    rows = yield Query("media_expired", {"limit": limit})
-    return tuple(rows)
-
-
-def _delete_name(name: str) -> Transaction[str | None]:
-    deleted = yield Query("media_delete", {"name": name})
-    if not deleted:
-        return None
-    yield Query("graph_files_of_media", {"media": name})
-    blob = str(deleted[0]["blob"])
-    names = yield Query("media_blob_names", {"blob": blob})
-    return None if names else blob
-
-
-def _sniff(path: Path) -> str:
-    with path.open("rb") as file:
-        return media_types.sniff(file.read(media_types.HEAD_BYTES))

@@ -39,3 +39,14 @@ def _add(account_id: str, blob: str, size: int, quota_bytes: int) -> Transaction
         )
     row = {"name": ports.new_name("bin"), "account_id": account_id, "blob": blob, "size": size}
     yield Query("media_leave", row)
+
+
+def delete_name(name: str) -> Transaction[str | None]:
+    """Delete the name of a file; return its blob if that was its last name."""
+    deleted = yield Query("media_delete", {"name": name})
+    if not deleted:
+        return None
+    yield Query("graph_files_of_media", {"media": name})
+    blob = str(deleted[0]["blob"])
+    names = yield Query("media_blob_names", {"blob": blob})
+    return None if names else blob

@@ -102,6 +102,10 @@ class FetchedFile(msgspec.Struct, frozen=True):
 class FetcherPort(Protocol):
     """The guarded HTTP client; raises `FetchRefused` for private addresses."""
 
+    def check_url(self, url: str) -> None:
+        """Raise `FetchRefused` for a URL that is forbidden regardless of the addresses of its host."""
+        ...
+
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         """Fetch `url` into a new file, which is removed on errors; return the declared content type.
 

@@ -15,11 +15,13 @@ from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.prices import FREE, PriceRow
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs as catalog_inputs
-from sixfold.core.catalog import timeline
+from sixfold.core.catalog import metering, timeline
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import TaskRecord
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import EngineSpec, Model
 from sixfold.core.database import Transaction, one
 from sixfold.core.media import media as media_files
@@ -183,20 +185,56 @@ def checked(
         raise invalid.joined(model.invalid_addresses(inputs, stored)) from invalid
 
 
-async def missing_files(
-    named_files: NamedFiles, request: PredictionRequest, model: Model
-) -> tuple[errors.Problem, ...]:
-    """Return the problems of inputs that name a file; URLs are not fetched for an invalid request."""
-    names = {
-        name: value
-        for name, value in request.inputs.items()
-        if isinstance(value, str) and not catalog_inputs.ADDRESS.match(value.strip())
-    }
+class FileChecks(msgspec.Struct, frozen=True):
+    """Checks of the files that invalid inputs name, so that the error names every failing input.
+
+    `find_named` raises `InvalidInput` for the files of a workflow that do not exist. Media inputs in `stored`
+    have bytes in the blob store.
+    """
+
+    media: MediaService
+    find_named: Callable[[Mapping[str, Any]], Awaitable[object]] | None = None
+    stored: Collection[str] = ()
+
+    async def complete(
+        self, invalid: errors.InvalidInput, tenant: Tenant, model: Model, inputs: Mapping[str, Any]
+    ) -> errors.InvalidInput:
+        """Return the error with the problems of files, without a request to another server."""
+        invalid = invalid.joined(model.invalid_addresses(inputs, self.stored))
+        if self.find_named is not None:
+            invalid = await _joined(invalid, self.find_named(self._local(inputs)))
+        # Only a workflow resolves the names of its files.
+        files = {} if model.price == metering.CHILDREN else _valid_media(model, inputs)
+        for name, (descriptor, text) in files.items():
+            if name not in self.stored:
+                invalid = await _joined(invalid, self.media.check_unfetched(tenant, descriptor, text))
+        return invalid
+
+    def _local(self, inputs: Mapping[str, Any]) -> dict[str, str]:
+        """Return the texts that are not URLs of other servers."""
+        texts = {name: value for name, value in inputs.items() if isinstance(value, str)}
+        is_url = catalog_inputs.ADDRESS.match
+        return {
+            name: text
+            for name, text in texts.items()
+            if not (is_url(text.strip()) and self.media.is_remote(text.strip()))
+        }
+
+
+def _valid_media(model: Model, inputs: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
+    """Return the media inputs that are valid on their own, with their texts."""
+    media = model.media_inputs
+    valid = catalog_inputs.valid_values((*media, *model.image_lists), inputs)
+    single = {each.name: (each, valid[each.name]) for each in media if each.name in valid}
+    return single | model.listed_images(valid)
+
+
+async def _joined(invalid: errors.InvalidInput, check: Awaitable[object]) -> errors.InvalidInput:
     try:
-        await named_files(request, model, names)
-    except errors.InvalidInput as invalid:
-        return invalid.problems
-    return ()
+        await check
+    except errors.InvalidInput as further:
+        return invalid.joined(further.problems)
+    return invalid
 
 
 async def resolve_sources(

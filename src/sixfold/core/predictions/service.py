@@ -184,7 +184,10 @@ class PredictionService:
                 model, values, charged=charged, hardware=request.hardware, stored=stored, full_only=full
             )
         except errors.InvalidInput as invalid:
-            raise invalid.joined(await requests.missing_files(self.named_files, request, model)) from invalid
+            find_named = functools.partial(self.named_files, request, model)
+            checks = requests.FileChecks(self._media, find_named, stored)
+            tenant = request.principal.tenant
+            raise await checks.complete(invalid, tenant, model, request.inputs) from invalid
         if model.price in self.admit:
             await self.admit[model.price](request.principal, quote.values)
         files = await self.named_files(request, model, quote.values)

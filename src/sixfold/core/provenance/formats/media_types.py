@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -223,6 +224,12 @@ def sniff(head: bytes, claimed: str = "") -> str:
     """
     file_format = find(head)
     return _text(head[:HEAD_BYTES], claimed) if file_format is None else file_format.media_type
+
+
+def sniff_file(path: Path) -> str:
+    """Return the media type of a file by its content."""
+    with path.open("rb") as file:
+        return sniff(file.read(HEAD_BYTES))
 
 
 def _text(head: bytes, claimed: str) -> str:
