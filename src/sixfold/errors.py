@@ -22,7 +22,7 @@
     ├── TooManyRequests          429  rate_limited         (retry_after)
     │   ├── TooManyPeerConnections     429  too_many_connections
     │   ├── TooManyUnfinishedRequests  429  too_many_unfinished_requests
-    │   ├── TooManyStreams       429  too_many_websockets, too_many_event_streams, too_many_chat_streams
+    │   ├── TooManyStreams       429  too_many_websockets, _event_streams, _chat_streams, _exports
     │   ├── QueueFull            429  queue_full
     │   └── BudgetExceeded       429  budget_exceeded
     ├── FetchRefused             400  fetch_refused        (a user's URL that may not be fetched)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import json
 import sqlite3
+import tracemalloc
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -66,14 +68,31 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
         return rows
 
     monkeypatch.setattr(export, "many", record)
-    text = "x" * 400_000
-    for _ in range(20):
+    # Small rows first: the size of a batch must not follow from the size of earlier rows.
+    texts = ["x"] * 40 + ["x" * 400_000] * 20
+    for text in texts:
         await app.database.write(audit_log.note(app.account.id, "test", text))
     result = read_zip(await app.client.get(EXPORT, headers=app.bearer))
-    assert [row["detail"] for row in lines(result, "audit") if row["action"] == "test"] == [text] * 20
-    read = [size for size in sizes if size]
-    assert read[0] <= 8 * len(text)
-    assert max(read[1:]) <= 2 * export._READ_BYTES
+    exported = [row["detail"] for row in lines(result, "audit") if row["action"] == "test"]
+    assert sorted(exported) == sorted(texts)
+    assert max(sizes) < export._BATCH_BYTES
+
+
+async def test_exports_that_wait_for_their_clients_hold_no_rows(app: AppFixture) -> None:
+    text = "x" * 2**20
+    for _ in range(4):
+        await app.database.write(audit_log.note(app.account.id, "test", text))
+    assert app.server is not None
+    exports = [export.export_account(app.database, app.server.blobs, app.account.id) for _ in range(8)]
+    tracemalloc.start()
+    try:
+        for _ in range(60):
+            await asyncio.gather(*(anext(each, b"") for each in exports))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [await anext(each, b"") for each in exports] == [b""] * 8, "All rows have been read"
+    assert peak < 16 * len(text)
 
 
 async def test_export_has_all_data_of_its_account_only(any_database_app: AppFixture) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import tracemalloc
 import zipfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -10,8 +12,14 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.account_data import export as account_export
+from sixfold.core.memory.import_export import archive_stream
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.service import MemoryService
+from sixfold.web import refusals
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.harness import backends
+from tests.harness.waiting import wait_until
 
 ID, OTHER, THIRD = "0123456789abcdef" * 2, "fedcba9876543210" * 2, "00112233445566778899aabbccddeeff"
 NOTION = {
@@ -110,3 +118,52 @@ async def test_logseq_export_has_its_folders_and_can_be_imported(app: AppFixture
     assert {row["slug"] for row in response.json()["pages"]} == bodies.keys()
     wrong = await app.client.get("/api/export?format=word", headers=app.bearer)
     assert wrong.status_code == 400
+
+
+async def test_an_account_has_two_exports_in_progress(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = asyncio.Event()
+
+    async def waiting(*_: Any, **__: Any) -> AsyncIterator[bytes]:
+        await release.wait()
+        yield b"PK"
+
+    monkeypatch.setattr(MemoryService, "export_archive", waiting)
+    monkeypatch.setattr(account_export, "export_account", waiting)
+    before = refusals.recorder().totals["exports"]
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(app.client.get(path, headers=app.bearer))
+            for path in ("/api/export", "/api/account/export", "/api/export", "/api/account/export")
+        ]
+        await wait_until(lambda: refusals.recorder().totals["exports"] == before + 2)
+        other = group.create_task(app.client.get("/api/export", headers=bearer(app.other)))
+        await asyncio.sleep(0)
+        release.set()
+    assert sorted(task.result().status_code for task in tasks) == [200, 200, 429, 429]
+    refused = next(task.result() for task in tasks if task.result().status_code == 429)
+    assert refused.json()["code"] == "too_many_exports"
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert other.result().status_code == 200
+    assert (await app.client.get("/api/export", headers=app.bearer)).status_code == 200
+
+
+async def test_exports_that_wait_for_their_clients_hold_no_pages(app: AppFixture) -> None:
+    body = "---\nnote: " + "\U0001f600" * 50_000 + "\n---\n" + "text\n" * 1000
+    for number in range(20):
+        page = {"slug": f"p{number}", "body": body}
+        assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
+    caller = Caller(app.account.id, "")
+    exports = [archive_stream.export_archive(app.database, caller) for _ in range(8)]
+    tracemalloc.start()
+    try:
+        await asyncio.gather(*(anext(each) for each in exports))
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The 20 pages take 4 MB.
+    assert held < 8_000_000
+    assert peak < 20_000_000
+    for each in exports:
+        assert b"p19.md" in b"".join([piece async for piece in each])

@@ -22,6 +22,8 @@ from sixfold.web import refusals
 from sixfold.web.bodies import BodyBudget
 from sixfold.web.trusted_hosts import TrustedHosts
 
+# An export keeps the names of all its members: 100 MB for 250,000 pages.
+_EXPORTS_PER_ACCOUNT, _EXPORTS = 2, 16
 _TOO_MANY_BYTES = "Too many large request bodies at a time: retry when earlier requests have ended"
 
 
@@ -38,6 +40,7 @@ class Admission:
         self.event_streams = StreamLimit(
             "event_streams", "event streams", settings.event_streams_per_account, settings.event_streams
         )
+        self._exports = StreamLimit("exports", "exports", _EXPORTS_PER_ACCOUNT, _EXPORTS)
         # Larger bodies are uploads, which go to disk.
         self.held_bytes = settings.inline_body_bytes
         self._bodies = BodyBudget(settings.body_memory_bytes, "body_memory", _TOO_MANY_BYTES)
@@ -50,6 +53,14 @@ class Admission:
         """
         self.event_streams.hold(request.scope, account_id)
         self.event_streams.enter(request.scope, account_id)
+
+    def export(self, request: HTTPConnection, account_id: str) -> None:
+        """Occupy a slot for an export until its request ends.
+
+        Raises `TooManyStreams` or `TooManyConnections`.
+        """
+        self._exports.hold(request.scope, account_id)
+        self._exports.enter(request.scope, account_id)
 
     def body(self, scope: Scope, receive: Receive) -> AbstractContextManager[Receive]:
         """Return a `receive` that counts the body in the memory of its client's address."""

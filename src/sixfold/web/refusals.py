@@ -31,6 +31,7 @@ REASONS = {
     "websockets": "websockets beyond the limit",
     "event_streams": "event streams beyond the limit",
     "chat_streams": "streamed chats beyond the limit",
+    "exports": "exports beyond the limit",
     "rate": "requests beyond the rate limit",
     "sign_in": "attempts to sign in beyond the limit",
     "not_configured": "requests for features that are not configured on this server",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,25 @@ def test_sound_of_an_ogg_is_not_copied_into_memory() -> None:
     assert len(changes) > 1
     assert {len(change.new) for change in changes[1:]} == {8}
     assert ogg.comment_removals(edits.splice(tagged, changes))[0].new == changes[0].new
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"RIFF" + (8_000_004).to_bytes(4, "little") + b"WEBP" + b"VP8 \0\0\0\0" * 1_000_000,
+        b"RIFF" + (8_000_004).to_bytes(4, "little") + b"WAVE" + b"LIST\0\0\0\0" * 1_000_000,
+        b"fLaC" + b"\1\0\0\0" * 1_000_000,
+    ],
+    ids=["webp", "wav", "flac"],
+)
+def test_list_of_a_million_parts_takes_no_memory(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        private_metadata.remove(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * 2**20
+    assert path.read_bytes() == data

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.memory import limits, page_edits, slugs
-from sixfold.core.memory.import_export import archives, paths
+from sixfold.core.memory.import_export import archives, attachments, paths
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.indexing import chunks, tokens
@@ -151,3 +151,20 @@ def test_caches_store_no_long_words() -> None:
         assert tracemalloc.get_traced_memory()[0] < 2 * 2**20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "unit", ["![[" + "a!/" * 120 + "]]\n", "![[\u00e9!]]", "![](a.png)", "![](../\u00e9.p) "]
+)
+def test_embedded_files_are_read_from_a_part_of_the_text(unit: str) -> None:
+    body = unit * (2**20 // len(unit))
+
+    def work() -> None:
+        assert len(attachments.embedded_slugs(body, "notes/day")) == 1
+
+    assert cpu_seconds(work, 0.1) < 0.1
+
+
+def test_embedded_files_are_found_behind_many_links() -> None:
+    body = "![](https://example.com/a.png) " * 500 + "![[lamp.png]] ![](lens.png)"
+    assert attachments.embedded_slugs(body, "notes/day") == {"lamp.png", "notes/lens.png"}

@@ -77,5 +77,6 @@ class MemoryFileRoutes:
         """Export all pages as a zip of markdown files."""
         caller = await caller_of(self._services, request)
         logseq = schemas.from_query(schemas.EXPORT, request)["format"] == "logseq"
+        self._services.admission.export(request, caller.account_id)
         archive = self._services.memory.export_archive(caller, logseq=logseq)
         return StreamingResponse(archive, 200, _ZIP, "application/zip")

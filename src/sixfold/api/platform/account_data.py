@@ -44,6 +44,7 @@ class AccountDataRoutes:
         """Export the data as a zip, which is streamed while it is written."""
         principal = await self._services.authenticator.bearer(request)
         self._taking.spend(principal.account_id)
+        self._services.admission.export(request, principal.account_id)
         return archive(self._services, principal.account_id)
 
     async def close(self, request: Request) -> Response:

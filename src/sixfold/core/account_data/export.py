@@ -30,21 +30,23 @@ from sixfold.core.accounts import accounts, audit_log, charges, keys, ledger_que
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities, passkeys
 from sixfold.core.alerts import alerts
 from sixfold.core.clock import SECOND_US, rfc3339
-from sixfold.core.database import Database, Row, Transaction, many, now
-from sixfold.core.gateway.content_log.storage import ContentLog
+from sixfold.core.concurrency import export_turns
+from sixfold.core.database import Database, Row, Transaction, Value, many, now
+from sixfold.core.gateway.content_log.storage import MAX_CHARS, ContentLog
 from sixfold.core.gateway.guardrails import storage as guardrails
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archive_stream import ArchiveSink
 from sixfold.core.memory.models import Caller
 
-# Ledger entries per read.
+# Ledger entries per batch.
 _ROWS = 200
-# Rows of other tables per read, which is reduced if rows are large.
-_MAX_ROWS, _FIRST_ROWS = 32, 8
-# Target size of one read, in bytes.
-_READ_BYTES = 2**20
+# Rows of other tables per batch.
+_MAX_ROWS = 32
+# A batch with larger rows ends before the next row.
+_BATCH_BYTES = 2**20
 _MAX_KEYS = 100_000
+_MAX_PLAIN_CHARS = 2 * MAX_CHARS
 _TABLES = {
     "predictions": "export_predictions",
     "calls": "export_calls",
@@ -69,6 +71,19 @@ _TABLES = {
     "audit": "export_audit",
     "media": "export_media",
 }
+# Queries for rows of up to tens of megabytes, which are read one at a time; an index finds the next one.
+_LARGE_ROWS = frozenset(
+    [
+        *("export_predictions", "export_calls", "export_responses", "export_conversations"),
+        *(
+            "export_conversation_items",
+            "export_batch_answers",
+            "export_posts",
+            "export_content_log",
+            "export_audit",
+        ),
+    ]
+)
 # Columns of archived records that are exported; the other columns belong to the operator or are secret.
 _ARCHIVED = {
     "prediction": "id parent_id face model engine engine_version quality state inputs output error cost "
@@ -165,9 +180,11 @@ async def _ledger(database: Database, account_id: str, archive: AccountExport) -
     cursor: str | None = ""
     with closing(archive.open_file("ledger.jsonl")) as file:
         while cursor is not None:
-            page = await database.read(ledger_queries.page(account_id, _ROWS, cursor))
-            cursor = page.next_cursor
-            await asyncio.to_thread(_write_lines, file, page.entries)
+            async with export_turns.TURNS.next():
+                page = await database.read(ledger_queries.page(account_id, _ROWS, cursor), in_thread=True)
+                cursor = page.next_cursor
+                await asyncio.to_thread(_write_lines, file, page.entries)
+                del page
             yield archive.read_written()
     yield archive.read_written()
 
@@ -180,10 +197,13 @@ async def _table(
     query: str,
     opened: Callable[[Row], Row] | None = None,
 ) -> AsyncIterator[bytes]:
+    after: str | None = ""
     with closing(archive.open_file(f"{name}.jsonl")) as file:
-        async for rows in _batches(database, account_id, query):
-            documents = rows if opened is None else [opened(row) for row in rows]
-            await asyncio.to_thread(_write_lines, file, documents)
+        while after is not None:
+            async with export_turns.TURNS.next():
+                rows, after = await database.read(_batch(account_id, query, after), in_thread=True)
+                await asyncio.to_thread(_write_lines, file, rows, opened)
+                del rows
             yield archive.read_written()
     yield archive.read_written()
 
@@ -195,6 +215,7 @@ async def _archived(
         async for lines in ArchiveReader(database, blobs).of_account(account_id):
             rows = [_archived_row(line) for line in lines if line.table in _ARCHIVED]
             await asyncio.to_thread(_write_lines, file, rows)
+            del lines, rows
             yield archive.read_written()
     yield archive.read_written()
 
@@ -205,16 +226,18 @@ def _archived_row(line: SegmentLine) -> Row:
     return {"record": line.table, **{name: line.row[name] for name in names}}
 
 
-def _write_lines(file: IO[bytes], rows: Iterable[Row]) -> None:
+def _write_lines(file: IO[bytes], rows: Iterable[Row], opened: Callable[[Row], Row] | None = None) -> None:
     for row in rows:
-        file.write(_json(_export_row(row)) + b"\n")
+        file.write(_json(_export_row(row if opened is None else opened(row))) + b"\n")
 
 
 async def _files(
     database: Database, blobs: BlobStore, account_id: str, archive: AccountExport
 ) -> AsyncIterator[bytes]:
     missing: list[str] = []
-    async for rows in _batches(database, account_id, "export_media"):
+    after: str | None = ""
+    while after is not None:
+        rows, after = await database.read(_batch(account_id, "export_media", after))
         for row in rows:
             if await blobs.stat(row["blob"]) is None:
                 missing.append(str(row["id"]))
@@ -230,9 +253,14 @@ async def _files(
 
 async def _pages(database: Database, account_id: str, archive: AccountExport) -> AsyncIterator[bytes]:
     caller, paths, after = Caller(account_id, ""), import_export_files.ImportPaths(), ""
-    while batch := await database.read(import_export_files.exported(caller, after)):
-        after = batch[-1].page.slug
-        await asyncio.to_thread(_write_pages, archive, paths, batch)
+    while True:
+        async with export_turns.TURNS.next():
+            batch = await database.read(import_export_files.exported(caller, after), in_thread=True)
+            if not batch:
+                return
+            after = batch[-1].page.slug
+            await asyncio.to_thread(_write_pages, archive, paths, batch)
+            del batch
         yield archive.read_written()
 
 
@@ -245,20 +273,27 @@ def _write_pages(
         archive.write_file(f"memory/{paths.of(exported.page)}", exported.text().encode())
 
 
-async def _batches(database: Database, account_id: str, query: str) -> AsyncIterator[tuple[Row, ...]]:
-    """Yield all rows of a query in batches, whose number of rows adapts to the size of earlier rows."""
-    after, limit = "", _FIRST_ROWS
-    while True:
-        rows = await database.read(many(query, account_id=account_id, after=after, limit=limit))
-        if rows:
-            yield tuple(rows)
-            after = str(rows[-1]["id"])
-        if len(rows) < limit:
-            return
-        size = sum(
-            len(value) for row in rows for value in dict(row).values() if isinstance(value, str | bytes)
+def _batch(account_id: str, query: str, after: str) -> Transaction[tuple[list[Row], str | None]]:
+    """Return the next rows of a query, and the id of the last one, or None at the end of the table."""
+    step = 1 if query in _LARGE_ROWS else _MAX_ROWS
+    rows: list[Row] = []
+    size = 0
+    while len(rows) < _MAX_ROWS and size < _BATCH_BYTES:
+        found = yield from many(query, account_id=account_id, after=after, limit=step, **_place(after))
+        rows += found
+        if len(found) < step:
+            return rows, None
+        after = str(rows[-1]["id"])
+        size += sum(
+            len(value) for row in found for value in dict(row).values() if isinstance(value, str | bytes)
         )
-        limit = max(1, min(_MAX_ROWS, 2 * limit, limit * _READ_BYTES // max(1, size)))
+    return rows, after
+
+
+def _place(after: str) -> dict[str, Value]:
+    """Return the parts of the id of a batch's answer, which consists of its batch and number."""
+    batch_id, _, number = after.rpartition(":")
+    return {"batch_id": batch_id, "number": int(number) if batch_id and number.isdecimal() else 0}
 
 
 def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
@@ -304,6 +339,9 @@ def _export_row(row: Row, *excluded: str) -> Mapping[str, Any]:
 
 
 def _raw(text: str) -> Any:
+    if len(text) > _MAX_PLAIN_CHARS:
+        # Decoding would block all threads. Only requests and responses in the content log may be other texts.
+        return msgspec.Raw(text.encode())
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -42,6 +42,7 @@ class AccountDataPages:
         """Stream the zip export."""
         session, _form = await forms.read_with_session(request, self._services.sessions)
         self._export_attempts.spend(session.account.id)
+        self._services.admission.export(request, session.account.id)
         name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
         chunks = export.export_account(
             self._services.database, self._services.blobs, session.account.id, self._services.content_log

@@ -113,6 +113,7 @@ class MemoryFilePages:
 
     async def export(self, request: Request, user: PageUser) -> Response:
         """Stream all pages as a zip of Markdown files."""
+        self._services.admission.export(request, user.caller.account_id)
         return StreamingResponse(self._memory.export_archive(user.caller), 200, _ZIP, "application/zip")
 
     def _render(

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency import export_turns
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles, FileNotFound
@@ -124,12 +125,17 @@ async def export_archive(
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
     if logseq:
         archive.writestr(paths.SETTINGS, _LOGSEQ)
-    while batch := await database.read(import_export_files.exported(caller, after)):
-        after = batch[-1].page.slug
-        await asyncio.to_thread(_write, archive, names, batch)
+    while True:
+        async with export_turns.TURNS.next():
+            batch = await database.read(import_export_files.exported(caller, after), in_thread=True)
+            if not batch:
+                break
+            after = batch[-1].page.slug
+            stored = await asyncio.to_thread(_write, archive, names, batch)
+            del batch
         yield sink.drain()
-        for exported in batch:
-            async for piece in _file_pieces(caller, files, exported, (archive, names, sink)):
+        for file_id, info in stored:
+            async for piece in _file_pieces(caller, files, (file_id, info), (archive, sink)):
                 yield piece
     await asyncio.to_thread(archive.close)
     yield sink.drain()
@@ -138,20 +144,21 @@ async def export_archive(
 async def _file_pieces(
     caller: Caller,
     files: AccountFiles | None,
-    exported: import_export_files.ExportedPage,
-    into: tuple[zipfile.ZipFile, import_export_files.ImportPaths, ArchiveSink],
+    stored: tuple[str, zipfile.ZipInfo],
+    into: tuple[zipfile.ZipFile, ArchiveSink],
 ) -> AsyncIterator[bytes]:
     """Yield the file of a page as a member of the archive; a missing file is omitted."""
-    archive, names, sink = into
-    if files is None or not exported.file_id:
+    archive, sink = into
+    file_id, info = stored
+    if files is None:
         return
     try:
-        file = await files.get(attachments.tenant(caller), exported.file_id, with_memory=True)
+        file = await files.get(attachments.tenant(caller), file_id, with_memory=True)
         pieces = files.read(file)
         piece = await anext(pieces, b"")
     except (FileNotFound, KeyError):
         return
-    with archive.open(_info(names.of_file(exported.page), exported.page), "w", force_zip64=True) as member:
+    with archive.open(info, "w", force_zip64=True) as member:
         while piece:
             await asyncio.to_thread(member.write, piece)
             yield sink.drain()
@@ -171,8 +178,14 @@ def _write(
     archive: zipfile.ZipFile,
     names: import_export_files.ImportPaths,
     batch: Sequence[import_export_files.ExportedPage],
-) -> None:
+) -> list[tuple[str, zipfile.ZipInfo]]:
+    """Write the text of pages, and return the ids of their stored files with their members."""
     for exported in batch:
         if not exported.is_only_file:
             info = _info(names.of(exported.page), exported.page)
             archive.writestr(info, exported.text(alias=names.logseq).encode())
+    return [
+        (exported.file_id, _info(names.of_file(exported.page), exported.page))
+        for exported in batch
+        if exported.file_id
+    ]

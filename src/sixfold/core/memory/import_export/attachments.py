@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
@@ -36,6 +37,8 @@ _LEFT_OUT = {
 }
 _MEDIA = ("image/", "audio/", "video/")
 _MAX_EMBEDDED = 200
+# Maximum characters of names that are read while the event loop waits, and the characters that each adds.
+_MAX_NAME_CHARS, _REFERENCE_CHARS = 50_000, 20
 _WIKI = re.compile(r"!\[\[([^\[\]\n|#]{1,500})")
 _IMAGE = re.compile(r"!\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?)>?(?:[ ]+\"[^\"\n]*\")?\)")
 
@@ -83,10 +86,24 @@ def embedded_slugs(body: str, slug: str) -> frozenset[str]:
     if "![" not in body:
         return frozenset()
     text = markdown.without_code(body)
-    references = (markdown.parse_reference(match[1]) for match in _WIKI.finditer(text))
-    targets = [reference.target for reference in references if reference is not None]
-    targets += filter(None, (target(match[1], slug) for match in _IMAGE.finditer(text)))
-    return frozenset(list(dict.fromkeys(targets))[:_MAX_EMBEDDED])
+    found = itertools.chain(
+        ((_reference(match[1]), len(match[1])) for match in _WIKI.finditer(text)),
+        ((target(match[1], slug), len(match[1])) for match in _IMAGE.finditer(text)),
+    )
+    targets = set[str]()
+    chars = 0
+    for name, size in found:
+        if name:
+            targets.add(name)
+        chars += size + _REFERENCE_CHARS
+        if len(targets) == _MAX_EMBEDDED or chars > _MAX_NAME_CHARS:
+            break
+    return frozenset(targets)
+
+
+def _reference(name: str) -> str | None:
+    reference = markdown.parse_reference(name)
+    return None if reference is None else reference.target
 
 
 def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageFile]]:

@@ -39,9 +39,9 @@ from sixfold.core.memory.sharing import membership
 BATCH_FILES = 100
 # Characters per transaction; 1 MiB of text takes a third of a second.
 BATCH_CHARS = 2**19
-# Pages per read, each with up to 64 Ki characters of front matter in addition to its body.
+# Pages per read.
 EXPORT_PAGES = 50
-# Characters of all bodies per read; a larger page is read alone.
+# Characters of all pages per read; a larger page is read alone.
 EXPORT_CHARS = 2**20
 _PLAIN = MemoryLimits(page_bytes=2**40)
 

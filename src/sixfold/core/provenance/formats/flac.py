@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from sixfold.core.provenance.formats import vorbis
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
-from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, walk
+from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
 
 _COMMENT = 4
 _LAST = 0x80
 # The size in the header of a block has 24 bits.
 _MAX_BLOCK_BYTES = 2**24
+# Readers keep a list of all blocks.
+_MAX_BLOCKS = 200_000
 
 
 def matches(data: bytes) -> bool:
@@ -56,7 +58,8 @@ def extract(data: bytes) -> str | None:
 
 def blocks(data: bytes) -> Iterator[ContainerPart[int]]:
     """Yield each complete metadata block; the highest bit of its first byte marks the last one."""
-    for block in walk(data, 4 if matches(data) else len(data), len(data), _block_at):
+    start, budget = 4 if matches(data) else len(data), part_budget(_MAX_BLOCKS)
+    for block in walk(data, start, len(data), _block_at, budget=budget):
         yield block
         if block.kind & _LAST:
             return

@@ -9,6 +9,8 @@ from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import part_budget
 
 _MAX_SIZE = 2**32 - 2
+# Readers keep a list of all chunks, which takes 200 bytes for each; every frame of an animation is a chunk.
+_MAX_CHUNKS = 100_000
 
 
 class Chunk(NamedTuple):
@@ -44,7 +46,7 @@ def chunks(data: bytes, form: bytes) -> Iterator[Chunk]:
 
 def claimed_chunks(data: bytes, limit: int) -> Iterator[Chunk]:
     """Yield each chunk that begins before the limit, even if it is truncated."""
-    budget, at = part_budget(), 12
+    budget, at = part_budget(_MAX_CHUNKS), 12
     while at + 8 <= limit:
         budget.spend(parts=1)
         size = int.from_bytes(data[at + 4 : at + 8], "little")

@@ -39,11 +39,21 @@ SELECT id, response_id, dialect, endpoint, state, input_file_id, metadata, total
        output_file_id, error_file_id, created_at, expires_at, in_progress_at, finalizing_at, cancelling_at, ended_at FROM batch
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_batch_answers | Return a page of the answers to lines of an account's unfinished batches.
-SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
-FROM batch b JOIN batch_line l ON l.batch_id = b.id AND l.state = 'done'
-WHERE b.account_id = :account_id AND l.batch_id || ':' || l.number > :after
-ORDER BY l.batch_id || ':' || l.number LIMIT :limit;
+-- name: export_batch_answers | Return the answers to the next lines of a batch, else to those of an account's next unfinished batch.
+SELECT * FROM (
+    SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
+    FROM batch b JOIN batch_line l ON l.batch_id = b.id
+    WHERE b.account_id = :account_id AND b.id = :batch_id AND l.number > :number AND l.state = 'done'
+    ORDER BY l.number LIMIT :limit
+) AS same_batch
+UNION ALL
+SELECT * FROM (
+    SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
+    FROM batch b JOIN batch_line l ON l.batch_id = b.id AND l.state = 'done'
+    WHERE b.account_id = :account_id AND b.id > :batch_id
+    ORDER BY b.id, l.number LIMIT :limit
+) AS next_batch
+LIMIT :limit;
 
 -- name: export_live_sessions | Return a page of an account's live sessions, oldest first.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at

@@ -388,7 +388,7 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
 ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_exported_sizes | Return the sizes in characters of the rows of `pages_exported`.
-SELECT v.chars
+SELECT v.chars + LENGTH(v.head)
        + COALESCE((SELECT SUM(LENGTH(t.summary) + LENGTH(t.detail) + LENGTH(t.source)) FROM timeline_entry t
                    WHERE t.page_id = p.id AND t.maker = 'api' AND t.ended_at IS NULL), 0) AS chars
 FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
