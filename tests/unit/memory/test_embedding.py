@@ -185,3 +185,12 @@ async def test_kill_between_write_and_embedding_loses_no_vector(backend: str, tm
         assert await embed(memory.service.database, model) == 1
         result = await finder(memory.service.database, model)
         assert len((await ask(result, memory, "kitten", "semantic")).hits) == 1
+
+
+async def test_query_is_embedded_again_for_another_account(memory: MemoryFixture) -> None:
+    """The time of a search would otherwise show that another account has searched for the same words."""
+    model = Meanings()
+    searches = await finder(memory.service.database, model)
+    for caller in (memory.ann, memory.ben, memory.ann):
+        await searches.search(caller, SearchRequest("a takeover", mode="hybrid"))
+    assert model.texts == 2

@@ -20,8 +20,9 @@ class DocumentTexts:
     def __init__(self, reader: DocumentReader, scratch: Path) -> None:
         self._reader = reader
         self._scratch = scratch
-        # By the hash and kind of the file, so that accounts share only the texts of identical bytes.
-        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
+        # By the account, hash and kind of the file. With a text of another account, the time of a request
+        # would show that the account has the same file.
+        self._texts: OrderedDict[tuple[str, str, str], str] = OrderedDict()
         self._chars = 0
 
     @property
@@ -40,7 +41,7 @@ class DocumentTexts:
         Raises the errors of `DocumentReader.read`.
         """
         digest = await asyncio.to_thread(_digest, data)
-        key = digest, documents.kind_of(name)
+        key = account_id, digest, documents.kind_of(name)
         text = self._texts.get(key)
         if text is None:
             text = await self._read(account_id, name, data)
@@ -54,7 +55,7 @@ class DocumentTexts:
             await asyncio.to_thread(path.write_bytes, data)
             return (await self._reader.read(path, name, account_id)).text()
 
-    def _keep(self, key: tuple[str, str], text: str) -> None:
+    def _keep(self, key: tuple[str, str, str], text: str) -> None:
         self._chars += len(text) - len(self._texts.pop(key, ""))
         self._texts[key] = text
         while self._chars > _CACHE_CHARS:

@@ -45,17 +45,21 @@ class EmbeddingModel(Protocol):
 
 
 class QueryVectors:
-    """A cache of the vectors of queries."""
+    """A cache of the vectors of queries.
+
+    Its keys contain the caller: otherwise, the time of a search would show what others have searched for.
+    """
 
     def __init__(self, model: EmbeddingModel) -> None:
         self._model = model
-        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
 
-    async def vector(self, text: str) -> bytes:
-        known = self._known.get(text)
+    async def vector(self, caller: str, text: str) -> bytes:
+        key = caller, text
+        known = self._known.get(key)
         if known is None:
             known = (await asyncio.to_thread(self._model.embed, [text]))[0]
-            self._known[text] = known
+            self._known[key] = known
             if len(self._known) > _QUERY_CACHE_SIZE:
                 self._known.popitem(last=False)
         return known

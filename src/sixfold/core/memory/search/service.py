@@ -119,7 +119,7 @@ class SearchService:
         index = await self._indexes.index(caller.account_id)
         vector = None
         if self._questions is not None and request.mode != "lexical":
-            vector = await self._questions.vector(request.query)
+            vector = await self._questions.vector(caller.replays or caller.account_id, request.query)
         if (len(index) + index.vectors) * (_LEAST_CHARS + len(request.query)) > LOOP_WORK:
             results, mode = await self._results_in_thread(caller, request, vector)
         else:
