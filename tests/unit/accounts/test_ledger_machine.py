@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +55,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     backend = "sqlite"
     mutant: Mutant | None = None
+    # The time of the database, or None for the machine's.
+    clock: Callable[[], int] | None = None
     holds = Bundle("holds")
 
     def __init__(self) -> None:
@@ -61,8 +64,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.stack = AsyncExitStack()
         self.folder = tempfile.TemporaryDirectory()
-        opener = self.stack.enter_async_context(databases.OPENERS[self.backend](Path(self.folder.name), None))
-        self.database: Database = self.loop.run_until_complete(opener)
+        opener = databases.OPENERS[self.backend](Path(self.folder.name), self.clock)
+        opening = self.stack.enter_async_context(opener)
+        self.database: Database = self.loop.run_until_complete(opening)
         if self.mutant is not None:
             self.mutant(self.database)
         self.names = itertools.count()
@@ -341,7 +345,7 @@ def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...]
     return faults, results
 
 
-def _play(
+def play(
     backend: str,
     mutant: Mutant | None = None,
     examples: int = 25,
@@ -396,7 +400,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
 def test_ledger_is_consistent_after_any_sequence_of_events(backend: str, examples: int) -> None:
-    assert _play(backend, examples=examples)
+    assert play(backend, examples=examples)
 
 
 REFUND_MUTANTS = {
@@ -415,12 +419,12 @@ REFUND_MUTANTS = {
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
 def test_refund_makes_the_result_unavailable(backend: str, examples: int) -> None:
-    assert _play(backend, examples=examples, base=RefundMachine)
+    assert play(backend, examples=examples, base=RefundMachine)
 
 
 @pytest.mark.parametrize("name", nightly_after(2, REFUND_MUTANTS))
 def test_refund_that_keeps_the_result_is_detected(name: str) -> None:
-    assert not _play("sqlite", REFUND_MUTANTS[name], base=RefundMachine, examples=MANY)
+    assert not play("sqlite", REFUND_MUTANTS[name], base=RefundMachine, examples=MANY)
 
 
 PARTS_MUTANTS = {
@@ -433,18 +437,18 @@ PARTS_MUTANTS = {
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
 def test_parts_of_an_unpaid_result_are_never_readable(backend: str, examples: int) -> None:
-    assert _play(backend, examples=examples, base=PartsMachine)
+    assert play(backend, examples=examples, base=PartsMachine)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", PARTS_MUTANTS)
 def test_part_that_is_readable_before_payment_is_detected(name: str) -> None:
-    assert not _play("sqlite", PARTS_MUTANTS[name], base=PartsMachine, examples=MANY)
+    assert not play("sqlite", PARTS_MUTANTS[name], base=PartsMachine, examples=MANY)
 
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
 def test_ledger_is_consistent_after_batched_operations(backend: str, examples: int) -> None:
-    assert _play(backend, examples=examples, base=SeveralMachine)
+    assert play(backend, examples=examples, base=SeveralMachine)
 
 
 @pytest.mark.parametrize(
@@ -460,7 +464,7 @@ def test_ledger_is_consistent_after_batched_operations(backend: str, examples: i
 )
 @pytest.mark.nightly
 def test_known_fault_of_batched_operations_is_detected(fault: Mutant) -> None:
-    assert not _play("sqlite", fault, base=SeveralMachine, examples=MANY)
+    assert not play("sqlite", fault, base=SeveralMachine, examples=MANY)
 
 
 @pytest.mark.nightly
@@ -468,7 +472,7 @@ def test_known_fault_of_batched_operations_is_detected(fault: Mutant) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 def test_ledger_is_consistent_after_ten_thousand_steps(backend: str) -> None:
-    assert _play(backend, examples=100, steps=100)
+    assert play(backend, examples=100, steps=100)
 
 
 # Both databases use the same statements, but PostgreSQL runs batches of one statement differently.
@@ -485,4 +489,4 @@ KNOWN_FAULTS = [
 
 @pytest.mark.parametrize(("name", "backend"), KNOWN_FAULTS)
 def test_known_fault_of_the_ledger_is_detected(name: str, backend: str) -> None:
-    assert not _play(backend, MUTANTS[name], examples=MANY)
+    assert not play(backend, MUTANTS[name], examples=MANY)
