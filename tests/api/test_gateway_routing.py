@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts.keys import KeyLimits
+from sixfold.core.gateway import request_log
 from tests.api.app_fixture import bearer
 from tests.api.gateway import running_gateway
 from tests.fakes import fault_server
@@ -146,6 +147,19 @@ async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Pa
             headers=bearer(gateway.app.other),
         )
         assert "x-sixfold-cache" not in other_account.headers
+
+
+async def test_refunded_call_is_not_answered_from_the_cache(either: Path) -> None:
+    async with running_gateway(either, cache=True) as gateway:
+        first = await gateway.chat()
+        before = await gateway.app.balance()
+        refunding = request_log.refund(first.headers["x-request-id"], "of no use")
+        await gateway.app.database.write(refunding)
+        second, third = await gateway.chat(), await gateway.chat()
+        assert "x-sixfold-cache" not in second.headers
+        assert second.headers["x-sixfold-cost"] == first.headers["x-sixfold-cost"]
+        assert third.headers["x-sixfold-cache"] == "hit"
+        assert (await gateway.app.balance(), len(gateway.acme.requests)) == (before, 2)
 
 
 async def test_other_question_to_chat_service_misses_the_cache(tmp_path: Path) -> None:

@@ -1,37 +1,52 @@
-"""An optional in-memory cache of responses to identical requests of the same tenant."""
+"""An optional in-memory cache of responses to identical requests of the same tenant.
+
+The response of a call that was refunded is not returned, because nobody has paid for it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 import msgspec
 
+from sixfold.core.database import Database
+from sixfold.core.gateway import request_log
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 
-T = TypeVar("T")
 
+class _CacheEntry(msgspec.Struct, frozen=True):
+    """A response with the id of the call that has paid for it."""
 
-class _CacheEntry(msgspec.Struct, Generic[T], frozen=True):
-    value: T
+    call_id: str
+    reply: GatewayReply
     size: int
     expires_at: float
 
 
-class ResponseCache(Generic[T]):
+class ResponseCache:
     """An LRU cache of at most `max_bytes` whose entries expire after `seconds`."""
 
-    def __init__(self, max_bytes: int, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, max_bytes: int, seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._database = database
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._clock = clock
-        self._entries: OrderedDict[bytes, _CacheEntry[T]] = OrderedDict()
+        self._entries: OrderedDict[bytes, _CacheEntry] = OrderedDict()
         self._bytes = 0
 
-    def get(self, request: GatewayRequest) -> T | None:
-        key = _key(request)
+    async def get(self, request: GatewayRequest) -> GatewayReply | None:
+        """Return the response to an identical request, unless its call was refunded."""
+        entry = self._find(_key(request))
+        if entry is None:
+            return None
+        has_succeeded = await self._database.read(request_log.has_succeeded(entry.call_id), snapshot=False)
+        return entry.reply if has_succeeded else None
+
+    def _find(self, key: bytes) -> _CacheEntry | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -39,15 +54,17 @@ class ResponseCache(Generic[T]):
             self._drop(key)
             return None
         self._entries.move_to_end(key)
-        return entry.value
+        return entry
 
-    def put(self, request: GatewayRequest, value: T, size: int) -> None:
-        key = _key(request)
+    def put(self, request: GatewayRequest, reply: GatewayReply) -> None:
+        """Store the response to a call that has been charged."""
+        key, size = _key(request), _memory_size(request, reply)
         if key in self._entries:
             self._drop(key)
         if size > self._max_bytes:
             return
-        self._entries[key] = _CacheEntry(value, size, self._clock() + self._seconds)
+        expires_at = self._clock() + self._seconds
+        self._entries[key] = _CacheEntry(request.request_id, reply, size, expires_at)
         self._bytes += size
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._entries)))
@@ -65,7 +82,7 @@ def _key(request: GatewayRequest) -> bytes:
     return hashlib.sha256(prefix + b"\0" + content).digest()
 
 
-def memory_size(request: GatewayRequest, reply: GatewayReply) -> int:
+def _memory_size(request: GatewayRequest, reply: GatewayReply) -> int:
     """Estimate the bytes of memory that a cached reply uses."""
     content = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
     return len(content) + len(request.body) + 1024

@@ -38,7 +38,7 @@ from sixfold.core.gateway.attempts import (
     read_first_chunk,
 )
 from sixfold.core.gateway.billing import BillingBatcher
-from sixfold.core.gateway.cache import ResponseCache, memory_size
+from sixfold.core.gateway.cache import ResponseCache
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.guardrails.service import GuardrailService
@@ -92,9 +92,8 @@ class Gateway:
         ] = {}
         # Server processes that were missing at the last sweep; None before the first one.
         self._missing_servers: frozenset[str] | None = None
-        self._cache: ResponseCache[GatewayReply] | None = None
-        if policy.cache:
-            self._cache = ResponseCache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
+        cache = ResponseCache(database, policy.cache_bytes, policy.cache_seconds, time.monotonic)
+        self._cache = cache if policy.cache else None
 
     @property
     def boot(self) -> str:
@@ -129,7 +128,7 @@ class Gateway:
 
     async def _serve(self, request: GatewayRequest, payer: Payer | None) -> GatewayReply:
         _check_allowed(request)
-        cached_reply = self._cache.get(request) if self._cache is not None else None
+        cached_reply = await self._cache.get(request) if self._cache is not None else None
         if cached_reply is not None:
             free_charge = charges.calculate(FREE.lines(cached_reply.usage))
             await self._log_cache_hit(request, cached_reply, free_charge)
@@ -142,7 +141,7 @@ class Gateway:
             raise
         await self._settle(active, _outcome("succeeded", reply.usage, reply.charge))
         if self._cache is not None:
-            self._cache.put(request, reply, memory_size(request, reply))
+            self._cache.put(request, reply)
         return reply
 
     async def paid_before(self, scope: str, call_id: str, content: bytes) -> int | None:

@@ -127,6 +127,12 @@ def refund(call_id: str, error: str) -> Transaction[None]:
     yield from ledger.refund(call_id, ledger.LedgerEntry("refund", description, call_id))
 
 
+def has_succeeded(call_id: str) -> Transaction[bool]:
+    """Return whether a call has succeeded and was not refunded."""
+    row = yield from one("gateway_call_state", id=call_id)
+    return row is not None and row["state"] == "succeeded"
+
+
 @asynccontextmanager
 async def refunded_on_failure(database: Database, call_id: str) -> AsyncGenerator[None]:
     """Refund a call if the block, which reads its response, raises `EngineFailed`."""

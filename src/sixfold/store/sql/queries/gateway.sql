@@ -43,6 +43,9 @@ RETURNING id;
 UPDATE relay_call SET state = 'failed', cost = 0, error = :error, charge = :charge
 WHERE id = :id AND state <> 'running' RETURNING model;
 
+-- name: gateway_call_state | Return the state in which a gateway call has ended.
+SELECT state FROM relay_call WHERE id = :id;
+
 -- name: gateway_call_forget | Delete at most `limit` finished gateway calls created before `before`; the bound on the id limits the scan.
 DELETE FROM relay_call WHERE id IN (
     SELECT id FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' ORDER BY id LIMIT :limit)
