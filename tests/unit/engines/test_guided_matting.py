@@ -113,7 +113,7 @@ def test_equal_marks_give_equal_bytes(tmp_path: Path, two_discs: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "with_box", "with_mask"),
-    [("astronaut", 0.85, 0.95), ("camera", 0.87, 0.95), ("coffee", 0.9, 0.92)],
+    [("astronaut", 0.9, 0.95), ("camera", 0.87, 0.95), ("coffee", 0.9, 0.92)],
 )
 def test_photographs_are_cut_out_along_outlines_drawn_by_hand(
     name: str, with_box: float, with_mask: float

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.image import decode, saliency
-from sixfold.engines.image.matting import background, confidence, edges, segmentation
+from sixfold.engines.image.matting import background, confidence, edges, person_prior, segmentation
 from sixfold.engines.image.matting.confidence import MattingResult
 
 Array = NDArray[Any]
@@ -174,13 +174,14 @@ def _labels(small: Pixels, marks: SubjectMarks, origin: tuple[int, int], scale: 
         labels[rough > 0] = cv2.GC_PR_FGD
         labels[cv2.erode(rough, ball) > 0] = cv2.GC_FGD
         labels[cv2.dilate(rough, ball) == 0] = cv2.GC_BGD
-    elif marks.box is not None:
-        labels[:] = cv2.GC_PR_FGD
-    else:
+    elif marks.box is None:
         labels[_near_points(small, marks, scale)] = cv2.GC_PR_FGD
     if marks.box is not None:
         left, right = (round((value - origin[0]) * scale[0]) for value in marks.box[::2])
         top, bottom = (round((value - origin[1]) * scale[1]) for value in marks.box[1::2])
+        if marks.mask is None:
+            person = person_prior.region(small, (left, top, right, bottom))
+            labels[... if person is None else person] = cv2.GC_PR_FGD
         outside = np.ones((height, width), bool)
         outside[top:bottom, left:right] = False
         labels[outside] = cv2.GC_BGD

@@ -12,12 +12,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.engines.image import face_detection
 from sixfold.engines.image.face_detection import DetectedFace
 
 Array = NDArray[Any]
+Pixels = NDArray[np.uint8]
 
 # Smallest height of a portrait's face, as a fraction of the image's height.
 _MIN_FACE = 0.12
+# The same for a face near marks of a user, and the probability that limits the region of the person.
+_MIN_MARKED_FACE, _MIN_PERSON = 0.08, 0.25
 # Probability of the middle of a body, and of its arms and shoulders.
 _CORE, _LIKELY = 0.9, 0.6
 # Softness of a body's outline, as a fraction of the face.
@@ -42,6 +46,22 @@ def apply_prior(belief: Array, detected: Iterable[DetectedFace]) -> Array:
     near = cv2.dilate(whole, np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)) / _LIKELY
     near = cv2.GaussianBlur(np.minimum(near, 1.0), (0, 0), max(1.0, reach / 3))
     return np.maximum(belief * (_BESIDE + (1 - _BESIDE) * near), whole)
+
+
+def region(small: Pixels, box: tuple[int, int, int, int]) -> NDArray[np.bool_] | None:
+    """Return the region (HxW) of people whose faces are in a box (left, top, right, bottom), or None."""
+    height, width = small.shape[:2]
+    left, top, right, bottom = box
+    faces = [
+        face
+        for face in face_detection.find(small)
+        if left <= face.left < face.right <= right
+        and top <= face.top < face.bottom <= bottom
+        and face.bottom - face.top >= _MIN_MARKED_FACE * height
+    ]
+    if not faces:
+        return None
+    return np.maximum.reduce([_person((height, width), face) for face in faces]) > _MIN_PERSON
 
 
 def _person(shape: tuple[int, int], face: DetectedFace) -> Array:
