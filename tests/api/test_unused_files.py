@@ -83,6 +83,28 @@ async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Reques
     assert statuses[-1] in (400, 413)
 
 
+async def test_limit_does_not_show_files_of_other_accounts(either: Path) -> None:
+    """Deleted files count whether or not another account has stored the same bytes."""
+
+    async def deleted_until_refused(app: AppFixture, contents: list[bytes]) -> int:
+        headers = bearer(app.poor)
+        for number, data in enumerate(contents):
+            form: dict[str, Any] = {"data": {"purpose": "assistants"}, "files": {"file": ("a.bin", data)}}
+            response = await app.client.post("/v1/files", headers=headers, **form)
+            if response.status_code != 200:
+                return number
+            await app.client.delete(f"/v1/files/{response.json()['id']}", headers=headers)
+        return len(contents)
+
+    async with running_app(either, upload_quota_bytes=LIMIT, file_bytes_per_account=LIMIT) as app:
+        contents = [os.urandom(SIZE) for _ in range(6)]
+        for data in contents[:2]:
+            form: dict[str, Any] = {"data": {"purpose": "assistants"}, "files": {"file": ("a.bin", data)}}
+            stored = await app.client.post("/v1/files", headers=app.bearer, **form)
+            assert stored.status_code == 200
+        assert await deleted_until_refused(app, contents) == LIMIT // SIZE
+
+
 async def test_unreferenced_files_are_deleted_in_a_day(either: Path) -> None:
     at = [1_800_000_000_000_000]
     async with databases.running_database(None, either, lambda: at[0]) as database:

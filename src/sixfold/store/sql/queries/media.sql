@@ -45,11 +45,12 @@ UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
 SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media
 WHERE expires_at > 0 AND expires_at <= :now AND created_at <= :now - 86400000000 ORDER BY expires_at LIMIT :limit;
 
--- name: media_leaving | Return the bytes of an account's expired files that the sweep has not deleted and no other file shares.
+-- name: media_leaving | Return the bytes of an account's expired files that the sweep has not deleted and no other file of the account shares.
 SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM (
     SELECT MAX(m.size) AS size FROM media m
     WHERE m.expires_at > 0 AND m.expires_at <= :now AND m.account_id || '' = :account_id
-      AND NOT EXISTS (SELECT 1 FROM media o WHERE o.blob = m.blob AND (o.expires_at IS NULL OR o.expires_at > :now))
+      AND NOT EXISTS (SELECT 1 FROM media o WHERE o.blob = m.blob AND o.account_id = m.account_id
+                      AND (o.expires_at IS NULL OR o.expires_at > :now))
     GROUP BY m.blob) AS leaving;
 
 -- name: media_leave | Insert an expired media file, so that the sweep deletes its bytes if no other file shares them.
