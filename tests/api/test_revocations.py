@@ -14,12 +14,16 @@ import httpx
 import pytest
 import websockets
 
+from sixfold import errors
 from sixfold.app import asgi, bootstrap
 from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import key_changes, login_sessions, oauth
-from sixfold.core.accounts.organizations import members
+from sixfold.core.accounts.keys import Holder
+from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.accounts.organizations.invitations import Inviter
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Transaction, many, one
@@ -308,6 +312,36 @@ async def test_password_change_can_end_sessions_and_keys(app: AppFixture) -> Non
     assert "and your API keys have ended" in (await app.client.get(response.headers["location"])).text
     assert (await app.client.get("/account")).status_code == 200
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
+
+
+async def test_end_of_all_keys_includes_teams_and_invitations(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    read, write = app.database.read, app.database.write
+    ben = (await read(accounts.by_email("ben@example.com"))).id
+    admin = await write(members.add(app.account.id, ben, "admin", "operator"))
+    organization = (await write(organizations.create(app.account.id, "acme"))).id
+    owner = await read(members.of_person(organization, app.account.id))
+    assert owner is not None
+    own, foreign = [await write(teams.create(each, "Vision")) for each in (app.account.id, organization)]
+    created = Holder(None, foreign.id, creator_member_id=owner.id)
+    ended = [
+        await write(keys.create(app.account.id, granted=Rights.RUN, holder=Holder(None, own.id))),
+        await write(keys.create(organization, granted=Rights.RUN, holder=created)),
+    ]
+    kept = await write(keys.create(app.account.id, holder=Holder(admin.id)))
+    for account_id, member_id in (
+        (app.account.id, None),
+        (organization, owner.id),
+        (app.account.id, admin.id),
+    ):
+        await write(invitations.create(account_id, Inviter("x", member_id), "member"))
+    await write(credentials.end_all(app.account.id, with_keys=True))
+    for key in ended:
+        with pytest.raises(errors.Unauthenticated):
+            await read(keys.authenticate(key.api_key))
+    await read(keys.authenticate(kept.api_key))
+    assert await read(invitations.of_account(organization)) == ()
+    assert len(await read(invitations.of_account(app.account.id))) == 1
 
 
 @pytest.mark.parametrize("kind", ["program", "limited key", "key"])

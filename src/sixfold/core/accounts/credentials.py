@@ -19,8 +19,8 @@ from sixfold.core.database import Query, Transaction, many, now
 def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Transaction[None]:
     """End all login sessions, sign-in links and OAuth grants of an account, except the session of `token`.
 
-    This includes the account's grants in organizations. If `with_keys` is set, its API keys are revoked as
-    well, also those in organizations.
+    This includes the account's grants in organizations. If `with_keys` is set, its API keys are revoked and
+    its invitations end as well, also those in organizations, with keys of teams that it has created.
     """
     yield from login_sessions.end_others(account_id, token)
     yield from oauth.end_all(account_id)
@@ -29,6 +29,7 @@ def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Tra
             yield Query("key_revoke", {"id": row["key_id"]})
     if with_keys:
         yield Query("person_keys_revoke", {"person_id": account_id})
+        yield Query("person_invitations_end", {"person_id": account_id})
         revoked = yield Query("keys_revoke", {"account_id": account_id})
         yield from keys.end_derived()
         yield from audit_log.note(account_id, "key.revoke_all", str(len(revoked)))

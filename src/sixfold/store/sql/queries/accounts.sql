@@ -156,9 +156,9 @@ SELECT id, member_id FROM api_key WHERE id = :id AND account_id = :account_id AN
 -- name: key_revoke | Revoke a key; return no row if it is unknown or already revoked.
 UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;
 
--- name: keys_revoke | Revoke all active keys of an account, except those of its members and teams.
+-- name: keys_revoke | Revoke all active keys of an account, also those of its teams, except those of its members.
 UPDATE api_key SET revoked_at = :now
-WHERE account_id = :account_id AND member_id IS NULL AND team_id IS NULL AND revoked_at IS NULL RETURNING id;
+WHERE account_id = :account_id AND member_id IS NULL AND revoked_at IS NULL RETURNING id;
 
 -- name: access_keys_revoke | Revoke all keys of all accounts, except those that stand for a member and have no secret.
 UPDATE api_key SET revoked_at = :now WHERE revoked_at IS NULL AND hint <> '' RETURNING id;

@@ -67,9 +67,14 @@ DELETE FROM signin WHERE organization_id = :account_id AND token_hash <> :but;
 UPDATE oauth_grant SET ended_at = :now
 WHERE ended_at IS NULL AND member_id IN (SELECT id FROM member WHERE person_id = :person_id) RETURNING key_id;
 
--- name: person_keys_revoke | Revoke the keys of a person in all organizations, except those that stand for the member.
+-- name: person_keys_revoke | Revoke the keys of a person in all organizations, and the keys of teams that the person has created, except those that stand for the member.
 UPDATE api_key SET revoked_at = :now
-WHERE revoked_at IS NULL AND hint <> '' AND member_id IN (SELECT id FROM member WHERE person_id = :person_id);
+WHERE revoked_at IS NULL AND hint <> ''
+  AND (creator_id = :person_id OR member_id IN (SELECT id FROM member WHERE person_id = :person_id));
+
+-- name: person_invitations_end | Delete the invitations to an account by its own sign-in, and those of its person to organizations.
+DELETE FROM invitation WHERE (account_id = :person_id AND member_id IS NULL)
+  OR member_id IN (SELECT id FROM member WHERE person_id = :person_id);
 
 -- name: member_demote_owner | Make the owner of an organization an admin.
 UPDATE member SET role = 'admin' WHERE account_id = :account_id AND role = 'owner';
