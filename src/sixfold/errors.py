@@ -323,7 +323,7 @@ class NotConfigured(SixfoldError):
 
 
 class ShuttingDown(SixfoldError):
-    """The server is shutting down; try again in a moment."""
+    """The server is shutting down: try again in a moment."""
 
     status = 503
     code = "shutting_down"
@@ -331,7 +331,7 @@ class ShuttingDown(SixfoldError):
 
 
 class TooManyConnections(SixfoldError):
-    """The server has too many connections; try again in a moment."""
+    """The server has too many connections: try again in a moment."""
 
     status = 503
     code = "too_many_connections"

@@ -39,7 +39,7 @@ def convert(where: str, table: object, kind: type[StructT], others: Collection[s
 def as_table(where: str, value: object) -> dict[str, Any]:
     """Return a table; raises `ValueError`."""
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must be a table, not {value!r}")  # noqa: TRY004 - a wrong file is a ValueError
+        raise ValueError(f"{where} must be a table (got {value!r})")  # noqa: TRY004 - a wrong file is a ValueError
     return cast("dict[str, Any]", value)
 
 
@@ -60,7 +60,7 @@ def _convert(where: str, kind: Any, value: object) -> Any:
     except msgspec.ValidationError:
         valid = inspect.type_info(kind)
     is_secret = isinstance(valid, inspect.Metadata) and bool((valid.extra or {}).get("secret"))
-    raise ValueError(f"{where} must be {_describe(valid)}" + ("" if is_secret else f", not {value!r}"))
+    raise ValueError(f"{where} must be {_describe(valid)}" + ("" if is_secret else f" (got {value!r})"))
 
 
 def _describe(kind: inspect.Type) -> str:

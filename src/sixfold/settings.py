@@ -274,11 +274,11 @@ class Settings(_ProviderSettings):
             value = getattr(self, name)
             kind, pattern = ("a URL", _BASE) if name == "otel_endpoint" else ("an origin", _ORIGIN)
             if value != Settings.__dataclass_fields__[name].default and not pattern.fullmatch(value):
-                raise InvalidSetting(f"{name} must be {kind} such as {example}, not {redacted(value)}")
+                raise InvalidSetting(f"{name} must be {kind} such as {example} (got {redacted(value)})")
         if len(self.comfyui_servers) > _MAX_PROBE_HOSTS:
             raise InvalidSetting(f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries")
         for url in (redacted(url) for url in self.comfyui_urls if not _ORIGIN.fullmatch(url)):
-            raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188, not {url}")
+            raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188 (got {url})")
         for name in PROVIDER_KEYS:
             if not all("!" <= character <= "~" for character in getattr(self, name)):
                 raise InvalidSetting(f"{name} must not contain spaces or non-ASCII characters")
@@ -298,7 +298,7 @@ class Settings(_ProviderSettings):
             if len(host) > 253 or not (_HOST.fullmatch(host) or setting_values.is_ipv6(host)):
                 raise InvalidSetting(
                     f"probe_hosts must be host names or addresses such as gpu-box or 10.0.0.5, without a "
-                    f"scheme or a port; got {host[:100]!r} (for another port, use [gateway.upstreams])"
+                    f"scheme or a port (got {host[:100]!r}): for another port, use [gateway.upstreams]"
                 )
 
     def _check_issuer(self) -> None:
@@ -310,7 +310,7 @@ class Settings(_ProviderSettings):
         plain = not self.oidc_issuer.startswith("https://")
         if plain and urlsplit(self.oidc_issuer).hostname not in LOOPBACK_HOSTS:
             raise InvalidSetting(
-                f"oidc_issuer must use https unless it is on this machine; got {self.oidc_issuer!r}"
+                f"oidc_issuer must use https unless it is on this machine (got {self.oidc_issuer!r})"
             )
         if not self.oidc_client_id or not self.oidc_name:
             raise InvalidSetting("oidc_issuer requires oidc_client_id (from the provider) and oidc_name")
@@ -321,7 +321,7 @@ class Settings(_ProviderSettings):
             raise InvalidSetting("[prices] must be a table")
         own_hardware = cast("dict[str, Any]", table).get("own_hardware", "list")
         if own_hardware not in ("list", "free"):
-            raise InvalidSetting(f'[prices] own_hardware must be "list" or "free", not {own_hardware!r}')
+            raise InvalidSetting(f'[prices] own_hardware must be "list" or "free" (got {own_hardware!r})')
 
     def _check_space_endpoint(self) -> None:
         plain = self.space_endpoint.replace("{owner}", "1").replace("{name}", "1")
@@ -340,7 +340,7 @@ class Settings(_ProviderSettings):
             low, high = _BOUNDS.get(spec.name, (0, math.inf))
             if not (low <= value <= high) or math.isinf(value):
                 bound = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
-                raise InvalidSetting(f"{spec.name} must be {bound}, not {value:g}")
+                raise InvalidSetting(f"{spec.name} must be {bound} (got {value:g})")
 
     @property
     def enabled_apis(self) -> frozenset[str]:
@@ -416,7 +416,7 @@ def load(environ: Mapping[str, str] | None = None, *, with_keys: bool = True, **
     tables = {name: document.pop(name) for name in TABLES if name in document}
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise InvalidSetting(f"[{name}] must be a table, not {table!r}")
+            raise InvalidSetting(f"[{name}] must be a table (got {table!r})")
     find_keys(tables.get("gateway"), env, required=with_keys)
     _find_keys("mcp", tables.get("mcp"), env, required=with_keys)
     remaining = {name: value for name, value in document.items() if name not in values}
@@ -496,5 +496,5 @@ def _parse(name: str, kind: str, value: Any) -> Any:
         return setting_values.convert(kind, value)
     except (ValueError, TypeError):
         raise InvalidSetting(
-            f"SIXFOLD_{name.upper()} must be {setting_values.noun(kind)}, not {value!r}"
+            f"SIXFOLD_{name.upper()} must be {setting_values.noun(kind)} (got {value!r})"
         ) from None

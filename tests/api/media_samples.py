@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 def write_video(
     path: Path,
-    colour: tuple[int, int, int] = (200, 40, 40),
+    color: tuple[int, int, int] = (200, 40, 40),
     size: tuple[int, int] = (64, 48),
     frames: int = 10,
     rate: int = 10,
@@ -29,7 +29,7 @@ def write_video(
     sound = encode.AudioSource.of(wave(frames / rate, tone)) if tone else None
     with encode.VideoEncoder(path, size, Fraction(rate), sound) as result:
         for _ in range(frames):
-            result.add(np.full((size[1], size[0], 3), colour, np.uint8))
+            result.add(np.full((size[1], size[0], 3), color, np.uint8))
     return path.read_bytes()
 
 

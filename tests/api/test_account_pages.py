@@ -77,7 +77,7 @@ async def test_usage_page_shows_a_limited_number_of_lines(
     for model in ("ra1", "anime"):
         await run(app, app.key, model)
     page = (await app.client.get("/account/usage")).text
-    assert (page.count('<code class="note">'), "1 more are in the CSV" in page) == (1, True)
+    assert (page.count('<code class="note">'), "1 more row in the CSV" in page) == (1, True)
 
 
 async def test_a_rolled_key_keeps_name_limits_and_spending(any_database_app: AppFixture) -> None:

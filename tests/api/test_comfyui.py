@@ -138,7 +138,7 @@ async def test_style_prompt_restyles_an_image(comfy_app: ComfySetup) -> None:
     ("fault", "message"),
     [
         ("memory", "ComfyUI ran out of memory in KSampler: a smaller image, or fewer at a time, may fit."),
-        ("page", "ComfyUI returned an image that cannot be read; try again."),
+        ("page", "ComfyUI returned an image that cannot be read: try again."),
         ("dead", "ComfyUI cannot be reached."),
     ],
 )

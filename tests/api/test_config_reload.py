@@ -116,9 +116,9 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
         ('[prices.ra1]\nusd = "cheap"', "[prices.ra1] usd must be USD with at most six decimals"),
         ('[prices]\nown_hardware = "yes"', "[prices] own_hardware must be"),
         ("[prices", "is not valid TOML"),
-        ("prices = 1", "[prices] must be a table, not 1"),
+        ("prices = 1", "[prices] must be a table (got 1)"),
         ("lavender = 1", "unknown setting 'lavender'"),
-        ("port = [1]", "SIXFOLD_PORT must be a whole number, not [1]"),
+        ("port = [1]", "SIXFOLD_PORT must be a whole number (got [1])"),
         ('[engines.models]\nnothing = "x"', "[engines.models] has an unknown model 'nothing'"),
     ],
 )

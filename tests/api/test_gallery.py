@@ -17,8 +17,8 @@ from tests.fakes import fault_server
 from tests.harness import image_files
 
 
-def png(colour: str = "red") -> bytes:
-    return image_files.encode(Image.new("RGB", (12, 8), colour))
+def png(color: str = "red") -> bytes:
+    return image_files.encode(Image.new("RGB", (12, 8), color))
 
 
 def base64_of(data: bytes) -> str:

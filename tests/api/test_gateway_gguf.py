@@ -323,6 +323,6 @@ async def test_added_gguf_model_serves_without_configuration(tmp_path: Path) -> 
 
 
 async def test_invalid_slots_setting_prevents_startup(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"own\] slots must be a whole number from 1 to 64, not 0"):
+    with pytest.raises(Exception, match=r"own\] slots must be a whole number from 1 to 64 \(got 0\)"):
         async with talking(tmp_path, slots=0):
             pass

@@ -103,10 +103,10 @@ async def test_photoreal_image_has_the_size_of_the_response(real: AppFixture) ->
         ({"prompt": "x" * 4001}, "Prompt must be at most 4000 characters"),
         (
             {"aspect_ratio": "5:4"},
-            "Invalid aspect_ratio: it must be one of 1:1, 16:9, 9:16, 4:3, 3:4, 3:2, 2:3; got 5:4",
+            "Invalid aspect_ratio: it must be one of 1:1, 16:9, 9:16, 4:3, 3:4, 3:2, 2:3 (got 5:4)",
         ),
-        ({"resolution": "8K"}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 8K"),
-        ({"resolution": 4}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 4"),
+        ({"resolution": "8K"}, "Invalid resolution: it must be one of 1K, 2K, 4K (got 8K)"),
+        ({"resolution": 4}, "Invalid resolution: it must be one of 1K, 2K, 4K (got 4)"),
     ],
 )
 async def test_photoreal_errors_name_the_parameter(
@@ -158,7 +158,7 @@ WRONG_SIZES: list[Any] = [
 
 SIZES_ERROR = re.compile(
     r"Invalid target_sizes: it (is required|must (have 1 to 20 sizes|be a list of sizes"
-    r"|be from 16 to 4096; got .+|be a whole number from 16 to 4096"
+    r"|be from 16 to 4096 \(got .+\)|be a whole number from 16 to 4096"
     r"|contain sizes as \"WxH\" or as width and height))"
 )
 

@@ -108,5 +108,5 @@ async def test_page_of_an_expired_link_asks_for_another_one(browser_app: tuple[A
     async with browser.tab(chromium, operator, url, TabOptions(width=390)) as tab:
         await tab.open("/admin/people")
         await is_accessible(tab)
-        await tab.page.click("#link-requests button:text-is('Make a new link')")
+        await tab.page.click("#link-requests button:text-is('Create a new link')")
         assert "/signin?token=" in await tab.page.inner_text("#new-link")

@@ -102,15 +102,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": 5}, "Invalid prompt: it must be a string"),
     ({"prompt": ["x"]}, "Invalid prompt: it must be a string"),
     ({"prompt": "x" * 1001}, "Prompt must be at most 1000 characters"),
-    ({"size": "1x1"}, f"Invalid size: {SIZES}; got 1x1"),
-    ({"size": "512x512"}, f"Invalid size: {SIZES}; got 512x512"),
-    ({"size": "1024X1024"}, f"Invalid size: {SIZES}; got 1024X1024"),
-    ({"size": 1024}, f"Invalid size: {SIZES}; got 1024"),
+    ({"size": "1x1"}, f"Invalid size: {SIZES} (got 1x1)"),
+    ({"size": "512x512"}, f"Invalid size: {SIZES} (got 512x512)"),
+    ({"size": "1024X1024"}, f"Invalid size: {SIZES} (got 1024X1024)"),
+    ({"size": 1024}, f"Invalid size: {SIZES} (got 1024)"),
     ({"size": "x" * 41}, f"Invalid size: {SIZES}"),
     ({"size": "\n"}, f"Invalid size: {SIZES}"),
     ({"size": {"a": 1}}, f"Invalid size: {SIZES}"),
-    ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
-    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
+    ({"seed": -1}, f"Invalid seed: it must be {SEEDS} (got -1)"),
+    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS} (got {2**31})"),
     ({"seed": 10**400}, f"Invalid seed: it must be {SEEDS}"),
     ({"seed": "7"}, f"Invalid seed: it must be a whole number {SEEDS}"),
     ({"seed": 1.5}, f"Invalid seed: it must be a whole number {SEEDS}"),
@@ -131,7 +131,7 @@ async def test_error_names_the_invalid_parameter(app: AppFixture, change: dict[s
 @pytest.mark.parametrize("count", [0, 9, "2", 1.5, [1]])
 async def test_anime_num_images_is_from_1_to_8(app: AppFixture, count: Any) -> None:
     answer = await app.client.post("/api/anime", json=body_with(app, num_images=count))
-    text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
+    text = f"from 1 to 8 (got {count})" if count in (0, 9) else "a whole number from 1 to 8"
     response = {"error": f"Invalid num_images: it must be {text}", "status": 400}
     assert (answer.status_code, answer.json()) == (400, response)
 
@@ -155,7 +155,7 @@ async def test_key_is_checked_before_the_parameters(app: AppFixture, key: Any) -
 async def test_parameters_are_checked_before_the_balance(app: AppFixture) -> None:
     bad = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x", "size": "1x1"})
     good = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x"})
-    assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
+    assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES} (got 1x1)")
     assert (good.status_code, good.json()) == (402, NO_CREDIT)
 
 

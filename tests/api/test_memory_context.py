@@ -108,7 +108,7 @@ async def test_page_cannot_forge_the_delimiters_of_a_context(gateway: Gateway) -
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
 async def test_memory_header_adds_pages_and_response_reports_them(gateway: Gateway, path: str) -> None:
-    question = [{"role": "user", "content": "say 3 words: what colour is the rotor?"}]
+    question = [{"role": "user", "content": "say 3 words: what color is the rotor?"}]
     name, server = ("anth/small", gateway.anth) if path == "messages" else ("acme/small", gateway.acme)
     body = {"model": name, "max_tokens": 50, ("input" if path == "responses" else "messages"): question}
     if path == "responses":
@@ -156,7 +156,7 @@ async def test_a_key_without_the_memory_cannot_add_it(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(("path", "field"), [("responses", "instructions"), ("messages", "system")])
 async def test_instructions_of_a_wrong_type_are_refused(gateway: Gateway, path: str, field: str) -> None:
-    question = [{"role": "user", "content": "what colour is the rotor?"}]
+    question = [{"role": "user", "content": "what color is the rotor?"}]
     name = "anth/small" if path == "messages" else "acme/small"
     body = {"model": name, "max_tokens": 50, ("input" if path == "responses" else "messages"): question}
     body |= {field: 5}

@@ -124,7 +124,7 @@ async def test_dimensions_beyond_those_of_the_model_are_refused(known: tuple[App
     app, ollama = known
     body = {"model": "nomic-embed-text", "input": "a", "dimensions": 1024}
     error = await reject(app, ollama, "/v1/embeddings", body)
-    assert error["message"] == "dimensions must be at most 768 for nomic-embed-text, not 1024"
+    assert error["message"] == "dimensions must be at most 768 for nomic-embed-text (got 1024)"
     assert error["param"] == "dimensions"
     for dimensions in (768, 256, None):
         body["dimensions"] = dimensions
@@ -137,7 +137,7 @@ async def test_fixed_dimensions_of_a_hosted_model_are_refused(tmp_path: Path) ->
         async with app_with(tmp_path, probe=False, tables={"gateway": {"upstreams": {"acme": row}}}) as app:
             body = {"model": "acme/text-embedding-ada-002", "input": "a", "dimensions": 256}
             error = await reject(app, server, "/v1/embeddings", body)
-            assert error["message"] == ("dimensions must be 1536 for acme/text-embedding-ada-002, not 256")
+            assert error["message"] == ("dimensions must be 1536 for acme/text-embedding-ada-002 (got 256)")
             response = await app.client.get("/v1/models/acme/text-embedding-ada-002", headers=app.bearer)
             # The server's own limit goes before that of the table.
             assert (response.json()["dimensions"], response.json()["context_length"]) == (1536, 4096)

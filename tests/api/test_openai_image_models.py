@@ -124,7 +124,7 @@ async def test_standard_size_is_accepted_by_every_image_model(size: str) -> None
     ("name", "size", "message"),
     [
         ("ra1", "640x480", "size must be one of 1024x1024, 1152x768,"),
-        ("ra1", "640x480", "or auto; got 640x480"),
+        ("ra1", "640x480", "or auto (got 640x480)"),
         ("anime", "640x480", "size must be one of 1024x1024, 1152x864,"),
         ("photoreal", "9000x9000", "1024x576"),
         ("ra1", "big", "size must be one of 1024x1024"),

@@ -61,9 +61,9 @@ async def paid(app: AppFixture, before: float) -> float:
     return round(before - float(posted), 6)
 
 
-def png(mode: str = "RGB", size: tuple[int, int] = (96, 64), colour: Any = (40, 90, 160)) -> bytes:
+def png(mode: str = "RGB", size: tuple[int, int] = (96, 64), color: Any = (40, 90, 160)) -> bytes:
     """Return a plain image with a dot in the middle, which is transparent for a mask."""
-    image = Image.new(mode, size, colour)
+    image = Image.new(mode, size, color)
     middle = (size[0] // 2 - 8, size[1] // 2 - 8, size[0] // 2 + 8, size[1] // 2 + 8)
     ImageDraw.Draw(image).ellipse(middle, (0, 0, 0, 0) if mode == "RGBA" else (240, 200, 40))
     return image_files.encode(image)
@@ -149,7 +149,7 @@ async def test_several_images_are_edited_side_by_side(real: AppFixture) -> None:
 
 async def test_image_edit_removes_the_transparent_part_of_the_mask(real: AppFixture) -> None:
     answer = await client(real).images.edit(
-        model="gpt-image-1", image=png(), mask=png("RGBA", colour=(0, 0, 0, 255)), prompt="nothing there"
+        model="gpt-image-1", image=png(), mask=png("RGBA", color=(0, 0, 0, 255)), prompt="nothing there"
     )
     assert cast("Any", answer).ignored == ["nothing", "there"]
     assert answer.data is not None
@@ -353,7 +353,7 @@ async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> Non
         await client(real).images.edit(
             model="gpt-image-1", image=("a.png", b"nothing", "image/png"), prompt="x", stream=True
         )
-    mask = png("RGBA", colour=(0, 0, 0, 255))
+    mask = png("RGBA", color=(0, 0, 0, 255))
     with pytest.raises(openai.BadRequestError) as excinfo:
         await client(real).images.edit(model="gpt-image-1", image=[png(), png()], mask=mask, prompt="x")
     assert excinfo.value.param == "image"

@@ -35,8 +35,8 @@ def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"width": 96, "height": 64, "fps": 10, "tracks": list(tracks or (TITLE,)), **more}
 
 
-def image_uri(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
-    return image_files.data_uri(image_files.encode(Image.new("RGB", size, colour)))
+def image_uri(color: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
+    return image_files.data_uri(image_files.encode(Image.new("RGB", size, color)))
 
 
 async def post_project(app: AppFixture, wanted: Any, **more: Any) -> Any:
@@ -139,9 +139,9 @@ WRONG: list[tuple[Any, str]] = [
     ({"tracks": []}, "Invalid project: project must have 1 to 256 clips in total"),
     ({"tracks": {}}, "Invalid project: tracks: must be a list"),
     ({"tracks": [TITLE] * 33}, "Invalid project: tracks: must be at most 32"),
-    (project(width=15), "Invalid project: project width must be from 16 to 3840; got 15"),
-    (project(height=3841), "Invalid project: project height must be from 16 to 3840; got 3841"),
-    (project(fps=0), "Invalid project: project fps must be from 1 to 60; got 0"),
+    (project(width=15), "Invalid project: project width must be from 16 to 3840 (got 15)"),
+    (project(height=3841), "Invalid project: project height must be from 16 to 3840 (got 3841)"),
+    (project(fps=0), "Invalid project: project fps must be from 1 to 60 (got 0)"),
     (project(background="nope"), "Invalid project: project background must be a color such as #ffcc00"),
     (project({"type": "film"}), "Invalid project: tracks[0]: type must be one of video, image, text, audio"),
     (project(TITLE, {"type": "text"}), "Invalid project: tracks[1].clips: must be a list"),
@@ -149,20 +149,20 @@ WRONG: list[tuple[Any, str]] = [
 ]
 CLIPS: list[tuple[dict[str, Any], str]] = [
     ({"text": ""}, "text is required"),
-    ({"start": -1}, "start must be from 0 to 600; got -1"),
-    ({"duration": 0}, "duration must be from 0.01 to 600; got 0"),
+    ({"start": -1}, "start must be from 0 to 600 (got -1)"),
+    ({"duration": 0}, "duration must be from 0.01 to 600 (got 0)"),
     ({"duration": "long"}, "duration must be a number from 0.01 to 600"),
-    ({"fit": "crop"}, "fit must be one of contain, cover, fill; got crop"),
-    ({"opacity": 1.1}, "opacity must be from 0 to 1; got 1.1"),
-    ({"speed": 0}, "speed must be from 0.1 to 16; got 0"),
+    ({"fit": "crop"}, "fit must be one of contain, cover, fill (got crop)"),
+    ({"opacity": 1.1}, "opacity must be from 0 to 1 (got 1.1)"),
+    ({"speed": 0}, "speed must be from 0.1 to 16 (got 0)"),
     ({"volume": True}, "volume must be a number from 0 to 8"),
     ({"rotation": "90"}, "rotation must be a number from -36000 to 36000"),
     ({"style": {"color": "#12"}}, "tracks[0].clips[0].style: color must be a color such as #ffcc00"),
     (
         {"style": {"align": "top"}},
-        "tracks[0].clips[0].style: align must be one of left, center, right; got top",
+        "tracks[0].clips[0].style: align must be one of left, center, right (got top)",
     ),
-    ({"transition": {"type": "spin"}}, "transition: type must be one of crossfade, wipe, slide; got spin"),
+    ({"transition": {"type": "spin"}}, "transition: type must be one of crossfade, wipe, slide (got spin)"),
     ({"transition": {}}, "transition: type is required"),
     ({"start": 599, "duration": 2}, "project must be at most 600 seconds (got 601)"),
 ]
@@ -179,7 +179,7 @@ async def test_invalid_project_is_rejected_with_a_reason_and_free(engine_app: Ap
         assert response.json()["error"].endswith(text), response.text
     bad_format = await post_project(engine_app, project(), format="avi")
     assert bad_format.json() == {
-        "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
+        "error": "Invalid format: it must be one of mp4, webm, gif (got avi)",
         "status": 400,
     }
     assert await engine_app.balance() == ("5.00", "0.00")

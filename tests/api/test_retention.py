@@ -115,22 +115,22 @@ async def test_audit_entries_are_deleted_in_batches(app: AppFixture, monkeypatch
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"predictions_days": -1}, "predictions_days must be a whole number from 0 to 36500, not -1"),
+        ({"predictions_days": -1}, "predictions_days must be a whole number from 0 to 36500 (got -1)"),
         ({"sessions_days": 1.5}, "sessions_days must be a whole number"),
         ({"audit_days": True}, "audit_days must be a whole number"),
         ({"jobs_days": 3}, "unknown setting 'jobs_days'; use predictions_days, media_days, sessions_days"),
-        ({"archive": "yes"}, "archive must be true or false, not 'yes'"),
-        ({"ledger_days": 30}, "ledger_days must be 0 or at least 400, not 30"),
+        ({"archive": "yes"}, "archive must be true or false (got 'yes')"),
+        ({"ledger_days": 30}, "ledger_days must be 0 or at least 400 (got 30)"),
         (
             {"accounts": {"a@b.c": {"ledger_days": 500}}},
             "unknown setting 'ledger_days'; use predictions_days",
         ),
-        ({"accounts": 3}, r"\[retention.accounts\] must be a table"),
-        ({"accounts": {"a@b.c": 3}}, r'"a@b.c" must be a table'),
+        ({"accounts": 3}, "[retention.accounts] must be a table"),
+        ({"accounts": {"a@b.c": 3}}, '"a@b.c" must be a table'),
     ],
 )
 def test_invalid_tables_are_refused(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         retention.policy(table)
 
 

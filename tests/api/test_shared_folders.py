@@ -383,7 +383,7 @@ async def test_a_large_folder_is_moved_in_several_transactions(
         ({"team_id": "team_none"}, 400, "cannot be combined"),
         ({"folder": "x" * 94}, 400, "at most 93 characters"),
         ({"access": "own"}, 400, "access must be read or write"),
-        ({"colour": 1}, 400, "Unknown field 'colour'"),
+        ({"color": 1}, 400, "Unknown field 'color'"),
     ],
 )
 async def test_invalid_share_is_refused(

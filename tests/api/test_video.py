@@ -138,23 +138,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": None}, BAD["error"]),
     ({"prompt": " "}, BAD["error"]),
     ({"prompt": "x" * 4001}, BAD["error"]),
-    ({"num_frames": 80}, "Invalid num_frames: it must be from 81 to 121; got 80"),
-    ({"num_frames": 122}, "Invalid num_frames: it must be from 81 to 121; got 122"),
+    ({"num_frames": 80}, "Invalid num_frames: it must be from 81 to 121 (got 80)"),
+    ({"num_frames": 122}, "Invalid num_frames: it must be from 81 to 121 (got 122)"),
     ({"num_frames": 81.5}, "Invalid num_frames: it must be a whole number from 81 to 121"),
-    ({"frames_per_second": 3}, "Invalid frames_per_second: it must be from 4 to 60; got 3"),
-    ({"frames_per_second": 61}, "Invalid frames_per_second: it must be from 4 to 60; got 61"),
-    ({"resolution": "1080p"}, "Invalid resolution: it must be one of 480p, 580p, 720p; got 1080p"),
-    ({"aspect_ratio": "4:3"}, "Invalid aspect_ratio: it must be one of auto, 16:9, 9:16, 1:1; got 4:3"),
-    ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
-    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
-    ({"num_inference_steps": 0}, "Invalid num_inference_steps: it must be from 1 to 200; got 0"),
+    ({"frames_per_second": 3}, "Invalid frames_per_second: it must be from 4 to 60 (got 3)"),
+    ({"frames_per_second": 61}, "Invalid frames_per_second: it must be from 4 to 60 (got 61)"),
+    ({"resolution": "1080p"}, "Invalid resolution: it must be one of 480p, 580p, 720p (got 1080p)"),
+    ({"aspect_ratio": "4:3"}, "Invalid aspect_ratio: it must be one of auto, 16:9, 9:16, 1:1 (got 4:3)"),
+    ({"seed": -1}, f"Invalid seed: it must be {SEEDS} (got -1)"),
+    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS} (got {2**31})"),
+    ({"num_inference_steps": 0}, "Invalid num_inference_steps: it must be from 1 to 200 (got 0)"),
     ({"guidance_scale": "high"}, "Invalid guidance_scale: it must be a number from 0 to 30"),
     ({"enable_safety_checker": 1}, "Invalid enable_safety_checker: it must be true or false"),
     (
         {"interpolator_model": "dis"},
-        "Invalid interpolator_model: it must be one of none, film, rife; got dis",
+        "Invalid interpolator_model: it must be one of none, film, rife (got dis)",
     ),
-    ({"num_interpolated_frames": 5}, "Invalid num_interpolated_frames: it must be from 0 to 4; got 5"),
+    ({"num_interpolated_frames": 5}, "Invalid num_interpolated_frames: it must be from 0 to 4 (got 5)"),
     ({"response_mode": "later"}, "Invalid response_mode: it must be polling or inline"),
 ]
 
@@ -239,7 +239,7 @@ async def test_a_duration_is_one_to_twenty_seconds(video_app: AppFixture, durati
     for name in ("video-c", "video-text", "video-image"):
         answer = await video_app.client.post(f"/api/{name}", json=body_with(video_app, duration=duration))
         number = "a number " if isinstance(duration, str | bool) else ""
-        actual = "" if number else f"; got {duration}"
+        actual = "" if number else f" (got {duration})"
         response = f"Invalid duration: it must be {number}from 1 to 20{actual}"
         assert (answer.status_code, answer.json()) == (400, {"error": response, "status": 400})
 
@@ -252,7 +252,7 @@ async def test_key_is_checked_first_and_balance_last(video_app: AppFixture, name
         f"/api/{name}", json=body_with(video_app, api_key=video_app.poor, seed=-1)
     )
     assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
-    assert (wrong.status_code, wrong.json()["error"]) == (400, f"Invalid seed: it must be {SEEDS}; got -1")
+    assert (wrong.status_code, wrong.json()["error"]) == (400, f"Invalid seed: it must be {SEEDS} (got -1)")
     assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
 
 

@@ -65,8 +65,8 @@ async def comfy_app(tmp_path: Path) -> AsyncIterator[ComfySetup]:
         yield ComfySetup(app, comfy)
 
 
-def png(colour: str = "blue") -> bytes:
-    return image_files.encode(Image.new("RGB", (40, 24), colour))
+def png(color: str = "blue") -> bytes:
+    return image_files.encode(Image.new("RGB", (40, 24), color))
 
 
 async def test_graph_runs_on_comfyui_with_its_files_and_returns(comfy_app: ComfySetup) -> None:

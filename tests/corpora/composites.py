@@ -83,9 +83,9 @@ def layers(seed: int, stratum: Stratum, size: tuple[int, int], *, share: float) 
 # -- backgrounds -------------------------------------------------------------------------------------
 
 
-def _colour(rng: np.random.Generator, low: float = 0.1, high: float = 0.95) -> Array:
-    hue, grey = rng.uniform(0, 1, 3), rng.uniform(low, high)
-    return np.clip(grey + (hue - hue.mean()) * rng.uniform(0, 0.9), 0.03, 0.97)
+def _color(rng: np.random.Generator, low: float = 0.1, high: float = 0.95) -> Array:
+    hue, gray = rng.uniform(0, 1, 3), rng.uniform(low, high)
+    return np.clip(gray + (hue - hue.mean()) * rng.uniform(0, 0.9), 0.03, 0.97)
 
 
 def _noise(rng: np.random.Generator, size: tuple[int, int], grain: float) -> Array:
@@ -100,7 +100,7 @@ def _ground(rng: np.random.Generator, size: tuple[int, int], stratum: Stratum) -
     if stratum == "cluttered":
         return _make_clutter(rng, size)
     rows, columns = np.mgrid[0 : 1 : size[0] * 1j, 0 : 1 : size[1] * 1j]
-    base = _colour(rng, 0.45 if stratum == "shadow" else 0.1)
+    base = _color(rng, 0.45 if stratum == "shadow" else 0.1)
     turn = rng.uniform(0, 2 * np.pi)
     ramp = (np.cos(turn) * (columns - 0.5) + np.sin(turn) * (rows - 0.5)) * rng.uniform(0, 0.35)
     corner = ((columns - 0.5) ** 2 + (rows - 0.5) ** 2) * rng.uniform(0, 0.4)
@@ -108,7 +108,7 @@ def _ground(rng: np.random.Generator, size: tuple[int, int], stratum: Stratum) -
 
 
 def _make_texture(rng: np.random.Generator, size: tuple[int, int]) -> Array:
-    base, other = _colour(rng, 0.2, 0.8), _colour(rng, 0.2, 0.8)
+    base, other = _color(rng, 0.2, 0.8), _color(rng, 0.2, 0.8)
     other = base + (other - base) * rng.uniform(0.2, 0.6)
     rows, columns = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float64)
     kind = int(rng.integers(5))
@@ -140,8 +140,8 @@ def _make_clutter(rng: np.random.Generator, size: tuple[int, int]) -> Array:
     for _ in range(int(rng.integers(3, 9))):
         at = (int(rng.integers(size[1])), int(rng.integers(size[0])))
         axes = (int(rng.integers(8, 60)), int(rng.integers(8, 60)))
-        colour = tuple(float(c) for c in _colour(rng))
-        cv2.ellipse(back, at, axes, float(rng.uniform(0, 180)), 0, 360, colour, -1, cv2.LINE_AA)
+        color = tuple(float(c) for c in _color(rng))
+        cv2.ellipse(back, at, axes, float(rng.uniform(0, 180)), 0, 360, color, -1, cv2.LINE_AA)
     return cv2.GaussianBlur(back, (0, 0), float(rng.uniform(0.5, 3)))
 
 
@@ -154,9 +154,9 @@ def _shadow(rng: np.random.Generator, alpha: Array) -> Array:
     foot = np.flatnonzero(alpha.max(1) > 0.5)[-1]
     columns = np.flatnonzero(alpha[max(0, foot - height // 12) : foot + 1].max(0) > 0.5)
     contact = np.zeros_like(alpha)
-    centre = (int(columns.mean()), int(min(height - 1, foot)))
+    center = (int(columns.mean()), int(min(height - 1, foot)))
     axes = (max(4, int(len(columns) * 0.7)), max(3, int(height * 0.02)))
-    cv2.ellipse(contact, centre, axes, 0, 0, 360, 1.0, -1)
+    cv2.ellipse(contact, center, axes, 0, 0, 360, 1.0, -1)
     contact = cv2.GaussianBlur(contact, (0, 0), soft)
     return 1 - np.clip(rng.uniform(0.15, 0.4) * thrown + 0.3 * contact, 0, 0.6)
 
@@ -167,17 +167,17 @@ def _shadow(rng: np.random.Generator, alpha: Array) -> Array:
 def _body(
     rng: np.random.Generator, size: tuple[int, int], tall: float, middle: float, back: Array
 ) -> tuple[str, Array, Array]:
-    local, colour = back.mean((0, 1)), _colour(rng)
+    local, color = back.mean((0, 1)), _color(rng)
     # A subject in the color of its background cannot be found.
     for _ in range(40):
-        if np.linalg.norm(colour - local) > 0.3:
+        if np.linalg.norm(color - local) > 0.3:
             break
-        colour = _colour(rng)
+        color = _color(rng)
     if rng.uniform() < 0.3:
-        return _furry(rng, size, tall, middle, colour)
+        return _furry(rng, size, tall, middle, color)
     names = sorted(name for name in shapes.library() if name not in _THIN | _LATER)
     name = names[int(rng.integers(len(names)))]
-    return name, *_draw(rng, size, (name, tall, middle), colour)
+    return name, *_draw(rng, size, (name, tall, middle), color)
 
 
 def _new(name: str, part: shapes.ShapePart) -> bool:
@@ -186,7 +186,7 @@ def _new(name: str, part: shapes.ShapePart) -> bool:
 
 
 def _draw(
-    rng: np.random.Generator, size: tuple[int, int], style: tuple[str, float, float], colour: Array
+    rng: np.random.Generator, size: tuple[int, int], style: tuple[str, float, float], color: Array
 ) -> tuple[Array, Array]:
     name, tall, middle = style
     over = 4
@@ -198,14 +198,14 @@ def _draw(
     offset = np.array([middle * size[1] * over - (low[0] + high[0]) / 2 * scale, 0.0])
     offset[1] = size[0] * over * 0.9 - high[1] * scale
     cover = np.zeros((size[0] * over, size[1] * over), np.float32)
-    paint = np.zeros((*cover.shape, 3), np.float32) + colour.astype(np.float32)
+    paint = np.zeros((*cover.shape, 3), np.float32) + color.astype(np.float32)
     tones: dict[str, Array] = {}
     for part in parts:
         outline = [np.round(part.outline * scale + offset).astype(np.int32)]
         cv2.fillPoly(cover, outline, 0.0 if part.cut else 1.0)
         if not part.cut:
             shift = rng.normal(0, 0.12, 3)
-            tone = tones.setdefault(part.role, np.clip(colour + shift, 0.02, 0.98) if tones else colour)
+            tone = tones.setdefault(part.role, np.clip(color + shift, 0.02, 0.98) if tones else color)
             cv2.fillPoly(paint, outline, tuple(float(c) for c in tone))
     alpha = cv2.resize(cover, size[::-1], interpolation=cv2.INTER_AREA)
     soft = cv2.GaussianBlur(alpha, (0, 0), rng.uniform(0.3, 0.8))
@@ -214,7 +214,7 @@ def _draw(
 
 
 def _furry(
-    rng: np.random.Generator, size: tuple[int, int], tall: float, middle: float, colour: Array
+    rng: np.random.Generator, size: tuple[int, int], tall: float, middle: float, color: Array
 ) -> tuple[str, Array, Array]:
     over = 3
     angle = np.linspace(0, 2 * np.pi, 180, endpoint=False)
@@ -223,20 +223,20 @@ def _furry(
         radius += rng.normal(0, 0.16 / wave**0.5) * np.cos(wave * angle + rng.uniform(0, 6.28))
     radius = np.clip(radius, 0.5, 1.5)
     half = np.array([tall * rng.uniform(0.35, 0.55), tall * 0.45]) * over
-    centre = np.array([middle * size[1], size[0] * 0.52]) * over
-    outline = centre + np.stack([np.cos(angle), np.sin(angle)], 1) * radius[:, None] * half
+    center = np.array([middle * size[1], size[0] * 0.52]) * over
+    outline = center + np.stack([np.cos(angle), np.sin(angle)], 1) * radius[:, None] * half
     cover = np.zeros((size[0] * over, size[1] * over), np.float32)
     cv2.fillPoly(cover, [np.round(outline).astype(np.int32)], 1.0)
     for _ in range(700):
         at = int(rng.integers(len(outline)))
-        away = outline[at] - centre
+        away = outline[at] - center
         away = away / np.linalg.norm(away) + rng.normal(0, 0.35, 2)
         tip = outline[at] + away * rng.uniform(0.02, 0.09) * tall * over
         ends = [tuple(int(v) for v in np.round(point)) for point in (outline[at], tip)]
         cv2.line(cover, ends[0], ends[1], 1.0, int(rng.integers(1, 3)), cv2.LINE_AA)
     alpha = np.clip(cv2.resize(cover, size[::-1], interpolation=cv2.INTER_AREA), 0, 1)
     fur = 1 + 0.12 * _noise(rng, size, 3) + 0.08 * _noise(rng, size, 12)
-    return "fur", alpha, _lit(rng, np.clip(colour * fur[..., None], 0.01, 0.99))
+    return "fur", alpha, _lit(rng, np.clip(color * fur[..., None], 0.01, 0.99))
 
 
 def _lit(rng: np.random.Generator, paint: Array) -> Array:

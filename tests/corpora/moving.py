@@ -43,10 +43,10 @@ def film(
             (float(middle[0]), float(middle[1])), float(turn * np.sin(index * 0.4)), 1 + 0.06 * share
         )
         move[:, 2] += moved
-        cover, colours = (
+        cover, colors = (
             cv2.warpAffine(item, move, wide[::-1], flags=cv2.INTER_LINEAR) for item in (alpha, paint)
         )
-        image = colours * cover[..., None] + ground * (1 - cover[..., None])
+        image = colors * cover[..., None] + ground * (1 - cover[..., None])
         corner = (middle + eye - np.array([width, height]) / 2).astype(np.float32)
         view = np.array([[1, 0, -corner[0]], [0, 1, -corner[1]]], np.float32)
         view_image, truth = (cv2.warpAffine(item, view, (width, height)) for item in (image, cover))

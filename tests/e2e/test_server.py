@@ -89,7 +89,7 @@ async def test_sigterm_completes_accepted_requests(tmp_path: Path) -> None:
         accepted = [reply for reply in replies if reply.status in {200, 202}]
         assert accepted
         assert {reply.json["error"] for reply in replies if reply not in accepted} <= {
-            "The server is shutting down; try again in a moment."
+            "The server is shutting down: try again in a moment."
         }
         await server.restart()
         for reply in accepted:

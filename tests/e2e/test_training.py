@@ -22,9 +22,9 @@ OPTIONS = {"weights-image": {"steps": 2, "threads": 1}}
 TRAINING_TABLES = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1}}
 
 
-def shade(colour: str) -> str:
+def shade(color: str) -> str:
     """Return an image of one color as a `data:` URI."""
-    return image_files.data_uri(image_files.encode(Image.new("RGB", (32, 24), colour)))
+    return image_files.data_uri(image_files.encode(Image.new("RGB", (32, 24), color)))
 
 
 BODY: dict[str, Any] = {"name": "glow", "images": [shade("red"), shade("orange")], "base": "ra2", "seed": 3}

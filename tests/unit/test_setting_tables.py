@@ -29,15 +29,15 @@ class Table(msgspec.Struct):
     [
         ({}, "[a] must have url, a URL"),
         ({"url": "secret"}, "[a] url must be a URL"),
-        ({"seconds": 0}, "[a] seconds must be a number from 1 to 60, not 0"),
-        ({"seconds": True}, "[a] seconds must be a number from 1 to 60, not True"),
-        ({"seconds": math.nan}, "[a] seconds must be a number from 1 to 60, not nan"),
-        ({"slots": 1.5}, "[a] slots must be a whole number from 1 to 4, not 1.5"),
-        ({"access": "none"}, "[a] access must be all or one, not 'none'"),
-        ({"tools": "x"}, "[a] tools must be a list of names, not 'x'"),
-        ({"local": 1}, "[a] local must be true or false, not 1"),
+        ({"seconds": 0}, "[a] seconds must be a number from 1 to 60 (got 0)"),
+        ({"seconds": True}, "[a] seconds must be a number from 1 to 60 (got True)"),
+        ({"seconds": math.nan}, "[a] seconds must be a number from 1 to 60 (got nan)"),
+        ({"slots": 1.5}, "[a] slots must be a whole number from 1 to 4 (got 1.5)"),
+        ({"access": "none"}, "[a] access must be all or one (got 'none')"),
+        ({"tools": "x"}, "[a] tools must be a list of names (got 'x')"),
+        ({"local": 1}, "[a] local must be true or false (got 1)"),
         ({"b": 1}, "[a] has an unknown setting 'b'; use access, later, local, seconds, slots, tools, url"),
-        (3, "[a] must be a table, not 3"),
+        (3, "[a] must be a table (got 3)"),
     ],
 )
 def test_error_names_the_setting_its_value_and_the_valid_values(values: Any, message: str) -> None:
@@ -56,8 +56,8 @@ def test_table_is_converted_without_the_settings_of_the_caller() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"retries": 11}, "[gateway] retries must be a whole number from 0 to 10, not 11"),
-        ({"cache": "yes"}, "[gateway] cache must be true or false, not 'yes'"),
+        ({"retries": 11}, "[gateway] retries must be a whole number from 0 to 10 (got 11)"),
+        ({"cache": "yes"}, "[gateway] cache must be true or false (got 'yes')"),
         ({"cach": True}, "[gateway] has an unknown setting 'cach'; use aliases, allow_unpriced, cache,"),
         ({"aliases": []}, "[gateway.aliases] must be a table"),
         (
@@ -85,6 +85,6 @@ def test_settings_of_the_gateway_are_in_its_policy() -> None:
 
 
 def test_options_of_gguf_models_have_the_same_form() -> None:
-    with pytest.raises(ValueError, match="threads must be a whole number from 1 to 1024, not 0"):
+    with pytest.raises(ValueError, match=r"threads must be a whole number from 1 to 1024 \(got 0\)"):
         options.parse("a", {"threads": 0})
     assert options.parse("a", {"source": "x.gguf", "gpu_layers": 0}).gpu_layers == 0

@@ -75,7 +75,7 @@ def comfyui_urls(settings: Settings) -> tuple[str, ...]:
     for url in urls:
         if not _ORIGIN.fullmatch(url):
             shown = setting_values.redacted(url)
-            raise InvalidSetting(f"a ComfyUI server is an origin such as http://gpu-box:8188, not {shown}")
+            raise InvalidSetting(f"a ComfyUI server is an origin such as http://gpu-box:8188 (got {shown})")
     return tuple(dict.fromkeys((*settings.comfyui_servers, *urls)))
 
 

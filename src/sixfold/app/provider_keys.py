@@ -114,7 +114,7 @@ class ProviderKeys:
         base_url = spec.check_url_with(parameters)
         if not base_url:
             missing = ", ".join(_missing(spec, self._settings))
-            return KeyCheck("unknown", f"{spec.title} also needs {missing}: set it where the server starts")
+            return KeyCheck("unknown", f"{spec.title} also needs {missing}: set it for the server")
         try:
             await provider_check.check(spec, key, base_url, _LIMITS)
         except UpstreamError as error:

@@ -17,7 +17,7 @@ from sixfold.core.humanize import size
 # Numbers of terminal colors, one for each API, that are legible on dark and light backgrounds.
 HUES = (173, 136, 71, 67, 97, 132)
 _ACCENT = HUES[0]
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 # Minimum number of columns to which text is wrapped.
 _MIN_COLUMNS = 24
 
@@ -102,7 +102,7 @@ class TerminalStyle:
 
 def _columns(text: str) -> int:
     """Return the width of `text` in columns, not counting color codes."""
-    return len(_COLOUR.sub("", text))
+    return len(_COLOR.sub("", text))
 
 
 class Spinner:

@@ -43,7 +43,7 @@ class AsyncWorkflows:
         """Run a workflow and return the prediction when it has succeeded.
 
         Inputs that are paths, bytes or open files are uploaded first. Raises `PredictionFailed` if it ends
-        otherwise, and `WaitExpired` after `timeout_seconds`.
+        in another state, and `WaitExpired` after `timeout_seconds`.
         """
         document = {"input": await self._transport.prepare(inputs), "wait": 0}
         key = idempotency_key or requests.new_idempotency_key()

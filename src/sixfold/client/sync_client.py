@@ -56,7 +56,7 @@ class Client(SyncTransport):
         """Run a model and return the prediction when it has succeeded.
 
         Inputs that are paths, bytes or open files are uploaded first. Raises `PredictionFailed` if it ends
-        otherwise, and `WaitExpired` after `timeout_seconds`.
+        in another state, and `WaitExpired` after `timeout_seconds`.
         """
         prediction = self.predictions.create(
             model, inputs, hardware=hardware, variant=variant, idempotency_key=idempotency_key

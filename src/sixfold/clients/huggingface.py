@@ -113,7 +113,7 @@ class HuggingFaceHub:
         )
         if not matches(part, file):
             part.unlink(missing_ok=True)
-            raise HubError(f"{file.path} does not match the hash that the Hub states; try again")
+            raise HubError(f"{file.path} does not match the hash that the Hub states: try again")
         part.replace(target)
 
     def _complete(self, url: str, file: HubFile, part: Path, on_progress: ProgressCallback) -> None:

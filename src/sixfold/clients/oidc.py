@@ -47,7 +47,7 @@ _KEY_MEMBERS = frozenset({"kty", "use", "key_ops", "alg", "kid", "n", "e", "crv"
 _MAX_MEMBER_CHARS = 4096
 # The maximum age of a sign-in at the provider; a repeated sign-in asks for the password again.
 _MAX_AGE_SECONDS = FRESH_MINUTES * 60
-_UNREACHABLE = "The sign-in provider could not be reached; try again"
+_UNREACHABLE = "The sign-in provider could not be reached: try again"
 _INVALID_RESPONSE = "The sign-in provider returned an invalid ID token"
 
 
@@ -140,7 +140,7 @@ class OidcClient:
         if ("email" not in claims or lacks_groups) and metadata.userinfo_endpoint:
             info = await self._userinfo(metadata, tokens, claims["sub"])
             claims = {**info, **claims}
-            # Each document states the verification of its own address only.
+            # Each document states only whether its own address is verified.
             other_email, other_verified = _email(info)
             verified = (verified and bool(email)) or (other_verified and email in ("", other_email))
             email = email or other_email

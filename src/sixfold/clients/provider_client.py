@@ -410,7 +410,7 @@ def explained(
         case "absent":
             text = f"{title} does not have this model, or the key may not use it."
         case "busy":
-            text = f"{title} is limiting this server's requests; try again later."
+            text = f"{title} is limiting this server's requests: try again later."
         case "broken":
             text = f"{title} {refusal.message or 'failed'}: try again later."
     return UpstreamError(text, refusal)

@@ -23,7 +23,7 @@ gr: Any = importlib.import_module("gradio")
 # The event is never set, so that a wait takes its full time.
 WORK = threading.Event()
 TOLD_SECONDS = 0.3  # Gradio reports progress ten times a second
-COLOURS = [("Plain one", "plain"), ("Bold", "bold")]
+COLORS = [("Plain one", "plain"), ("Bold", "bold")]
 
 
 def paint(
@@ -95,7 +95,7 @@ def painting() -> Any:
             gr.Number(label="Count", value=3, precision=0, minimum=0, maximum=9),
             gr.Slider(32, 256, value=64, step=16, label="Width"),
             gr.Slider(0, 1, value=0.5, label="Share"),
-            gr.Dropdown(COLOURS, value="plain", label="Style"),
+            gr.Dropdown(COLORS, value="plain", label="Style"),
             gr.Radio(["calm", "wild"], value="wild", label="Mood"),
             gr.Checkbox(label="Flip"),
             gr.Image(type="filepath", label="Picture"),

@@ -112,7 +112,7 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
         ({"order": []}, "order must be a list"),
         ({"models": {"ra1": 3}}, "ra1 must name one of its engines"),
         ({"models": {"ra9": "own"}}, "unknown model 'ra9'"),
-        ({"models": {"ra1": "owm"}}, "own, comfy, fal, painter; got 'owm'"),
+        ({"models": {"ra1": "owm"}}, r"own, comfy, fal, painter \(got 'owm'\)"),
         ({"mine": {"source": "x"}}, r"\[engines.mine\] requires `like`"),
         ({"mine": 3}, "'mine' must be a table of engine options; the only other keys"),
     ],

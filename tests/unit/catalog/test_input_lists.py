@@ -66,7 +66,7 @@ def test_list_is_parsed_from_json_or_text(descriptor: Descriptor, value: Any, pa
         (TEXTS, {"a": 1}, "texts must be a list of texts"),
         (TEXTS, " \n ", "texts is required"),
         (TEXTS, " [] ", "texts must contain at least one item"),
-        (LEVELS, [100], "levels must be from 1 to 99; got 100"),
+        (LEVELS, [100], "levels must be from 1 to 99 (got 100)"),
         (LEVELS, "80, much", "levels must contain only numbers from 1 to 99"),
         (SERIES, [float("nan")], "series must be finite"),
         (SERIES, [True], "series must contain only numbers"),

@@ -40,9 +40,9 @@ def test_defaults_are_added_and_unknown_inputs_dropped() -> None:
 def test_error_names_every_invalid_input() -> None:
     assert _problems({"size": "c", "width": "wide", "strength": 2, "fast": 1, "image": 3}) == {
         "prompt": "prompt is required",
-        "size": "size must be one of a, b; got c",
+        "size": "size must be one of a, b (got c)",
         "width": "width must be a whole number from 64 to 2048",
-        "strength": "strength must be from 0.1 to 1; got 2",
+        "strength": "strength must be from 0.1 to 1 (got 2)",
         "fast": "fast must be true or false",
         "image": "image must be a URL or an upload",
     }
@@ -55,8 +55,8 @@ def test_pattern_error_lists_the_choices_or_an_example() -> None:
     with pytest.raises(InvalidInput) as excinfo:
         inputs.check((voice, name), {"voice": "zoe", "name": "A"})
     assert [problem.message for problem in excinfo.value.problems] == [
-        "voice must be one of ava, ben; got zoe",
-        "name must have the form `my`; got A",
+        "voice must be one of ava, ben (got zoe)",
+        "name must have the form `my` (got A)",
     ]
 
 
@@ -143,7 +143,7 @@ def test_text_pattern_and_required_other_input_are_checked() -> None:
     with pytest.raises(InvalidInput) as excinfo:
         inputs.check((score, plan, key), {"score": "CDE", "plan": "off", "key": "H"})
     assert [problem.message for problem in excinfo.value.problems] == [
-        "key must have the form `C`; got H",
+        "key must have the form `C` (got H)",
         "score requires plan full or melody",
     ]
     assert inputs.check((score, plan), {"score": "", "plan": "off"}) == {"score": "", "plan": "off"}

@@ -96,7 +96,7 @@ def test_prompt_can_begin_with_an_at_sign(server: Server) -> None:
         (("nothing",), "Model nothing not found"),
         (("ra1",), "prompt is required"),
         (("ra1", "prompt"), "must be NAME=VALUE"),
-        (("ra1", "colour=red"), "ra1 does not have the input colour; its inputs are prompt"),
+        (("ra1", "color=red"), "ra1 does not have the input color; its inputs are prompt"),
         (("ra1", "prompt=x", "seed=many"), "must be a whole number"),
         (("ra1", "prompt=x", "enable_safety_checker=maybe"), "must be true or false"),
         (("ra1", "prompt=x", "size=9x9"), "size must be one of"),

@@ -180,8 +180,8 @@ def test_local_checkpoint_is_copied_with_its_configuration(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("music",), "Model family music not found; use one of image"),
-        (("image", "--model", "nothing"), "Model nothing not found; use one of z-image-turbo, sdxl"),
+        (("music",), "Model family music not found: use one of image"),
+        (("image", "--model", "nothing"), "Model nothing not found: use one of z-image-turbo, sdxl"),
         (("image", "--from", "nowhere"), "nowhere does not exist"),
         (("image", "--model", "sd-turbo", "--name", "../x"), "is not a valid name"),
     ],

@@ -436,7 +436,7 @@ async def test_endless_response_is_refused_at_the_limit(fixture: ComfyFixture) -
 async def test_response_of_single_bytes_ends_at_the_time_limit(fixture: ComfyFixture) -> None:
     fixture.comfy.responses["/object_info"] = endless(b" ")
     slow = ComfyServer(fixture.client, fixture.comfy.url, ComfyLimits(exchange_seconds=0.3))
-    with pytest.raises(comfyui_errors.ComfyTimeout, match="did not complete its answer within"):
+    with pytest.raises(comfyui_errors.ComfyTimeout, match="did not complete its response within"):
         await slow.object_info()
 
 

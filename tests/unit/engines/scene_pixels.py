@@ -13,7 +13,7 @@ Picture = NDArray[Any]
 Plane = NDArray[Any]
 
 
-def grey(picture: Picture) -> Plane:
+def gray(picture: Picture) -> Plane:
     """Return the luma of a BGR image, from 0 to 1."""
     return cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.float32) / 255
 
@@ -26,7 +26,7 @@ def hsv(picture: Picture) -> tuple[Plane, Plane, Plane]:
 
 def ssim(a: Picture, b: Picture) -> float:
     """Return the mean structural similarity of the luma, with a Gaussian window of sigma 1.5."""
-    x, y = grey(a) * 255, grey(b) * 255
+    x, y = gray(a) * 255, gray(b) * 255
 
     def mean(plane: Plane) -> Plane:
         return cv2.GaussianBlur(plane, (11, 11), 1.5)
@@ -66,24 +66,24 @@ def _warmth(picture: Picture) -> float:
 
 def is_night(picture: Picture) -> bool:
     """Return whether nearly all of the upper part is dark."""
-    return float(np.median(grey(_sky(picture)))) < 0.33
+    return float(np.median(gray(_sky(picture)))) < 0.33
 
 
 def is_day(picture: Picture) -> bool:
     """Return whether the sky is bright, and blue or gray."""
     sky = _sky(picture).astype(np.float32) / 255
-    return float(np.median(grey(_sky(picture)))) > 0.42 and float(np.median(sky[..., 2] - sky[..., 0])) < 0.10
+    return float(np.median(gray(_sky(picture)))) > 0.42 and float(np.median(sky[..., 2] - sky[..., 0])) < 0.10
 
 
 def is_sunset(picture: Picture) -> bool:
     """Return whether the horizon is warm, and neither dark nor overexposed."""
-    return _warmth(picture) > 0.10 and float(grey(picture).mean()) > 0.25
+    return _warmth(picture) > 0.10 and float(gray(picture).mean()) > 0.25
 
 
 def is_dusk(picture: Picture) -> bool:
     """Return whether the image is dim and its sky has color."""
     _, saturation, _ = hsv(_sky(picture))
-    return 0.10 < float(grey(_sky(picture)).mean()) < 0.60 and float(saturation.mean()) > 0.15
+    return 0.10 < float(gray(_sky(picture)).mean()) < 0.60 and float(saturation.mean()) > 0.15
 
 
 def _hue_share(picture: Picture, low: float, high: float) -> float:
@@ -108,7 +108,7 @@ def _pastel(picture: Picture) -> bool:
 
 def is_rain(picture: Picture) -> bool:
     """Return whether fine structure is vertical: pixels change much more across than down."""
-    fine = grey(picture) - cv2.GaussianBlur(grey(picture), (0, 0), 2)
+    fine = gray(picture) - cv2.GaussianBlur(gray(picture), (0, 0), 2)
     sky = _sky_rows(fine)
     down, across = np.abs(np.diff(sky, axis=0)).mean(), np.abs(np.diff(sky, axis=1)).mean()
     return bool(across > down * 1.15 and across > 0.008)
@@ -120,7 +120,7 @@ def _sky_rows(plane: Plane) -> Plane:
 
 def is_storm(picture: Picture) -> bool:
     """Return whether a thin tall object is much brighter than a dark sky."""
-    sky = grey(picture)[: picture.shape[0] * 66 // 100]
+    sky = gray(picture)[: picture.shape[0] * 66 // 100]
     thin = sky - cv2.morphologyEx(sky, cv2.MORPH_OPEN, np.ones((9, 9), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats((thin > 0.22).astype(np.uint8), connectivity=8)
     tall = int(stats[1:, cv2.CC_STAT_HEIGHT].max()) if len(stats) > 1 else 0
@@ -129,7 +129,7 @@ def is_storm(picture: Picture) -> bool:
 
 def is_snowing(picture: Picture) -> bool:
     """Return whether a sky that is not dark has many small round bright spots."""
-    plane = grey(picture)[: picture.shape[0] * 42 // 100]
+    plane = gray(picture)[: picture.shape[0] * 42 // 100]
     spots = plane - cv2.morphologyEx(plane, cv2.MORPH_OPEN, np.ones((7, 7), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats((spots > 0.08).astype(np.uint8))
     wide, high = stats[1:, cv2.CC_STAT_WIDTH], stats[1:, cv2.CC_STAT_HEIGHT]
@@ -140,13 +140,13 @@ def is_snowing(picture: Picture) -> bool:
 def is_foggy(picture: Picture) -> bool:
     """Return whether the middle has little contrast, and is light and gray."""
     band = picture[picture.shape[0] * 40 // 100 : picture.shape[0] * 70 // 100]
-    pale = float(grey(band).std()) < 0.13 and float(grey(band).mean()) > 0.38
+    pale = float(gray(band).std()) < 0.13 and float(gray(band).mean()) > 0.38
     return pale and float(hsv(band)[1].mean()) < 0.35
 
 
 def has_water(picture: Picture) -> bool:
     """Return whether a band below the middle has horizontal streaks: pixels change more down than across."""
-    plane = grey(picture)
+    plane = gray(picture)
     height = plane.shape[0]
     for top in (50, 56, 62, 68):
         band = plane[height * top // 100 : height * (top + 16) // 100]
@@ -158,7 +158,7 @@ def has_water(picture: Picture) -> bool:
 
 def has_ridges(picture: Picture) -> bool:
     """Return whether the strongest horizontal edges of the columns form a continuous line with hills."""
-    plane = cv2.GaussianBlur(grey(picture), (0, 0), 1.5)
+    plane = cv2.GaussianBlur(gray(picture), (0, 0), 1.5)
     height = plane.shape[0]
     drop = np.abs(plane[:-4] - plane[4:])[height * 20 // 100 : height * 72 // 100]
     line = cv2.medianBlur(np.argmax(drop, axis=0).astype(np.float32)[None, :], 5)[0]
@@ -168,7 +168,7 @@ def has_ridges(picture: Picture) -> bool:
 
 def is_city(picture: Picture) -> bool:
     """Return whether edges above the horizon are mostly vertical or horizontal."""
-    plane = grey(picture)[picture.shape[0] * 30 // 100 : picture.shape[0] * 70 // 100]
+    plane = gray(picture)[picture.shape[0] * 30 // 100 : picture.shape[0] * 70 // 100]
     dx, dy = cv2.Sobel(plane, cv2.CV_32F, 1, 0), cv2.Sobel(plane, cv2.CV_32F, 0, 1)
     size = np.hypot(dx, dy)
     strong = size > np.percentile(size, 70)
@@ -178,13 +178,13 @@ def is_city(picture: Picture) -> bool:
 
 def is_forest(picture: Picture) -> bool:
     """Return whether trunks are vertical: after vertical smoothing, pixels change more across than down."""
-    middle = grey(picture)[picture.shape[0] // 4 : picture.shape[0] * 3 // 4]
+    middle = gray(picture)[picture.shape[0] // 4 : picture.shape[0] * 3 // 4]
     soft = cv2.GaussianBlur(middle, (0, 0), sigmaX=1.0, sigmaY=6.0)
     return float(np.abs(np.diff(soft, axis=1)).mean()) > 1.5 * float(np.abs(np.diff(soft, axis=0)).mean())
 
 
 def is_space(picture: Picture) -> bool:
-    plane = grey(picture)
+    plane = gray(picture)
     points = plane - cv2.morphologyEx(plane, cv2.MORPH_OPEN, np.ones((5, 5), np.uint8))
     return bool(float(np.median(plane)) < 0.34 and (points > 0.06).mean() > 0.002)
 

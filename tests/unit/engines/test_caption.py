@@ -15,7 +15,7 @@ from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.image.caption.engine import CaptionEngine
 from tests.unit.engines.engine_runs import RunContext
 
-COLOURS = {
+COLORS = {
     "red": (210, 30, 40),
     "orange": (240, 140, 20),
     "yellow": (250, 220, 40),
@@ -43,7 +43,7 @@ def scene(seed: int = 1) -> NDArray[Any]:
     return np.clip(pixels + rng.normal(0, 4, pixels.shape), 0, 255)
 
 
-@pytest.mark.parametrize(("name", "rgb"), COLOURS.items())
+@pytest.mark.parametrize(("name", "rgb"), COLORS.items())
 def test_color_is_named(tmp_path: Path, name: str, rgb: tuple[int, int, int]) -> None:
     response = caption_of(tmp_path, np.full((64, 64, 3), rgb))
     assert response["palette"][0]["name"] == name
@@ -55,7 +55,7 @@ def test_color_shares_and_image_sizes_are_reported(tmp_path: Path) -> None:
     pixels = np.zeros((100, 300, 3))
     pixels[:, 200:] = (210, 30, 40)
     response = caption_of(tmp_path, pixels)
-    assert {colour["name"]: colour["share"] for colour in response["palette"]} == pytest.approx(
+    assert {color["name"]: color["share"] for color in response["palette"]} == pytest.approx(
         {"black": 0.667, "red": 0.333}, abs=0.02
     )
     assert (response["width"], response["height"]) == (300, 100)

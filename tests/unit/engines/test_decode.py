@@ -123,7 +123,7 @@ def test_tiff_floats_and_wide_integers_are_scaled_to_8_bits() -> None:
 def test_png_with_16_bits_keeps_its_high_byte() -> None:
     height, width = 8, 8
     line = b"\0" + struct.pack(">HHH", 0xFF00, 0x8000, 0x1000) * width
-    data = _png(width, height, depth=16, colour=2, idat=zlib.compress(line * height))
+    data = _png(width, height, depth=16, color=2, idat=zlib.compress(line * height))
     assert decode.decode(data).rgb[3, 3].tolist() == [255, 128, 16]
 
 
@@ -173,7 +173,7 @@ def test_jpeg_is_decoded_at_a_reduced_size_if_sufficient() -> None:
 
 
 def test_first_frame_of_an_animation_is_decoded() -> None:
-    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "lime", "blue")]
+    frames = [Image.new("RGB", (20, 20), color) for color in ("red", "lime", "blue")]
     for format_ in ("GIF", "WEBP", "PNG"):
         data = file_of(frames[0], format_, save_all=True, append_images=frames[1:], duration=50)
         assert apart(decode.decode(data).rgb, np.full((20, 20, 3), (255, 0, 0), np.uint8)) < 3, format_
@@ -198,9 +198,9 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _png(
-    width: int, height: int, *, depth: int = 8, colour: int = 2, idat: bytes = b"", extra: bytes = b""
+    width: int, height: int, *, depth: int = 8, color: int = 2, idat: bytes = b"", extra: bytes = b""
 ) -> bytes:
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     body = _chunk(b"IHDR", header) + extra + _chunk(b"IDAT", idat) + _chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
 

@@ -48,8 +48,8 @@ def test_each_map_is_a_png_of_image_size_that_strength_changes(tmp_path: Path) -
         assert (weak.content_type, dict(weak.info)) == ("image/png", {"width": 192, "height": 144})
     for weak, strong in (seen["depth"], seen["heatmap"]):
         assert strong.std() > 1.2 * weak.std()
-    grey = seen["depth"][1]
-    assert (grey[..., 0] == grey[..., 1]).all()
+    gray = seen["depth"][1]
+    assert (gray[..., 0] == gray[..., 1]).all()
     assert np.ptp(seen["heatmap"][1], axis=2).max() > 100
 
 
@@ -87,15 +87,15 @@ def test_depth_model_runs_at_its_own_size(tmp_path: Path) -> None:
     onnx_model.write(tmp_path / "depth.onnx", (1.0, 0.0, 0.0), side="n")
     engine = OnnxDepthEngine(weights=str(tmp_path), side=70)
     artifact, result, _ = run_depth(tmp_path, engine, effect="depth", strength=0.55)
-    grey = engine_runs.pixels(artifact)[..., 0].astype(int)
+    gray = engine_runs.pixels(artifact)[..., 0].astype(int)
     assert (result.quality, engine.version) == ("full", "1/depth")
     # A red object is near for this model, which reads the red channel.
-    assert grey[88, 96] > grey[110, 20] + 60
+    assert gray[88, 96] > gray[110, 20] + 60
     fixed = onnx_model.write(tmp_path / "fixed.onnx", (0.0, 0.0, 1.0), side=28)
-    grey = engine_runs.pixels(run_depth(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[
+    gray = engine_runs.pixels(run_depth(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[
         ..., 0
     ]
-    assert int(grey[20, 96]) > int(grey[130, 96])
+    assert int(gray[20, 96]) > int(gray[130, 96])
     other = onnx_tiny.enlarger(tmp_path / "large.onnx", 2)
     with pytest.raises(EngineError, match="is not a depth model"):
         run_depth(tmp_path, OnnxDepthEngine(source=str(other), side=56), effect="depth")

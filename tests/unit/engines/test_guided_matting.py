@@ -85,7 +85,7 @@ def test_an_uncertain_cutout_asks_for_marks_only_without_marks(
     [
         ({"box": [1, 2, 3]}, "4 numbers"),
         ({"box": [50, 50, 50, 90]}, "at least 2 pixels"),
-        ({"points": [5, 5]}, "three numbers per point: .* got 2 numbers"),
+        ({"points": [5, 5]}, r"three numbers per point \(got 2 numbers\): x, y"),
         ({"points": [500, 5, 1]}, "inside the 310 x 200 image"),
         ({"points": [5, 5, 2]}, "1 or 0"),
         ({"points": [5, 5, 0]}, "at least one point on the subject"),

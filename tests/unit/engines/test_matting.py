@@ -34,8 +34,8 @@ def test_body_is_found_under_a_face_without_contrast() -> None:
     rng = np.random.default_rng(3)
     coat = np.zeros((512, 512), np.uint8)
     cv2.fillPoly(coat, [np.array([(170, 190), (270, 190), (370, 250), (390, 512), (50, 512), (70, 250)])], 1)
-    grey = np.where(coat[..., None] > 0, 176, 190) + rng.normal(0, 3, image.shape)
-    image[190:] = np.clip(grey, 0, 255).astype(np.uint8)[190:]
+    gray = np.where(coat[..., None] > 0, 176, 190) + rng.normal(0, 3, image.shape)
+    image[190:] = np.clip(gray, 0, 255).astype(np.uint8)[190:]
     alpha, _ = segmentation.alpha(image)
     assert alpha[300:, 170:270].mean() > 0.9
     assert alpha[300:, 440:].mean() < 0.1
@@ -90,15 +90,15 @@ def landscape(seed: int) -> Any:
     rng = np.random.default_rng(seed)
     height, width = 240, 320
     down = np.linspace(0, 1, height)[:, None]
-    colours = rng.uniform(40, 220, (5, 3))
-    image = colours[0] * (1 - down[..., None]) + colours[1] * down[..., None] + np.zeros((height, width, 1))
+    colors = rng.uniform(40, 220, (5, 3))
+    image = colors[0] * (1 - down[..., None]) + colors[1] * down[..., None] + np.zeros((height, width, 1))
     clouds = cv2.GaussianBlur(rng.normal(0, 1, (height, width)), (0, 0), 18)
     image += 40 * np.clip(clouds / clouds.std(), 0, 2)[..., None]
     for number in range(3):
         ridge = cv2.GaussianBlur(rng.normal(0, 1, (1, width)), (0, 0), 20)[0]
         line = (0.5 + 0.15 * number) * height + 18 * ridge / ridge.std()
         under = np.arange(height)[:, None] > line[None]
-        image[under] = colours[2 + number]
+        image[under] = colors[2 + number]
     return np.clip(image + rng.normal(0, 6, image.shape), 0, 255).astype(np.uint8)
 
 

@@ -26,19 +26,19 @@ import sixfold
 
 @sixfold.model(title="Painter", hardware="gpu-16gb-a")
 def paint(
-    colour: Annotated[Literal["red", "blue"], "What colour"],
+    color: Annotated[Literal["red", "blue"], "What color"],
     width: Annotated[int, sixfold.Range(8, 64), "Width in pixels"] = 16,
     under: Image.Image | None = None,
     sound: sixfold.Audio | None = None,
     note: Annotated[str, sixfold.Length(9)] = "",
     report: sixfold.Progress = print,
 ) -> Image.Image:
-    """Paint one colour.
+    """Paint one color.
 
     More that nobody is told.
     """
     report(0.5)
-    return under.transpose(Image.Transpose.ROTATE_180) if under else Image.new("RGB", (width, 8), colour)
+    return under.transpose(Image.Transpose.ROTATE_180) if under else Image.new("RGB", (width, 8), color)
 '''
 
 
@@ -72,12 +72,12 @@ def test_hints_become_descriptors(tmp_path: Path) -> None:
     facts = result.facts
     messages = (facts["name"], facts["title"], facts["hardware"], facts["output_kind"])
     assert messages == ("my-painter", "Painter", "gpu-16gb-a", "image")
-    assert facts["description"] == "Paint one colour."
+    assert facts["description"] == "Paint one color."
     assert facts["inputs"] == {
-        "colour": {
+        "color": {
             "type": "string",
             "choices": ["red", "blue"],
-            "description": "What colour",
+            "description": "What color",
             "required": True,
         },
         "width": {"type": "integer", "min": 8, "max": 64, "description": "Width in pixels", "default": 16},
@@ -91,7 +91,7 @@ def test_function_is_called_and_reports_progress(tmp_path: Path) -> None:
     engine = FunctionEngine(path=str(write(tmp_path, PAINTER)), version="7")
     sink = FakeContext()
     context = RunContext(sink, threading.Event(), tmp_path / "scratch")
-    result = engine.run(Task("t", "painter", {"colour": "blue", "width": 20, "note": ""}), context)
+    result = engine.run(Task("t", "painter", {"color": "blue", "width": 20, "note": ""}), context)
     (artifact,) = result.artifacts
     image = Image.open(io.BytesIO(artifact.data))
     assert (image.size, image.getpixel((3, 3))) == ((20, 8), (0, 0, 255))
@@ -100,7 +100,7 @@ def test_function_is_called_and_reports_progress(tmp_path: Path) -> None:
     turned = Image.new("RGB", (4, 4), "white")
     turned.putpixel((0, 0), (9, 9, 9))
     turned.save(source, "PNG")
-    result = engine.run(Task("t", "painter", {"colour": "red", "width": 20}, {"under": source}), context)
+    result = engine.run(Task("t", "painter", {"color": "red", "width": 20}, {"under": source}), context)
     assert Image.open(io.BytesIO(result.artifacts[0].data)).getpixel((3, 3)) == (9, 9, 9)
 
 

@@ -41,7 +41,7 @@ def fineness(picture: Any) -> float:
     return float(np.abs(picture - cv2.GaussianBlur(picture, (0, 0), 1.0)).mean())
 
 
-def colour(picture: Any) -> float:
+def color(picture: Any) -> float:
     return float(np.ptp(picture, axis=2).mean())
 
 
@@ -62,7 +62,7 @@ def test_each_step_changes_the_image() -> None:
 @pytest.mark.nightly
 def test_more_guidance_makes_colors_stronger(tmp_path: Path) -> None:
     quiet, usual, loud = (
-        colour(paint(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
+        color(paint(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
     )
     assert quiet < 0.95 * usual < 0.95 * loud
 
@@ -100,4 +100,4 @@ def test_steps_and_guidance_change_a_text_to_video(tmp_path: Path) -> None:
     fine, _ = film(tmp_path / "fine", steps=50)
     loud, _ = film(tmp_path / "loud", guidance=10)
     assert fineness(fine[0].astype(np.float32)) > fineness(usual[0].astype(np.float32))
-    assert colour(loud[0].astype(np.float32)) > colour(usual[0].astype(np.float32))
+    assert color(loud[0].astype(np.float32)) > color(usual[0].astype(np.float32))

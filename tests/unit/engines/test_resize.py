@@ -82,10 +82,10 @@ def test_a_wide_subject_in_a_tall_shape_gets_more_canvas() -> None:
 
 
 def test_seams_keep_the_column_order_and_important_areas() -> None:
-    grey = np.full((40, 60), 0.5, np.float32)
+    gray = np.full((40, 60), 0.5, np.float32)
     importance = np.zeros((40, 60), np.float32)
     importance[:, 20:40] = 1
-    carved = seams.carve(grey, importance, 45)
+    carved = seams.carve(gray, importance, 45)
     assert carved.columns.shape == (40, 45)
     assert (np.diff(carved.columns, axis=1) > 0).all()
     inside = (carved.columns * 60 > 20) & (carved.columns * 60 < 40)

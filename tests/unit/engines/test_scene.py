@@ -187,7 +187,7 @@ def test_every_prompt_gives_an_image_with_content(step: int) -> None:
         results = (
             pixels.entropy(image),
             pixels.color_count(image),
-            float(cv2.Laplacian(pixels.grey(image), cv2.CV_32F).std()),
+            float(cv2.Laplacian(pixels.gray(image), cv2.CV_32F).std()),
         )
         assert results[0] > 3.5, (prompt[:40], results)
         assert results[1] > 60, (prompt[:40], results)

@@ -69,11 +69,11 @@ def test_subject_on_white_has_a_white_background(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("colour", "low", "high"),
+    ("color", "low", "high"),
     [("blue", 195, 250), ("green", 80, 170), ("yellow", 40, 65), ("pink", 320, 360), ("purple", 250, 300)],
 )
-def test_background_has_the_named_color(colour: str, low: float, high: float) -> None:
-    image = paint(f"a white cup on a {colour} background", "photoreal")
+def test_background_has_the_named_color(color: str, low: float, high: float) -> None:
+    image = paint(f"a white cup on a {color} background", "photoreal")
     hue, saturation, _ = pixels.hsv(image[:20])
     assert low <= float(np.median(hue)) <= high
     assert float(np.median(saturation)) > 0.12
@@ -99,7 +99,7 @@ def test_image_has_the_requested_number_of_objects(count: int) -> None:
     assert int((stats[1:, cv2.CC_STAT_AREA] > red.size * 0.002).sum()) == count
 
 
-def test_object_and_clothes_have_their_own_colours() -> None:
+def test_object_and_clothes_have_their_own_colors() -> None:
     scene = prompt_parser.parse("a blue cat with a red scarf")
     assert scene.subjects[0].color == "blue"
     assert dict(scene.worn)["scarf"] == "red"
@@ -197,7 +197,7 @@ def test_number_words_set_the_count_of_their_noun(prompt: str, count: int) -> No
     assert prompt_parser.parse(prompt).subjects[0].count == count
 
 
-COLOURS: list[tuple[str, tuple[str, ...]]] = [
+COLORS: list[tuple[str, tuple[str, ...]]] = [
     ("a man with a white beard by the sea", ()),
     ("white clouds over a lake", ()),
     ("a purple sky over mountains", ("purple",)),
@@ -207,9 +207,9 @@ COLOURS: list[tuple[str, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "colours"), COLOURS)
-def test_unassigned_colour_applies_to_the_whole_image(prompt: str, colours: tuple[str, ...]) -> None:
-    assert prompt_parser.parse(prompt).colors == colours
+@pytest.mark.parametrize(("prompt", "colors"), COLORS)
+def test_unassigned_color_applies_to_the_whole_image(prompt: str, colors: tuple[str, ...]) -> None:
+    assert prompt_parser.parse(prompt).colors == colors
 
 
 def test_street_and_room_prompts_select_their_place() -> None:
@@ -220,7 +220,7 @@ def test_street_and_room_prompts_select_their_place() -> None:
     assert prompt_parser.parse("the camera pans left over a lake").subjects == ()
     assert place("a girl with an umbrella on a bridge") == shapes.library()["bridge"].home[0]
     dark, day = paint("a city street at night"), paint("a city street at noon")
-    assert float(pixels.grey(dark).mean()) < float(pixels.grey(day).mean()) * 0.6
+    assert float(pixels.gray(dark).mean()) < float(pixels.gray(day).mean()) * 0.6
     empty, full = paint("an empty living room"), paint("a living room")
     assert float((np.abs(empty.astype(np.int16) - full.astype(np.int16)).max(2) > 24).mean()) > 0.08
 
@@ -314,7 +314,7 @@ def test_activity_sets_clothes_unless_the_prompt_names_them() -> None:
     assert float((np.abs(plain.astype(np.int16) - dressed).max(2) > 40).mean()) > 0.05
 
 
-def test_each_part_of_work_clothes_is_drawn_with_its_colour() -> None:
+def test_each_part_of_work_clothes_is_drawn_with_its_color() -> None:
     library = shapes.library()
     drawn = {part.role for name in ("person", "bust_man") for part in library[name].parts}
     table = tomllib.loads(
@@ -322,7 +322,7 @@ def test_each_part_of_work_clothes_is_drawn_with_its_colour() -> None:
     )
     worn = {tuple(part.split(" ")) for meant in table["worn"] for part in meant.split(", ")}
     assert {role for role, _ in worn} <= drawn
-    assert {colour for _, colour in worn} <= {*table["colour"], "none"}
+    assert {color for _, color in worn} <= {*table["colour"], "none"}
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_wall_fills_the_image_with_its_pattern(prompt: str, surface: str, low: f
     assert (scene.surface, scene.colors, place(prompt)) == (surface, (), "studio")
     image = paint(prompt)
     assert share(image, low, high) > 0.6
-    rows, paper = pixels.grey(image).mean(1), pixels.grey(paint("a plain grey background")).mean(1)
+    rows, paper = pixels.gray(image).mean(1), pixels.gray(paint("a plain grey background")).mean(1)
     assert float(np.abs(np.diff(rows)).mean()) > 3 * float(np.abs(np.diff(paper)).mean())
 
 

@@ -37,18 +37,18 @@ def landscape(width: int = WIDTH, height: int = HEIGHT) -> Pixels:
     cv2.circle(
         board, (round(280 * scale), round(55 * scale)), round(26 * scale), (255, 236, 150), -1, cv2.LINE_AA
     )
-    for base, colour, reach in ((0.55, (96, 120, 150), 22), (0.68, (70, 118, 74), 14)):
+    for base, color, reach in ((0.55, (96, 120, 150), 22), (0.68, (70, 118, 74), 14)):
         line = height * base - reach * scale * np.sin(columns / (47 * scale) + base * 9)
-        board[rows > line] = colour
+        board[rows > line] = color
     grass = rows > height * 0.8
     board[grass] = np.clip(np.array([84, 150, 62]) + rng.normal(0, 16, (int(grass.sum()), 3)), 0, 255)
     house = np.array([[70, 130], [150, 130], [150, 205], [70, 205]]) * scale
     roof = np.array([[58, 132], [110, 88], [162, 132]]) * scale
     cv2.fillPoly(board, [house.astype(np.int32)], (236, 222, 196), cv2.LINE_AA)
     cv2.fillPoly(board, [roof.astype(np.int32)], (176, 52, 40), cv2.LINE_AA)
-    for x, y, w, h, colour in ((84, 148, 20, 20, (60, 80, 120)), (118, 160, 18, 45, (96, 58, 36))):
+    for x, y, w, h, color in ((84, 148, 20, 20, (60, 80, 120)), (118, 160, 18, 45, (96, 58, 36))):
         cv2.rectangle(
-            board, (int(x * scale), int(y * scale)), (int((x + w) * scale), int((y + h) * scale)), colour, -1
+            board, (int(x * scale), int(y * scale)), (int((x + w) * scale), int((y + h) * scale)), color, -1
         )
     for x, r in ((215, 26), (252, 20), (316, 30)):
         cv2.rectangle(

@@ -120,7 +120,7 @@ UNATTENDED = {
         "prediction_children",
         "servers_living",
     ),
-    "neighbours": ("predictions_by_id", "predictions_ended"),
+    "neighbors": ("predictions_by_id", "predictions_ended"),
     "sessions": ("session_heartbeat", "session_lost", "session_note", "session_end", "session_forget"),
     "gateway": (
         "find_orphaned_holds",

@@ -57,9 +57,9 @@ def test_each_example_has_a_visible_image_or_audible_sound(name: str) -> None:
     row, output = ROWS[name], example_outputs.by_model()[name]
     if output.kind in ("image", "video"):
         with Image.open(example_outputs.FOLDER.parent / output.still) as image:
-            colours = image.convert("RGB").getcolors(1 << 20)
-        assert colours is not None
-        assert len(colours) > 50
+            colors = image.convert("RGB").getcolors(1 << 20)
+        assert colors is not None
+        assert len(colors) > 50
     if output.clip:
         data = (example_outputs.FOLDER.parent / output.clip).read_bytes()
         with av.open(io.BytesIO(data), "r") as clip:

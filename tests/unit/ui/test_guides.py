@@ -64,7 +64,7 @@ def test_guides_are_in_the_groups_of_the_index() -> None:
         *("Reference", "Architecture", "HTTP"),
     ]
     assert groups["Main paths"][0] == "howto/gpu-box"
-    assert EDITION.neighbours("howto/gpu-box")[1] == EDITION.guides["howto/team"]
+    assert EDITION.neighbors("howto/gpu-box")[1] == EDITION.guides["howto/team"]
     assert sorted(name for names in groups.values() for name in names) == sorted(EDITION.guides)
     assert EDITION.group_of("howto/deploy") == "Operate"
     index = (docs_repository.FOLDER / "index.md").read_text("utf-8")
@@ -128,7 +128,7 @@ def test_new_guide_appears_at_the_next_request(tmp_path: Path) -> None:
     second = remaining.snapshot()
     assert second.guides["howto/sleep"] == renderer.GuidePage("howto/sleep", "Sleep well", "Lie `down`.")
     assert [heading.anchor for heading in second.rendered("howto/sleep").headings] == ["how", "how-1"]
-    assert second.neighbours("howto/sleep") == (None, None)
+    assert second.neighbors("howto/sleep") == (None, None)
 
 
 def test_headings_for_the_search_are_those_of_the_rendered_pages() -> None:

@@ -97,7 +97,7 @@ class ServiceRoutes:
                 raise errors.InvalidInput.of("async", "async and stream cannot be combined")
             return await self._stream_chat(request, principal, name, inputs)
         if stream:
-            raise errors.InvalidInput.of("stream", f"{name} cannot be streamed; omit stream or use async")
+            raise errors.InvalidInput.of("stream", f"{name} cannot be streamed: omit stream or use async")
 
         async def make(idempotency_id: str | None) -> Response:
             if is_chat and not is_async:

@@ -114,7 +114,7 @@ class PredictionRoutes:
     async def events(self, request: Request) -> Response:
         prediction = await self._find(request)
         if "idempotency-key" in request.headers:
-            raise errors.BadRequest("An event stream does not support Idempotency-Key; omit it")
+            raise errors.BadRequest("An event stream does not support Idempotency-Key: omit it")
         self._services.admission.event_stream(request, prediction.account_id)
         last_event = streaming.last_id(request.headers.get("last-event-id"))
         stream = streaming.EventStream(

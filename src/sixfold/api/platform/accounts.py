@@ -155,7 +155,7 @@ def usage_dimensions(request: Request, allowed: Collection[str], default: Collec
     dimensions = tuple(dict.fromkeys(names.split(",")))
     if unknown := [name for name in dimensions if name not in allowed]:
         text = ", ".join(allowed)
-        raise errors.BadRequest(f"by must be one or more of {text}, joined by commas; got {unknown[0]!r}")
+        raise errors.BadRequest(f"by must be one or more of {text}, separated by commas (got {unknown[0]!r})")
     return dimensions
 
 

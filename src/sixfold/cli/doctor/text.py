@@ -101,7 +101,7 @@ def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -
 def _server_in_words(document: dict[str, Any]) -> str:
     server = document["server"]
     if server is None:
-        return "not running on this folder; start it with `sixfold serve`"
+        return "not running on this folder: start it with `sixfold serve`"
     if not server["url"]:
         return f"starting, or a worker (process {server['pid']})"
     note = "this is its report" if document["source"] == "server" else "it gave no report, see below"

@@ -136,7 +136,7 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
-        raise CommandError(f"Model family {family} not found; use one of {', '.join(table)}")
+        raise CommandError(f"Model family {family} not found: use one of {', '.join(table)}")
     models: Mapping[str, Any] = table[family]
     requested = arguments.model
     if arguments.source:
@@ -152,7 +152,7 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     else:
         name = requested or next(name for name, row in models.items() if row.get("default"))
         if name not in models:
-            raise CommandError(f"Model {name} not found; use one of {', '.join(models)}, or any owner/name")
+            raise CommandError(f"Model {name} not found: use one of {', '.join(models)}, or any owner/name")
         row = models[name]
         name = arguments.name or name
     if arguments.revision:

@@ -96,7 +96,7 @@ def _text(path: Path, max_bytes: int) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:
-        raise UnreadableConfig(f"{path} is not UTF-8") from None
+        raise UnreadableConfig(f"{path} is not UTF-8 text") from None
 
 
 # -- output --------------------------------------------------------------------------------------

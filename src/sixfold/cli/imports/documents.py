@@ -76,7 +76,7 @@ async def _store(
     assert source is not None  # noqa: S101 - a document has a text or a file
     report = await imports.import_file(caller, source, name, options)
     if report.left_out:
-        raise errors.BadRequest("it is not a document, image, sound or video")
+        raise errors.BadRequest("it is not a document, image, audio or video file")
     return bool(report.created + report.updated)
 
 

@@ -382,7 +382,7 @@ async def _copy(
     async for chunk in limited_responses.chunks(response):
         size += len(chunk)
         if size > max_bytes:
-            raise ComfyError(f"ComfyUI's answer is larger than {max_bytes / 2**20:g} MiB.")
+            raise ComfyError(f"ComfyUI's response is larger than {max_bytes / 2**20:g} MiB.")
         if memory is not None:
             await memory.resize(size)
         target.write(chunk)
@@ -400,7 +400,7 @@ def _comfy_errors(limits: ComfyLimits) -> Iterator[None]:
         ) from error
     except TimeoutError as error:
         raise comfyui_errors.ComfyTimeout(
-            f"ComfyUI did not complete its answer within {seconds_text(limits.exchange_seconds)}."
+            f"ComfyUI did not complete its response within {seconds_text(limits.exchange_seconds)}."
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ComfyUnreachable("The connection to ComfyUI was lost.") from error

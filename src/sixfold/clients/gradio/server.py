@@ -157,7 +157,7 @@ def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 async def _error_message(response: httpx.Response) -> str:
     if response.status_code == 503:
-        return "The space is asleep or its queue is full; try again later."
+        return "The space is asleep or its queue is full: try again later."
     body = b""
     async for chunk in _chunks(response):
         body += chunk

@@ -112,7 +112,7 @@ class GradioSpaces:
             document = await limited_responses.json_object(response.body) if response.status == 200 else {}
         except httpx.HTTPError as error:
             raise errors.EngineFailed(
-                f"The Hub did not return a valid response for space {space}; try again"
+                f"The Hub did not return a valid response for space {space}: try again"
             ) from error
         if response.status in (401, 403, 404):
             raise errors.BadRequest(f"Space {space} was not found on the Hub, or is private")

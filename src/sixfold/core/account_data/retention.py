@@ -72,11 +72,11 @@ def policy(table: Mapping[str, Any]) -> RetentionPolicy:
     if not isinstance(accounts, dict):
         raise ValueError("[retention.accounts] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
     if not isinstance(archive, bool):
-        raise ValueError(f"[retention] archive must be true or false, not {archive!r}")  # noqa: TRY004 - as above
+        raise ValueError(f"[retention] archive must be true or false (got {archive!r})")  # noqa: TRY004 - as above
     _check("[retention] ledger_days", ledger_days)
     if 0 < ledger_days < MIN_LEDGER_DAYS:
         raise ValueError(
-            f"[retention] ledger_days must be 0 or at least {MIN_LEDGER_DAYS}, not {ledger_days}, because "
+            f"[retention] ledger_days must be 0 or at least {MIN_LEDGER_DAYS} (got {ledger_days}), because "
             "reports show the charges of a year"
         )
     rows = cast("dict[str, Any]", accounts).items()
@@ -101,7 +101,7 @@ def _days(where: str, table: Any, others: Sequence[str] = ()) -> _Days:
 
 def _check(where: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_DAYS:
-        raise ValueError(f"{where} must be a whole number from 0 to {MAX_DAYS}, not {value!r}")
+        raise ValueError(f"{where} must be a whole number from 0 to {MAX_DAYS} (got {value!r})")
 
 
 class Retention:

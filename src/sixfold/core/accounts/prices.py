@@ -165,7 +165,7 @@ def apply_overrides(
         if name not in merged:
             raise InvalidPrice(f"[prices] has an unknown row {name!r}; use {', '.join(merged)}")
         if not isinstance(row, dict):
-            raise InvalidPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }}, not {row!r}')
+            raise InvalidPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }} (got {row!r})')
         merged[name] |= _own_row(name, merged[name], cast("dict[str, Any]", row))
     return merged
 
@@ -200,4 +200,4 @@ def _check_amount(where: str, value: Any) -> None:
     except ValueError:
         micros = -1
     if micros < 0:
-        raise InvalidPrice(f'{where} must be USD with at most six decimals, such as "0.05", not {value!r}')
+        raise InvalidPrice(f'{where} must be USD with at most six decimals, such as "0.05" (got {value!r})')

@@ -281,7 +281,7 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
 def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) -> Transaction[Row]:
     same_name = yield from one("custom_models_beside", account_id=account_id, name=name)
     if same_name is not None and same_name["count"] >= _MAX_MODELS:
-        raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models; delete one first")
+        raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models: delete one first")
     if same_name is not None and same_name["versions"] >= max_versions:
         raise errors.BadRequest(
             f"An account may store at most {max_versions:,} versions of its models, including removed ones: "

@@ -123,7 +123,7 @@ def _pinned(model: str, pin: Any, engine_names: Sequence[str], engines: Mapping[
     for name in names:
         if name not in valid:
             raise InvalidEngineConfig(
-                f"[engines.models] {model} must name one of its engines {', '.join(valid)}; got {name!r}"
+                f"[engines.models] {model} must name one of its engines {', '.join(valid)} (got {name!r})"
             )
     return [str(name) for name in names]
 

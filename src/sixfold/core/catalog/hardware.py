@@ -46,7 +46,7 @@ class HardwareCatalog:
         try:
             return self._kinds[name]
         except KeyError:
-            message = f"hardware must be one of {', '.join(self._kinds)}; got {name}"
+            message = f"hardware must be one of {', '.join(self._kinds)} (got {name})"
             raise errors.InvalidInput([errors.Problem("hardware", message, "enum")]) from None
 
     def kinds(self) -> tuple[Hardware, ...]:

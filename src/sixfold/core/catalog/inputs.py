@@ -283,11 +283,11 @@ def _limits(descriptor: Descriptor, of: str = "") -> str:
 
 
 def _got(value: object) -> str:
-    """Return `; got 9` for a short printable value, otherwise an empty string."""
+    """Return ` (got 9)` for a short printable value, otherwise an empty string."""
     if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
         return ""
     text = str(value) if isinstance(value, str | int | float) else ""
-    return f"; got {text}" if 0 < len(text) <= _MAX_SHOWN and text.isprintable() else ""
+    return f" (got {text})" if 0 < len(text) <= _MAX_SHOWN and text.isprintable() else ""
 
 
 def _plain(bound: float) -> str:

@@ -50,7 +50,7 @@ class Template(msgspec.Struct, frozen=True):
         requirement = (
             f"must be one of {', '.join(self.model_variants)}" if self.model_variants else "is not supported"
         )
-        sentence = f"variant {requirement} for {self.name}; got {name}"
+        sentence = f"variant {requirement} for {self.name} (got {name})"
         raise errors.InvalidInput([errors.Problem("variant", sentence, "enum")])
 
 

@@ -236,7 +236,7 @@ class FailoverClient:
         seconds = self.health.seconds_until_half_open(targets)
         if self.health.busy(targets):
             return errors.TooManyRequests("Every model server for this model is busy", retry_after=seconds)
-        error = errors.EngineFailed("Every model server for this model is failing; try again later")
+        error = errors.EngineFailed("Every model server for this model is failing: try again later")
         error.retry_after = seconds
         return error
 
@@ -432,7 +432,7 @@ async def read_full_body(
 
 
 def parse_answer(wire: WireProtocol, body: bytes, chat: ChatRequest) -> ChatResponse:
-    """Return a complete response that is converted; raises `EngineFailed`."""
+    """Convert a complete response; raises `EngineFailed`."""
     try:
         answer = wire.parse_response(body, chat)
     except ValueError as error:

@@ -141,7 +141,7 @@ def _upstream(name: str, value: Any) -> UpstreamRow | None:
     if kind not in CHAT_KINDS:
         if kind in PROVIDERS:
             return None
-        raise ValueError(f"{where} kind must be one of {', '.join(_KINDS)}, not {kind!r}")
+        raise ValueError(f"{where} kind must be one of {', '.join(_KINDS)} (got {kind!r})")
     if kind == "gguf":
         options = {name: value for name, value in row.items() if name != "kind"}
         return UpstreamRow(name, kind, local=True, options=options)

@@ -74,15 +74,15 @@ def _group(text: str) -> GpuGroup:
     parts = [part.strip() for part in members.split("+")]
     if not equals or not _NAME.fullmatch(name.strip()) or not all(map(_MEMBER.fullmatch, parts)):
         raise ValueError(
-            "gpu_groups must be entries such as card0=127.0.0.1:11434+127.0.0.1:8188+weights@24, "
-            f"not {text[:100]!r}"
+            "gpu_groups must be entries such as card0=127.0.0.1:11434+127.0.0.1:8188+weights@24 "
+            f"(got {text[:100]!r})"
         )
     try:
         gib = float(memory) if at else 0.0
     except ValueError:
         gib = -1.0
     if at and not 0 < gib <= 100_000:
-        raise ValueError(f"gpu_groups: the memory of {name} must be a number of GiB, not {memory[:40]!r}")
+        raise ValueError(f"gpu_groups: the memory of {name} must be a number of GiB (got {memory[:40]!r})")
     return GpuGroup(name.strip(), frozenset(_member(part) for part in parts), int(gib * _GIB))
 
 

@@ -316,7 +316,7 @@ def judge(page: MemoryPage, target: str, kind: str, verdict: Verdict) -> Transac
 def of_page(caller: Caller, page: MemoryPage, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
     """Return the links of a page, each target and type once, explicit before inferred.
 
-    They are those of now, or of an earlier `moment`.
+    They are the current links, or those at an earlier `moment`.
     """
     rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
     return _distinct(caller, page, rows)

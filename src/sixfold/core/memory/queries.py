@@ -182,7 +182,7 @@ class MemoryOverview(msgspec.Struct, frozen=True):
 
 
 def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
-    """Return the number of pages, the last changed ones, and recent pages without links.
+    """Return the number of pages, the most recently changed pages, and recent pages without links.
 
     Only the last 10,000 pages are searched for pages without links.
     """

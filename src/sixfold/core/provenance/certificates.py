@@ -30,7 +30,7 @@ def create(name: str, days: int) -> tuple[bytes, bytes]:
     if not 1 <= len(name) <= _MAX_NAME_CHARS or not name.isprintable():
         raise InvalidCertificate(f"the name must have 1 to {_MAX_NAME_CHARS} printable characters")
     if not 1 <= days <= _MAX_DAYS:
-        raise InvalidCertificate(f"days must be from 1 to {_MAX_DAYS}, not {days}")
+        raise InvalidCertificate(f"days must be from 1 to {_MAX_DAYS} (got {days})")
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root_name, leaf_name = _name(name, "C2PA root"), _name(name, "C2PA signing")
     root = _builder(root_name, root_name, root_key.public_key(), days)

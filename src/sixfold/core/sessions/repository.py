@@ -178,7 +178,7 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
     rows = yield Query("session_count", {"account_id": draft.account_id})
     if rows[0]["total"] >= draft.limit:
         raise errors.TooManyRequests(
-            f"An account may have at most {draft.limit} open sessions; close one first", retry_after=5
+            f"An account may have at most {draft.limit} open sessions: close one first", retry_after=5
         )
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
     amount = usage_micros(draft.rate, SLICE_US)

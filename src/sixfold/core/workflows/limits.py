@@ -70,7 +70,7 @@ class GraphLimits(msgspec.Struct, frozen=True):
         """Raise `GraphTooLarge` or `InputTooLarge` if the JSON is too large to be decoded."""
         if len(data) > self.json_bytes:
             max_bytes = self.json_bytes
-            raise GraphTooLarge(f"A graph may have at most {max_bytes:,} bytes of JSON; got {len(data):,}")
+            raise GraphTooLarge(f"A graph may have at most {max_bytes:,} bytes of JSON (got {len(data):,})")
         json_limits.GRAPH.check(data)
 
     def budget(self) -> InputBudget:

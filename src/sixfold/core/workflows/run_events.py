@@ -130,7 +130,7 @@ class RunEventPublisher:
         if self._is_full:
             limit = websocket_hub.MAX_WITHHELD_BYTES // 2**20
             message = f"A graph with a price can send at most {limit} MiB of images that it does not save"
-            raise GraphTooLarge(f"{message}; save them, or run the graph in parts")
+            raise GraphTooLarge(f"{message}: save them, or run the graph in parts")
         self._end(str(data["node"]), "finished")
 
     def cached(self, data: Mapping[str, Any]) -> None:

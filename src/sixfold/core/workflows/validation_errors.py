@@ -60,7 +60,7 @@ def unconvertible(schema: NodeInput, value: Any, error: Exception) -> Fault:
 
 def not_finite(schema: NodeInput, value: float) -> Fault:
     """Return the error for a number that is NaN or infinite."""
-    text = f"Value must be a finite number; got {value}"
+    text = f"Value must be a finite number (got {value})"
     return of_input("value_not_finite", text, schema.name, schema, received_value=str(value))
 
 

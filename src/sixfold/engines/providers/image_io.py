@@ -98,7 +98,7 @@ def encode_output(
         with _PROCESSES:
             width, height = decoder_process.call(f"{__name__}:write_here", _MEMORY_BYTES, *arguments)
     except UnusableInput as error:
-        raise EngineError(f"{provider} returned an image that cannot be read; try again.") from error
+        raise EngineError(f"{provider} returned an image that cannot be read: try again.") from error
     return Artifact(output.content_type, info={"width": width, "height": height}, path=target)
 
 

@@ -130,7 +130,7 @@ async def _artifacts(
 ) -> tuple[Artifact, ...]:
     images = [image for result in results for image in result.images][: request.count]
     if len(images) < request.count:
-        raise EngineError(f"{run.title} returned {len(images)} of {request.count} images; try again.")
+        raise EngineError(f"{run.title} returned {len(images)} of {request.count} images: try again.")
     size = _output_size(request, run.upload)
 
     async def artifact(index: int, image: bytes | str) -> Artifact:
@@ -153,7 +153,7 @@ async def _store(image: bytes | str, target: Path, run: ProviderRun) -> None:
         try:
             content = await asyncio.to_thread(data_uris.parse_data_uri, image, max_bytes)
         except (errors.FetchFailed, errors.TooLarge) as error:
-            raise EngineError(f"{run.title} returned an image that cannot be read; try again.") from error
+            raise EngineError(f"{run.title} returned an image that cannot be read: try again.") from error
         await asyncio.to_thread(target.write_bytes, content.body)
         return
     for attempts_left in reversed(range(_DOWNLOAD_ATTEMPTS)):

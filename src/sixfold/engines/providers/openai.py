@@ -99,7 +99,7 @@ def _image_result(response: OpenAIImages) -> CallResult:
     try:
         decoded = [base64.b64decode(text, validate=True) for text in response.encoded]
     except binascii.Error as error:
-        raise EngineError("OpenAI returned an image that cannot be read; try again.") from error
+        raise EngineError("OpenAI returned an image that cannot be read: try again.") from error
     images: list[bytes | str] = [*decoded, *response.addresses]
     usage = response.usage
     if usage is None:

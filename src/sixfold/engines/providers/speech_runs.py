@@ -99,7 +99,7 @@ def _reporter(run: ProviderRun, begin: float, share: float) -> Report:
 async def download(address: Any, path: Path, run: ProviderRun) -> None:
     """Write the audio file at a URL that a provider returned."""
     if not isinstance(address, str):
-        raise EngineError(f"{run.title} did not return audio; try again.")
+        raise EngineError(f"{run.title} did not return audio: try again.")
     await run.outside.download(address, path, max_bytes=run.limits.file_bytes)
 
 

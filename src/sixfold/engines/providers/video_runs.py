@@ -141,7 +141,7 @@ async def _fit(paths: tuple[Path, ...], request: VideoRequest, context: Context,
             path = await conform.conform(path, info, request.target, context)
         info = await asyncio.to_thread(probe.read, path)
     except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
-        raise EngineError(f"{title} returned a video that cannot be read; try again.") from error
+        raise EngineError(f"{title} returned a video that cannot be read: try again.") from error
     return Artifact(info.content_type, b"", info.info(), path)
 
 

@@ -27,7 +27,7 @@ class CloneEngine:
 
         folder = Path(source or weights)
         if not folder.is_dir():
-            raise EngineError(f"{folder.name} is not a folder; set `source` to the folder of the weights.")
+            raise EngineError(f"{folder.name} is not a folder: set `source` to the folder of the weights.")
         self._torch: Any = torch
         self._model: Any = ChatterboxTTS.from_local(folder, _device(torch))
 

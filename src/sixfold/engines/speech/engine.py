@@ -45,7 +45,7 @@ def speak(text: str, request: SpeechRequest) -> Wave:
 def _synthesize(text: str, request: SpeechRequest, pace: int) -> Wave:
     voice = request.voice
     style = EspeakStyle(
-        f"{voices.accent(voice, request.language)}+{voice.colour}", voice.pitch, voice.lilt, pace
+        f"{voices.accent(voice, request.language)}+{voice.color}", voice.pitch, voice.lilt, pace
     )
     wave, rate = espeak.synthesize(text, style)
     if rate != _RATE:

@@ -55,7 +55,7 @@ def _library() -> Iterator[tuple[Any, int]]:
                 _SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), _DONT_EXIT
             )
             if rate <= 0:
-                raise EngineError("espeak-ng cannot read its data; reinstall `sixfold[embedded]`.")
+                raise EngineError("espeak-ng cannot read its data: reinstall `sixfold[embedded]`.")
             library.espeak_ng_SetRandSeed(ctypes.c_long(_NOISE_SEED))
             yield library, rate
         finally:

@@ -66,12 +66,12 @@ class KokoroEngine:
         matching = sorted(name for name in self._styles if name[:1] in _ACCENTS.get(language, ""))
         if not matching:
             raise EngineError(f"The folder `source` does not contain a Kokoro voice for {language}.")
-        kind = voice.colour[:1]
+        kind = voice.color[:1]
         same_kind = [name for name in matching if name[1:2] == kind] or matching
         voice_ids = [
             each.id
             for each in voices.table().values()
-            if each.language == voice.language and each.colour[:1] == kind
+            if each.language == voice.language and each.color[:1] == kind
         ]
         return same_kind[voice_ids.index(voice.id) % len(same_kind)]
 

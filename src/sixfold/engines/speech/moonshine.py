@@ -71,7 +71,7 @@ class _Network:
         try:
             self._encoder, self._decoder = (voices.open_network(_network(folder, name)) for name in _NETWORKS)
         except (RuntimeError, ValueError) as error:
-            raise EngineError("The transcription model cannot be loaded; download it again.") from error
+            raise EngineError("The transcription model cannot be loaded: download it again.") from error
         shapes = {row.name: row.shape for row in self._decoder.get_inputs()}
         self._empty: Mapping[str, NDArray[np.float32]] = {
             name: np.zeros((0, shape[1], 1, shape[3]), np.float32)

@@ -35,7 +35,7 @@ class SpeakingVoice(msgspec.Struct, frozen=True):
     id: str
     language: str
     accent: str
-    colour: str
+    color: str
     pitch: int
     lilt: int
     pace: int

@@ -22,7 +22,7 @@ class EmbeddingEngine:
     def __init__(self, *, weights: str = "") -> None:
         model = minilm.find(Path(weights))
         if model is None:
-            raise EngineError("The embedding model cannot be loaded; run `sixfold engines add embeddings`.")
+            raise EngineError("The embedding model cannot be loaded: run `sixfold engines add embeddings`.")
         self._model = model
 
     def run(self, task: Task, context: Context) -> Result:

@@ -41,7 +41,7 @@ CLONING = (
     "folder of its weights."
 )
 _UNKNOWN_EFFECT = (
-    "No engine on this server makes the sound that the prompt describes; set `model` to another model, "
+    "No engine on this server makes the sound that the prompt describes: set `model` to another model, "
     "which `GET /api/services` lists."
 )
 Request = Callable[[Mapping[str, Any]], ChildRequest]

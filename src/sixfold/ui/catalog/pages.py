@@ -88,7 +88,7 @@ class FormField(msgspec.Struct, frozen=True):
 def price_text(predictions: PredictionService, model: Model, *, by_time: bool = False) -> str:
     """Return the price of a typical request as text, with the list price if it is free here.
 
-    `by_time` is for models with a template, whose runs by the pages are charged by time.
+    `by_time` is for models with a template, whose runs from the pages are charged by time.
     """
     price, list_price = pricing.in_words(predictions.catalog, predictions.terms, model, by_time=by_time)
     return price if list_price is None else f"{price} (list price: {list_price})"

@@ -85,7 +85,7 @@ class DocsSnapshot:
             )
         return self._rendered[name]
 
-    def neighbours(self, name: str) -> tuple[GuidePage | None, GuidePage | None]:
+    def neighbors(self, name: str) -> tuple[GuidePage | None, GuidePage | None]:
         names = list(self.guides)
         at = names.index(name)
         before, after = names[at - 1 : at], names[at + 1 : at + 2]

@@ -50,7 +50,7 @@ class DocsPages:
         name = requests.path_value(request, "name")
         if name not in snapshot.guides:
             raise errors.NotFound
-        previous, following = snapshot.neighbours(name)
+        previous, following = snapshot.neighbors(name)
         return self._pages.render(
             "docs/guide.html",
             session,

@@ -231,7 +231,7 @@ document.getElementById("continue").addEventListener("click", () => { sendInput(
 // A session outlives its connection for a while.
 const RESUME_MS = 2000, MAX_RESUMES = 15;
 // The codes with which the server ends a session or a connection to it for good.
-const FINAL = { 1000: "Ended", 1011: "The session has failed.", 4000: "The session ended because nothing was done for a while.", 4001: "The session continues in another window.", 4401: "The session has ended." };
+const FINAL = { 1000: "Ended", 1011: "The session has failed.", 4000: "The session ended after a period without input.", 4001: "The session continues in another window.", 4401: "The session has ended." };
 let [resumePath, resumes, unwatch, sessionId] = ["", 0, null, ""];
 
 function endSession() {

@@ -76,7 +76,7 @@ def decode(scope: MutableMapping[str, Any], receive: Receive, max_bytes: int) ->
         return receive
     if encoding not in _GZIP_NAMES and encoding != b"deflate":
         excerpt = encoding[:50].decode("latin-1")
-        raise errors.UnsupportedMedia(f"Content-Encoding must be one of {_SUPPORTED}; got {excerpt!r}")
+        raise errors.UnsupportedMedia(f"Content-Encoding must be one of {_SUPPORTED} (got {excerpt!r})")
     bodies.check_content_length(scope, max_bytes)
     lengths = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
     headers = [header for header in scope["headers"] if header[0] not in lengths]

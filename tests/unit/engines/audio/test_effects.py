@@ -30,12 +30,12 @@ def test_events_vary_in_level_more_than_steady_sounds() -> None:
 
 
 def test_bell_has_a_higher_pitch_than_an_explosion() -> None:
-    def centre(prompt: str) -> float:
+    def center(prompt: str) -> float:
         spectrum = np.abs(np.fft.rfft(effects.generate(prompt, 2, 1)[0]))
         return float((spectrum * np.fft.rfftfreq(2 * RATE, 1 / RATE)).sum() / spectrum.sum())
 
-    assert centre("beep") > 900
-    assert centre("explosion") < centre("bell")
+    assert center("beep") > 900
+    assert center("explosion") < center("bell")
 
 
 def test_prompt_without_known_effects_lists_the_known_ones() -> None:

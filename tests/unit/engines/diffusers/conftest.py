@@ -54,7 +54,7 @@ class Weights:
             "canny": lambda: self.tiny.controlnet(target, self.path("sd")),
             "nan": lambda: self.tiny.poisoned(target, float("nan"), self.path("sd")),
             "black": lambda: self.tiny.poisoned(target, -1.0, self.path("sd")),
-            "grey": lambda: self.tiny.poisoned(target, 0.1, self.path("sd")),
+            "gray": lambda: self.tiny.poisoned(target, 0.1, self.path("sd")),
             "overflowing": lambda: self.tiny.overflowing(target, self.path("sd")),
             "guarded": lambda: self.tiny.guarded(target, self.path("sd")),
             "turbo": lambda: self.tiny.distilled(target, "turbo"),

@@ -138,7 +138,7 @@ def test_unknown_option_is_refused(weights: Weights) -> None:
 
 @pytest.mark.parametrize(
     ("source", "fault"),
-    [("nan", "NaN values"), ("black", "a black image"), ("grey", "an image of a single color")],
+    [("nan", "NaN values"), ("black", "a black image"), ("gray", "an image of a single color")],
 )
 def test_unusable_output_of_a_model_is_an_error(weights: Weights, source: str, fault: str) -> None:
     with pytest.raises(EngineError, match=f"The model returned {fault}"):

@@ -49,8 +49,8 @@ def test_voices_differ_in_pitch_or_timbre(tmp_path: Path) -> None:
     for name in voices.table():
         wave = decoded_audio(tmp_path, voice=name, language="en", format="wav")
         power = np.abs(np.fft.rfft(wave)) ** 2
-        centre = float((power * np.fft.rfftfreq(wave.size, 1 / RATE)).sum() / power.sum())
-        measured[name] = (pitch(wave, RATE), centre)
+        center = float((power * np.fft.rfftfreq(wave.size, 1 / RATE)).sum() / power.sum())
+        measured[name] = (pitch(wave, RATE), center)
     for first, second in itertools.combinations(measured, 2):
         apart = [abs(np.log(a / b)) for a, b in zip(measured[first], measured[second], strict=True)]
         same_language = voices.find(first).language == voices.find(second).language

@@ -65,15 +65,15 @@ def test_front_view_has_the_outline_of_the_image(tmp_path: Path, style: str, lea
     assert max(box) == pytest.approx(0.85, abs=0.06)
 
 
-def test_voxel_count_follows_the_style_in_image_colours(tmp_path: Path) -> None:
+def test_voxel_count_follows_the_style_in_image_colors(tmp_path: Path) -> None:
     for count in (32, 48, 64):
         glb = build_model(tmp_path, VoxelEngine(), style=f"voxel{count}")
         positions = (meshes.values(glb, "POSITION") + 0.5) * count
         assert np.abs(positions - np.rint(positions)).max() < 1e-3
-        colours = meshes.values(glb, "COLOR_0")[:, :3].astype(int)
+        colors = meshes.values(glb, "COLOR_0")[:, :3].astype(int)
         top = meshes.values(glb, "POSITION")[:, 1] > 0.2
-        assert (colours[top, 0] > 3 * colours[top, 2]).all()
-        assert (colours[meshes.values(glb, "POSITION")[:, 1] < -0.35][:, 2] > 60).all()
+        assert (colors[top, 0] > 3 * colors[top, 2]).all()
+        assert (colors[meshes.values(glb, "POSITION")[:, 1] < -0.35][:, 2] > 60).all()
         assert meshes.surface(glb).volume > 0
 
 
@@ -133,11 +133,11 @@ def test_textures_have_the_requested_size(tmp_path: Path) -> None:
         surface = scene["materials"][0]["pbrMetallicRoughness"]
         assert {"baseColorTexture", "metallicRoughnessTexture"} <= set(surface)
         assert "normalTexture" in scene["materials"][0]
-        colours = meshes.picture(glb, 0)
-        assert colours.shape == (size, size, 3)
+        colors = meshes.picture(glb, 0)
+        assert colors.shape == (size, size, 3)
         # The head is in the front half of the texture.
-        assert colours[size // 5, size // 4, 0] > 150
-        assert colours[int(size * 0.9), size // 5, 2] > 120
+        assert colors[size // 5, size // 4, 0] > 150
+        assert colors[int(size * 0.9), size // 5, 2] > 120
     tangents, normals = meshes.values(glb, "TANGENT"), meshes.values(glb, "NORMAL")
     assert np.allclose(np.linalg.norm(tangents[:, :3], axis=1), 1, atol=1e-3)
     assert np.abs((tangents[:, :3] * normals).sum(1)).max() < 1e-3

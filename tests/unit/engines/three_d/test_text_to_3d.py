@@ -43,7 +43,7 @@ def test_every_object_is_on_the_ground_and_closed(name: str) -> None:
     assert np.abs(mesh.bounds[0][[0, 2]] + mesh.bounds[1][[0, 2]]).max() < 1e-5
 
 
-def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
+def test_colors_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
     named = prompt_parser.parse("a tiny blue chair, a golden table and a tall lamp of glass").objects
     assert [(thing.name, thing.paint) for thing in named] == [
         ("chair", "blue"),
@@ -75,7 +75,7 @@ def test_color_of_a_thing_that_is_not_drawn_colors_nothing_else(
     assert ignored is None or list(parsed.words.ignored) == ignored
 
 
-def test_unknown_word_gives_a_form_by_seed_in_its_colours(tmp_path: Path) -> None:
+def test_unknown_word_gives_a_form_by_seed_in_its_colors(tmp_path: Path) -> None:
     single, things = build(tmp_path, "a green qwxz")
     other, _ = build(tmp_path, "a green qwxz", seed=2)
     assert things == ["study"]

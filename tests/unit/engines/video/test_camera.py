@@ -130,8 +130,8 @@ def test_near_objects_move_more_than_far_ones() -> None:
     )
     here, there = (yuv.to_rgb(stage.frame(each)) for each in (camera_moves.CameraPose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
-    result = dis.calc(grey[0], grey[1], videos.NOTHING)[..., 0]
+    gray = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
+    result = dis.calc(gray[0], gray[1], videos.NOTHING)[..., 0]
     assert np.median(result[:, 250:]) > 9
     assert abs(np.median(result[:, :70])) < 2
 
@@ -317,7 +317,7 @@ def test_interpolation_is_closer_to_the_original_than_blending(source: Path) -> 
     assert decibels(result) > decibels(blended) + 4
 
 
-def test_interpolated_frames_are_ordered_between_neighbours(source: Path) -> None:
+def test_interpolated_frames_are_ordered_between_neighbors(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     right = np.roll(rgb, 12, axis=1)
     frames = [rgb, *interpolate.FrameInterpolator().frames(rgb, right, 3), right]

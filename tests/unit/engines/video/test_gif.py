@@ -45,18 +45,18 @@ def texture() -> Array:
     return np.clip(np.stack([tone * 0.95, tone, tone * 0.55], -1), 0, 255).astype(np.uint8)
 
 
-def with_square(ground: Array, colour: tuple[int, int, int], number: int) -> Array:
+def with_square(ground: Array, color: tuple[int, int, int], number: int) -> Array:
     frame = ground.copy()
     left = 8 + number * (WIDTH - SIDE - 16) // FRAMES // 2 * 2
-    frame[60 : 60 + SIDE, left : left + SIDE] = colour
+    frame[60 : 60 + SIDE, left : left + SIDE] = color
     return frame
 
 
-def moving_square(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
+def moving_square(path: Path, ground: Array, color: tuple[int, int, int]) -> Path:
     """Return the frames of a small square that moves over a background."""
     with VideoEncoder(path, (WIDTH, HEIGHT), RATE, None) as video:
         for number in range(FRAMES):
-            video.add(with_square(ground, colour, number))
+            video.add(with_square(ground, color, number))
     return path
 
 
@@ -94,9 +94,9 @@ SCENES = {"gradient": (landscape, (255, 20, 230), 3.0), "gravel": (texture, (20,
 
 @pytest.mark.parametrize("scene", nightly_after(1, SCENES))
 @pytest.mark.parametrize("make", [render, encode])
-def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
-    ground, colour, limit = SCENES[scene]
-    video = moving_square(tmp_path / "video.mp4", ground(), colour)
+def test_gif_keeps_the_colors_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
+    ground, color, limit = SCENES[scene]
+    video = moving_square(tmp_path / "video.mp4", ground(), color)
     frames, true = decode(make(tmp_path, video)), decode(video)
     assert len(frames) == len(true) == FRAMES
     for number, (frame, original) in enumerate(zip(frames, true, strict=True)):
@@ -127,7 +127,7 @@ def write(folder: Path, frames: list[Array], rate: int = 10) -> Path:
     return path
 
 
-def test_an_object_seen_in_the_last_frames_only_keeps_its_colour(tmp_path: Path) -> None:
+def test_an_object_seen_in_the_last_frames_only_keeps_its_color(tmp_path: Path) -> None:
     ground = landscape()
     spot = ground.copy()
     spot[200:206, 300:306] = (250, 240, 0)
@@ -136,7 +136,7 @@ def test_an_object_seen_in_the_last_frames_only_keeps_its_colour(tmp_path: Path)
     assert (frames[0][:190] == frames[31][:190]).all()
 
 
-def test_a_still_region_of_exact_colours_is_exact_in_every_frame(tmp_path: Path) -> None:
+def test_a_still_region_of_exact_colors_is_exact_in_every_frame(tmp_path: Path) -> None:
     ground = np.full((HEIGHT, WIDTH, 3), (17, 99, 201), np.uint8)
     ground[:, WIDTH // 2 :] = (240, 238, 230)
     frames = [with_square(ground, (255, 0, 0), number) for number in range(FRAMES)]

@@ -20,13 +20,13 @@ Array = NDArray[Any]
 SIZE = (160, 120)
 
 
-def scene(at: int, colour: tuple[int, int, int] = (190, 50, 40), ground: int = 190) -> tuple[Array, Array]:
+def scene(at: int, color: tuple[int, int, int] = (190, 50, 40), ground: int = 190) -> tuple[Array, Array]:
     """Return a ball in front of a wall with grain, and its true mask."""
     truth = np.zeros((SIZE[1], SIZE[0]), np.uint8)
     cv2.circle(truth, (at, 60), 30, 255, -1, cv2.LINE_AA)
     share = truth[..., None] / 255
     grain = np.random.default_rng(at).normal(0, 3, (SIZE[1], SIZE[0], 1))
-    image = share * colour + (1 - share) * (ground, ground + 5, ground + 10) + grain
+    image = share * color + (1 - share) * (ground, ground + 5, ground + 10) + grain
     return np.clip(image, 0, 255).astype(np.uint8), truth / 255
 
 
@@ -125,9 +125,9 @@ def field(at: int) -> tuple[Array, Array]:
     cv2.ellipse(truth, (at, 80), (15, 34), 0, 0, 360, 255, -1, cv2.LINE_AA)
     head = np.zeros_like(truth)
     cv2.circle(head, (at, 40), 12, 255, -1, cv2.LINE_AA)
-    for mask, colour in ((truth, (150, 40, 60)), (head, (228, 182, 150))):
+    for mask, color in ((truth, (150, 40, 60)), (head, (228, 182, 150))):
         share = mask[..., None].astype(np.float32) / 255
-        image = image * (1 - share) + np.array(colour, np.float32) * share
+        image = image * (1 - share) + np.array(color, np.float32) * share
     grain = np.random.default_rng(at).normal(0, 2, (135, 240, 1))
     return np.clip(image + grain, 0, 255).astype(np.uint8), np.maximum(truth, head) / 255
 
@@ -173,7 +173,7 @@ def test_passing_object_does_not_replace_a_still_subject() -> None:
     assert min(results) > 0.9, results
 
 
-def test_coat_in_background_colour_stays_in_the_mask() -> None:
+def test_coat_in_background_color_stays_in_the_mask() -> None:
     rough = cv2.GaussianBlur(
         np.random.default_rng(1).normal(0, 1, (120, 160)).astype(np.float32), (0, 0), 1.5
     )

@@ -305,11 +305,11 @@ def text_pixels(ground: tuple[int, int, int], sprite: sprites.Sprite) -> np.ndar
 
 
 @pytest.mark.parametrize("ground", [0, 70, 128, 200, 255])
-@pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
-def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: int) -> None:
-    request = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
+@pytest.mark.parametrize("color", ["white", "black", "#808080", "#ffd400", "#0033aa"])
+def test_text_is_legible_on_any_background_in_its_color(color: str, ground: int) -> None:
+    request = np.array((css_colors.rgba(color) or (0, 0, 0, 0))[:3])
     pixels = text_pixels(
-        (ground, ground, ground), render_text("WORD", {"width": 640, "height": 360}, style={"color": colour})
+        (ground, ground, ground), render_text("WORD", {"width": 640, "height": 360}, style={"color": color})
     )
     letters = (np.abs(pixels - request).max(2) < 1).astype(np.uint8)
     rim = (cv2.dilate(letters, np.ones((9, 9), np.uint8)) > 0) & (letters == 0)

@@ -95,17 +95,17 @@ def decode(path: Path) -> DecodedVideo:
 
 def flow(first: Array, last: Array) -> tuple[float, float]:
     """Return the motion of the image's center between two frames, in shares of its size (right, down)."""
-    grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
+    gray = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    result = dis.calc(grey[0], grey[1], NOTHING)[60:-60, 80:-80]
+    result = dis.calc(gray[0], gray[1], NOTHING)[60:-60, 80:-80]
     return float(np.median(result[..., 0])) / 320, float(np.median(result[..., 1])) / 240
 
 
 def growth(first: Array, last: Array) -> float:
     """Return the growth of the image between two frames, above 0 for an approach."""
-    grey = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
+    gray = [cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (320, 240)) for frame in (first, last)]
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    result = dis.calc(grey[0], grey[1], NOTHING)
+    result = dis.calc(gray[0], gray[1], NOTHING)
     x = np.linspace(-1, 1, 320, dtype=np.float32)[None, :]
     y = np.linspace(-1, 1, 240, dtype=np.float32)[:, None]
     return float((result[..., 0] * x + result[..., 1] * y).mean())

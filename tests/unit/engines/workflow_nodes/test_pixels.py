@@ -35,16 +35,16 @@ def interpolate(values: Any, to: int, method: str) -> Any:
     length = len(values)
     results = []
     for at in range(to):
-        centre = (at + 0.5) * length / to - 0.5
+        center = (at + 0.5) * length / to - 0.5
         if method == "nearest-exact":
             results.append(values[min(length - 1, int((at + 0.5) * length / to))])
         elif method == "area":
             results.append(values[at * length // to : -(-(at + 1) * length // to)].mean(0))
         else:
             reach = 1 if method == "bilinear" else 2
-            first = int(np.floor(centre)) - reach + 1
+            first = int(np.floor(center)) - reach + 1
             weight = (lambda d: max(0.0, 1 - abs(d))) if method == "bilinear" else cubic
-            taps = [(min(max(k, 0), length - 1), weight(centre - k)) for k in range(first, first + 2 * reach)]
+            taps = [(min(max(k, 0), length - 1), weight(center - k)) for k in range(first, first + 2 * reach)]
             results.append(sum(values[k] * w for k, w in taps))
     return np.array(results)
 

@@ -85,7 +85,7 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
         if head.max_tokens is None:
             raise errors.BadRequest("max_tokens: Field required")
         if head.max_tokens < 1:
-            raise errors.BadRequest(f"max_tokens: must be at least 1; got {head.max_tokens}")
+            raise errors.BadRequest(f"max_tokens: must be at least 1 (got {head.max_tokens})")
     return ChatCall(
         head.model, bool(head.stream), head.max_tokens, lambda: parse(raw), metadata=head.metadata
     )

@@ -335,4 +335,4 @@ def event(document: Mapping[str, Any]) -> bytes:
 def reject_stream(values: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` if the request sets `stream`."""
     if values.get("stream") in (True, "true", "True", "1"):
-        raise InvalidRequest("This endpoint does not stream; omit stream", param="stream")
+        raise InvalidRequest("This endpoint does not stream: omit stream", param="stream")

@@ -1,4 +1,4 @@
-"""`GET /api/operator/usage`: the usage of all accounts, and of each one, as JSON or CSV."""
+"""`GET /api/operator/usage`: the usage of all accounts or of single accounts, as JSON or CSV."""
 
 from __future__ import annotations
 

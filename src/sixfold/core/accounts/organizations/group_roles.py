@@ -72,7 +72,7 @@ def parse(table: object) -> GroupRules:
     except msgspec.ValidationError as error:
         raise ValueError(f"[sign_in] is not valid: {error}") from None
     if len(rules.groups) > _MAX_RULES:
-        raise ValueError(f"[sign_in.groups] must have at most {_MAX_RULES} groups, not {len(rules.groups)}")
+        raise ValueError(f"[sign_in.groups] must have at most {_MAX_RULES} groups (got {len(rules.groups)})")
     # Names of organizations are stored in lower case; two spellings are one organization.
     groups = {
         name: msgspec.structs.replace(rule, organization=rule.organization.lower())

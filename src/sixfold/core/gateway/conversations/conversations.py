@@ -110,7 +110,7 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
         raise ConversationNotFound(conversation_id)
     if record["size"] > max_bytes:
         raise errors.TooLong(
-            "This conversation is too long to continue; start a new conversation with the parts that matter"
+            "This conversation is too long to continue: start a new conversation with the parts that matter"
         )
     params = {"account_id": tenant.account_id, "conversation_id": conversation_id, "last": last}
     return tuple(str(row["item"]) for row in (yield Query("conversation_items", params)))

@@ -190,7 +190,7 @@ def _reject_foreign(response_id: str) -> Transaction[None]:
 def too_long() -> errors.TooLong:
     """Return the error for a conversation above the limit of a request."""
     return errors.TooLong(
-        "This conversation is too long to continue; start a new conversation with the parts that matter"
+        "This conversation is too long to continue: start a new conversation with the parts that matter"
     )
 
 

@@ -222,7 +222,7 @@ class EventLine:
             place = [_name(document.get(name)) for name in ("item_id", "content_index", "summary_index")]
             self._add((0, (kind, *place)), document, "delta")
         else:
-            # The whole text again, or the beginning of a block.
+            # The event repeats the whole text, or begins a block.
             self._mask_whole(kinds)
 
     def _mask_whole(self, kinds: Collection[str]) -> None:

@@ -96,7 +96,7 @@ class PriceBook:
 
 def _own_rates(name: str, row: Any) -> TokenRates:
     if not isinstance(row, dict):
-        raise ValueError(f'[gateway.prices."{name}"] must be a table, not {row!r}')  # noqa: TRY004 - as above
+        raise ValueError(f'[gateway.prices."{name}"] must be a table (got {row!r})')  # noqa: TRY004 - as above
     try:
         return rates(cast("dict[str, Any]", row))
     except ValueError as error:

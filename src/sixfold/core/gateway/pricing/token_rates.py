@@ -199,5 +199,5 @@ def micros(key: str, value: Any) -> int:
     except DecimalException:
         amount = Decimal(-1)
     if not amount.is_finite() or not 0 <= amount < 2**63:
-        raise ValueError(f"{key} must be an amount in USD, not {value!r}")
+        raise ValueError(f"{key} must be an amount in USD (got {value!r})")
     return int(amount.to_integral_value())

@@ -196,7 +196,7 @@ def _dimensions(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError 
     if count is None or not most or count == most or (count < most and not model.fixed_dimensions):
         return None
     allowed = f"must be {most}" if model.fixed_dimensions else f"must be at most {most}"
-    return errors.InvalidInput.of("dimensions", f"dimensions {allowed} for {_name(needs)}, not {count}")
+    return errors.InvalidInput.of("dimensions", f"dimensions {allowed} for {_name(needs)} (got {count})")
 
 
 _Check = Callable[[ServedModel, RequestNeeds], errors.SixfoldError | None]

@@ -466,7 +466,7 @@ def is_file(path: str) -> bool:
 
 
 def is_attachment(path: str) -> bool:
-    """Return whether a path is an image, sound or video outside hidden and application folders."""
+    """Return whether a path is an image, audio or video file outside hidden and application folders."""
     return attachments.is_attachment(path) and paths.is_visible(path)
 
 

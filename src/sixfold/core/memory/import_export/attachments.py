@@ -52,7 +52,7 @@ class PageFile(NamedTuple):
 
 
 def is_attachment(path: str) -> bool:
-    """Return whether a path is that of an image, sound or video."""
+    """Return whether a path is that of an image, audio or video file."""
     return path.lower().endswith(ENDINGS)
 
 

@@ -59,7 +59,7 @@ ARCHIVE_READINGS = 60
 class DocumentOptions(msgspec.Struct, frozen=True):
     """The target of an import: a folder of slugs, and the tags and collections of the new pages.
 
-    `text` is shown below an image, sound or video.
+    `text` is shown below an image, audio or video file.
     """
 
     folder: str = ""
@@ -200,7 +200,7 @@ class DocumentImports:
     async def _take_attachment(
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
     ) -> None:
-        """Import an image, sound or video as a page that shows it; files with other content are omitted."""
+        """Import an image, audio or video file as a page that shows it; other files are omitted."""
         path, name = _named(member), PurePosixPath(member.path).name
         slug, digest = _slug(member), await asyncio.to_thread(_digest, path)
         head = await asyncio.to_thread(_read, path, media_types.HEAD_BYTES)
@@ -400,7 +400,7 @@ def _write_decoded(path: Path, content: str) -> None:
     try:
         data = documents.from_base64(content)
     except ValueError as error:
-        raise errors.BadRequest("content must be a base64 file") from error
+        raise errors.BadRequest("content must be a base64-encoded file") from error
     path.write_bytes(data)
 
 

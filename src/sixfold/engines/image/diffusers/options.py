@@ -83,7 +83,7 @@ def parse(settings: Mapping[str, Any]) -> DiffusersOptions:
         values[name] = Path(values[name]).expanduser() if values.get(name) else None
     for name, choices in (("device", DEVICES), ("dtype", DTYPES), ("offload", OFFLOADS)):
         if values.get(name, "auto") not in choices:
-            raise InvalidDiffusersOption(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
+            raise InvalidDiffusersOption(f"{name} must be one of {', '.join(choices)} (got {values[name]!r})")
     for name, minimum in _MINIMUM.items():
         _number(name, values.get(name), minimum)
     values["loras"] = {model: parse_adapters(listed) for model, listed in values.get("loras", {}).items()}
@@ -94,7 +94,7 @@ def _number(name: str, value: Any, minimum: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or value < minimum:
-        raise InvalidDiffusersOption(f"{name} must be a number of at least {minimum}, not {value!r}")
+        raise InvalidDiffusersOption(f"{name} must be a number of at least {minimum} (got {value!r})")
 
 
 def parse_adapters(entries: Any) -> tuple[LoraAdapter, ...]:

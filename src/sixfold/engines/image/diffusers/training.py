@@ -102,7 +102,7 @@ class TrainingEngine:
         except (torch.OutOfMemoryError, MemoryError):
             raise EngineError(_TOO_LARGE) from None
         finally:
-            # The memory is needed by the image engine.
+            # The image engine needs the memory.
             self._cache.drop(loaded)
 
     def _train(self, loaded: LoadedPipeline, task: Task, images: Sequence[Path], context: Context) -> Result:

@@ -101,7 +101,7 @@ class PreparedArea(msgspec.Struct, frozen=True):
                 "_finish", self.task, str(painted), *msgspec.structs.astuple(output)
             )
         except UnusableInput as error:
-            raise EngineError("The model returned an image that cannot be read; try again.") from error
+            raise EngineError("The model returned an image that cannot be read: try again.") from error
         return Artifact(output.content_type, data, {"width": width, "height": height})
 
 

@@ -78,8 +78,8 @@ def _points(inputs: Mapping[str, Any], size: tuple[int, int]) -> tuple[tuple[flo
     values: Sequence[float] = inputs.get("points") or ()
     if len(values) % 3:
         raise UnusableInput(
-            "points must have three numbers per point: x, y, and 1 (subject) or 0 (background); got "
-            f"{len(values)} numbers"
+            f"points must have three numbers per point (got {len(values)} numbers): x, y, and 1 (subject) or "
+            "0 (background)"
         )
     triples = [(values[at], values[at + 1], values[at + 2]) for at in range(0, len(values), 3)]
     for x, y, inside in triples:

@@ -59,7 +59,7 @@ def read_input(path: Path) -> InputImage:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise headers.damaged() from error
     if animated:
-        raise UnusableInput("The image is animated; send a single frame.")
+        raise UnusableInput("The image is animated: send a single frame.")
     if sideways:
         width, height = height, width
     data = path.read_bytes()

@@ -30,7 +30,7 @@ Array = NDArray[Any]
 _IMAGE_INPUTS = ("image_url", "image")
 # Progress after loading the pipeline, and before encoding.
 _LOADED, _DENOISED = 0.02, 0.95
-_TOO_LARGE = "The video does not fit into this machine's memory; request a shorter or smaller one."
+_TOO_LARGE = "The video does not fit into this machine's memory: request a shorter or smaller one."
 _DEFAULT_PROMPT = "the scene comes to life with gentle, natural movement"
 
 

@@ -127,7 +127,7 @@ def _piece(
     for frame in (frames[0], frames[len(frames) // 2]):
         fault = image_checks.find_fault(frame.min((0, 1)).tolist(), frame.max((0, 1)).tolist())
         if fault is not None:
-            raise EngineError(f"The model returned {fault} as a frame; try another seed.")
+            raise EngineError(f"The model returned {fault} as a frame: try another seed.")
     return [np.rint(np.clip(frame, 0, 1) * 255).astype(np.uint8) for frame in frames]
 
 

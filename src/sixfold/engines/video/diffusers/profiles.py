@@ -51,7 +51,7 @@ def of(pipeline: Any, overrides: Mapping[str, Any]) -> VideoProfile:
     name = type(pipeline).__name__
     table = _table()
     if name not in table:
-        raise EngineError(f"{name} is not a supported video pipeline; use one of {', '.join(table)}.")
+        raise EngineError(f"{name} is not a supported video pipeline: use one of {', '.join(table)}.")
     row = dict(table[name])
     switch = row.pop("expanded", "")
     if switch and pipeline.config.get(switch):

@@ -77,7 +77,7 @@ def inputs(catalog: Catalog, name: str, size: Any) -> dict[str, Any]:
         if (choice.width, choice.height) == (width, height):
             return dict(choice.inputs)
     if size not in STANDARD:
-        raise InvalidRequest(f"size must be one of {_join_sizes(sizes)}, or auto; got {size}", param="size")
+        raise InvalidRequest(f"size must be one of {_join_sizes(sizes)}, or auto (got {size})", param="size")
     return dict(_nearest(sizes, width, height).inputs)
 
 

@@ -25,7 +25,7 @@ _Language = Annotated[str, Meta(max_length=40)]
 _OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
 # Unsupported fields by path: the only accepted value, and the reason.
 _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("prompt",), "prompt must be null", "this server does not store prompts; send instructions"),
+    (("prompt",), "prompt must be null", "this server does not store prompts: send instructions"),
     (
         ("audio", "input", "noise_reduction"),
         "noise_reduction must be null",
