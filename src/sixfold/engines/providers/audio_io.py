@@ -61,7 +61,7 @@ def join_speech(paths: Sequence[Path], tempo: float, format_: str, folder: Path,
     try:
         seconds, rate = _call("join_here", paths, str(target), format_, tempo)
     except UnusableInput as error:
-        raise EngineError(f"{title} returned audio that cannot be read; try again.") from error
+        raise EngineError(f"{title} returned audio that cannot be read: try again.") from error
     info = {"duration": seconds, "sample_rate": rate}
     return Artifact(files.FORMATS[format_].content_type, info=info, path=target)
 
