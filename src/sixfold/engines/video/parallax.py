@@ -113,6 +113,19 @@ class ParallaxStage:
             ]
         )
 
+    def still_matrix(self, pose: CameraPose, nearness: float, place: tuple[float, float] = (0, 0)) -> Array:
+        """Return the 2 x 3 matrix from output pixels to the pixels of an image at `place` in the still."""
+        (width, height), (across, down) = self.size, self._scale
+        centered = np.array([[1, 0, 0.5 - width / 2], [0, 1, 0.5 - height / 2], [0, 0, 1]])
+        to_still = np.array(
+            [
+                [across, 0, across * width / 2 - 0.5 - place[0]],
+                [0, down, down * height / 2 - 0.5 - place[1]],
+                [0, 0, 1],
+            ]
+        )
+        return (to_still @ self.source_matrix(pose, nearness) @ centered)[:2]
+
     def _maps(self, layer: BackgroundLayer, pose: CameraPose, ripple: Ripple | None) -> tuple[_Map, _Map]:
         """Return the source positions of the Y and of the UV pixels, in the layer's pixels."""
         width, height = self._size

@@ -21,6 +21,7 @@ from tests.unit.engines.video import videos
 
 SIZE = (320, 180)
 GAIT = layers.MoverGait(pace=0.1, bob=0.0, beat=1.0)
+GAITS = movers.gaits()
 
 
 def names_of(prompt: str) -> set[str]:
@@ -44,6 +45,53 @@ def names_of(prompt: str) -> set[str]:
 )
 def test_vehicles_and_animals_move_unless_they_are_stopped(prompt: str, names: set[str]) -> None:
     assert names_of(prompt) == names
+
+
+@pytest.mark.parametrize(
+    ("moving", "stopped"),
+    [
+        ("a car in a street", "a parked car in a street"),
+        ("ein Hund läuft über eine Wiese", "ein schlafender Hund auf einer Wiese"),
+        ("un barco navega en el mar", "un barco amarrado en el puerto"),
+        ("un chien court dans la forêt", "un chien assis dans la forêt"),
+        ("собака бежит в лес", "собака спит, лес"),
+        ("森の中を走る犬", "森で眠っている犬"),
+        ("一只狗在草地上奔跑", "一只狗睡在草地上"),
+    ],
+)
+def test_words_of_each_language_stop_subjects(moving: str, stopped: str) -> None:
+    assert names_of(moving)
+    assert names_of(stopped) == set()
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast"),
+    [
+        ("ein Hund läuft langsam", "ein Hund läuft schnell"),
+        ("un perro corre despacio", "un perro corre a toda velocidad"),
+        ("un chien marche lentement", "un chien marche vite"),
+        ("собака идёт медленно", "собака бежит быстро"),
+        ("ゆっくり歩く犬", "疾走する犬"),
+        ("狗缓慢地走", "狗飞快地跑"),
+    ],
+)
+def test_words_for_speed_are_read_in_each_language(slow: str, fast: str) -> None:
+    paces = [movers.gaits_of(prompt_parser.parse(prompt))["dog"].pace for prompt in (slow, fast)]
+    assert paces[0] < GAITS["dog"].pace < paces[1]
+
+
+@pytest.mark.parametrize(
+    "camera", ["Kamera steht still", "cámara quieta", "caméra immobile", "镜头静止", "カメラ固定"]
+)
+def test_a_still_camera_does_not_stop_subjects_in_other_languages(camera: str) -> None:
+    assert names_of(f"{camera}, a dog") == {"dog"}
+
+
+def test_subjects_on_the_ground_do_not_sink_and_boats_bob_gently() -> None:
+    heights = {name: [movers.rise(gait, step / 25) for step in range(100)] for name, gait in GAITS.items()}
+    assert min(min(heights[name]) for name in ("rabbit", "squirrel", "dog", "car", "train")) >= 0
+    assert max(heights["rabbit"]) > 0.1
+    assert max(map(abs, heights["sailboat"])) <= 0.01
 
 
 def test_every_gait_belongs_to_a_drawing_and_is_slow() -> None:

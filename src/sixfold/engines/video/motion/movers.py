@@ -7,7 +7,6 @@ of the ground below it. Its position is a function of the time, so no frame depe
 from __future__ import annotations
 
 import math
-import re
 import tomllib
 from functools import cache
 from importlib import resources
@@ -24,36 +23,20 @@ from sixfold.engines.image.scene.prompt_parser import ParsedScene
 from sixfold.engines.video import yuv
 from sixfold.engines.video.camera_moves import CameraPose
 from sixfold.engines.video.layers import MoverGait, MovingSprite
+from sixfold.engines.video.motion import motion_words
 from sixfold.engines.video.parallax import ParallaxStage
 from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 
-_STILL = re.compile(
-    r"\b(?:parked|still|standing|stands?|asleep|sleep(?:s|ing)?|sitting|sits?|seated|rest(?:s|ing)|moored"
-    r"|anchored|docked|lying|lies|perch(?:ed|es|ing)|wait(?:s|ing)|stopped|statue|toy|model|grazing|landed)\b"
-)
-_FAST = re.compile(
-    r"\b(?:fast|quick(?:ly)?|rac(?:e|es|ing)|speed(?:s|ing)?|gallop(?:s|ing)?|rush(?:es|ing)?)\b"
-)
-_SLOW = re.compile(r"\b(?:slow(?:ly)?|stroll(?:s|ing)?|drift(?:s|ing)?|crawl(?:s|ing)?)\b")
-_VERBS = re.compile(
-    r"\b(?:driv(?:e|es|ing)|rid(?:e|es|ing)|run(?:s|ning)?|walk(?:s|ing)?|trot(?:s|ting)?|fly|flies|flying"
-    r"|sail(?:s|ing)?|swim(?:s|ming)?|cross(?:es|ing)?|mov(?:e|es|ing)|pass(?:es|ing)?|travel(?:s|ling|ing)?"
-    r"|hop(?:s|ping)?)\b"
-)
-# What describes the camera; the names of its moves are blanks in the prompt of a scene.
-_CAMERA = re.compile(
-    r"\bcamera(?:\s+(?:is|stands?|stays?|remains?|still|mov(?:es|ing)|very|slow(?:ly)?|fast|quick(?:ly)?|in|out"
-    r"|left|right|up|down))+\b|\b(?:slow|fast|quick)\s{3,}"
-)
 _QUICKER, _SLOWER = 1.7, 0.5
 # The center of a mover stays within these fractions of the image's width.
 _EDGES = (0.15, 0.85)
 
 
 @cache
-def _gaits() -> dict[str, MoverGait]:
+def gaits() -> dict[str, MoverGait]:
+    """Return the gaits of all subjects that can move, by name."""
     table = tomllib.loads(
         resources.files("sixfold.engines.video.motion").joinpath("movers.toml").read_text("utf-8")
     )
@@ -66,31 +49,33 @@ def _gaits() -> dict[str, MoverGait]:
 
 def gaits_of(scene: ParsedScene) -> dict[str, MoverGait]:
     """Return the gait of each subject that moves, by its name; a rider has that of the animal or vehicle."""
-    text = _CAMERA.sub(" ", scene.prompt.casefold())
-    if scene.frame is not None or "studio" in scene.places or _STILL.search(text):
+    text = motion_words.of_subjects(scene.prompt)
+    if scene.frame is not None or "studio" in scene.places or motion_words.STILL.search(text):
         return {}
-    factor = _QUICKER if _FAST.search(text) else _SLOWER if _SLOW.search(text) else 1.0
-    table = _gaits()
-    gaits = {
+    factor = (
+        _QUICKER if motion_words.FAST.search(text) else _SLOWER if motion_words.SLOW.search(text) else 1.0
+    )
+    table = gaits()
+    moving = {
         subject.name: replace(gait, pace=gait.pace * factor, beat=gait.beat * min(factor, 1.2))
         for subject in scene.subjects
         if (gait := table.get(subject.name)) is not None
     }
     if scene.link is None:
-        return gaits
+        return moving
     how, upper, lower = scene.link
-    carrier = gaits.get(lower) if how == "on" else None
+    carrier = moving.get(lower) if how == "on" else None
     # Two subjects in another relation stay together, and do not move.
-    gaits.pop(upper, None)
-    gaits.pop(lower, None)
-    return gaits if carrier is None else {**gaits, upper: carrier, lower: carrier}
+    moving.pop(upper, None)
+    moving.pop(lower, None)
+    return moving if carrier is None else {**moving, upper: carrier, lower: carrier}
 
 
 class MoverAnimation:
     """The movers of a video of `seconds`, in painting order; `still` is the size of the still image."""
 
     def __init__(self, sprites: tuple[MovingSprite, ...], still: tuple[int, int], seconds: float) -> None:
-        self._still, self._seconds = still, max(seconds, 1e-3)
+        self._seconds = max(seconds, 1e-3)
         self._parts = [
             (sprite, np.dstack([_ycc(sprite.rgb), sprite.matte]), _travel(sprite, sprites, still[0], seconds))
             for sprite in sprites
@@ -103,8 +88,8 @@ class MoverAnimation:
         y, uv = planes.y.copy(), planes.uv.copy()
         for sprite, pixels, (start, end) in self._parts:
             x = sprite.left + start + (end - start) * second / self._seconds
-            place = (x, sprite.top - _rise(sprite.gait, second) * sprite.height)
-            _composite((y, uv), pixels, self._affine(stage, pose, sprite.nearness, place))
+            place = (x, sprite.top - rise(sprite.gait, second) * sprite.height)
+            _composite((y, uv), pixels, stage.still_matrix(pose, sprite.nearness, place))
         return YuvPlanes(y, uv)
 
     @property
@@ -114,26 +99,11 @@ class MoverAnimation:
 
     def words(self, prompt: str) -> PromptWords:
         """Return the words of the prompt that name the motion of a subject."""
-        return prompt_words.of_patterns(prompt, (_VERBS, _FAST, _SLOW) if self._parts else ())
-
-    def _affine(
-        self, stage: ParallaxStage, pose: CameraPose, nearness: float, place: tuple[float, float]
-    ) -> Array:
-        """Return the 2 x 3 matrix from output pixels to the pixels of a sprite at `place` in the still."""
-        width, height = stage.size
-        scale = self._still[0] / width, self._still[1] / height
-        centered = np.array([[1, 0, 0.5 - width / 2], [0, 1, 0.5 - height / 2], [0, 0, 1]])
-        to_still = np.array(
-            [
-                [scale[0], 0, self._still[0] / 2 - 0.5 - place[0]],
-                [0, scale[1], self._still[1] / 2 - 0.5 - place[1]],
-                [0, 0, 1],
-            ]
-        )
-        return (to_still @ stage.source_matrix(pose, nearness) @ centered)[:2]
+        patterns = (motion_words.VERBS, motion_words.FAST, motion_words.SLOW) if self._parts else ()
+        return prompt_words.of_patterns(prompt, patterns)
 
 
-def _rise(gait: MoverGait, second: float) -> float:
+def rise(gait: MoverGait, second: float) -> float:
     """Return the height above the painted place, as a fraction of the subject's height."""
     if gait.floats:
         return gait.bob * 0.5 * math.sin(math.tau * gait.beat * second)
