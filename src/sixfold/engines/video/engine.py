@@ -49,7 +49,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "7"
+    version = "8"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words
@@ -168,6 +168,7 @@ def _render(target: Path, shot: _CameraShot, context: Context) -> int:
             second = float(index / request.output_rate)
             pose = shot.path.at(index / (count - 1))
             planes = frames.at(pose, lambda second=second: shot.motion.ripples(second))
+            planes = shot.motion.draw_behind(planes, shot.stage, pose, second)
             planes = shot.sprites.draw(planes, shot.stage, pose, second)
             video.add(shot.motion.apply(planes, second))
             context.progress(_PREPARED + (0.99 - _PREPARED) * (index + 1) / count)

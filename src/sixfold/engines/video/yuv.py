@@ -56,6 +56,19 @@ def of_rgb(rgb: Array) -> YuvPlanes:
     )
 
 
+def toward(planes: YuvPlanes, color: tuple[int, int, int], mask: Array) -> YuvPlanes:
+    """Blend planes toward a color (Y, U, V) by a mask of bytes."""
+    width, height = planes.size
+    half = cv2.resize(mask, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
+    uv = cv2.merge([_toward(planes.uv[..., index], color[index + 1], half) for index in (0, 1)])
+    return YuvPlanes(_toward(planes.y, color[0], mask), uv)
+
+
+def _toward(values: Array, target: int, mask: Array) -> Array:
+    keep = cv2.multiply(values, cv2.bitwise_not(mask), scale=1 / 255)
+    return cv2.add(keep, cv2.multiply(mask, np.full_like(mask, target), scale=1 / 255))
+
+
 def of_premultiplied(rgba: Array) -> Array:
     """Convert premultiplied RGBA to premultiplied Y, U, V and alpha, all at full size."""
     return cv2.transform(rgba, _TO_YUVA)

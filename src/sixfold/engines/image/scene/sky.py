@@ -276,23 +276,27 @@ def _rainbow(stage: SceneStage) -> None:
 
 def lightning_bolt(stage: SceneStage) -> None:
     """Paint a branching bolt from the clouds to the land, and its flash."""
-    rng = stage.rng("lightning")
-    top = np.array([stage.width * rng.uniform(0.2, 0.8), stage.height * 0.02])
-    end = np.array([top[0] + stage.width * rng.uniform(-0.16, 0.16), stage.horizon * 1.0])
-    canvas = np.zeros(stage.shape, np.uint8)
-    for branch in range(4):
-        start = top if branch == 0 else top + (end - top) * rng.uniform(0.25, 0.6)
-        stop = end if branch == 0 else start + (end - top) * [rng.uniform(-2.0, 2.0), rng.uniform(0.2, 0.42)]
-        path = np.linspace(start, stop, 18)
-        path[1:-1, 0] += (
-            np.cumsum(rng.normal(0, stage.unit * 1.5, 16)) * np.sin(np.linspace(0, np.pi, 18))[1:-1]
-        )
-        thickness = max(1, round(stage.unit * (0.55 if branch == 0 else 0.25)))
-        cv2.polylines(canvas, [np.round(path * 16).astype(np.int32)], False, 255, thickness, cv2.LINE_AA, 4)
+    canvas = draw_bolt(stage.rng("lightning"), (stage.width, stage.height), stage.horizon, stage.unit)
     bolt = canvas.astype(np.float32) / 255
     glow(stage.image, rgb("#a9b8ff"), np.clip(blur(bolt, stage.unit * 5) * 5, 0, 0.75))
     glow(stage.image, rgb("#dfe4ff"), np.clip(blur(bolt, stage.unit * 0.8) * 1.4, 0, 1))
     over(stage.image, rgb("#ffffff"), bolt)
+
+
+def draw_bolt(rng: np.random.Generator, size: tuple[int, int], horizon: float, unit: float) -> Image:
+    """Return a branching bolt down to the `horizon` in bytes; `size` is the width and the height."""
+    width, height = size
+    top = np.array([width * rng.uniform(0.2, 0.8), height * 0.02])
+    end = np.array([top[0] + width * rng.uniform(-0.16, 0.16), horizon * 1.0])
+    canvas = np.zeros((height, width), np.uint8)
+    for branch in range(4):
+        start = top if branch == 0 else top + (end - top) * rng.uniform(0.25, 0.6)
+        stop = end if branch == 0 else start + (end - top) * [rng.uniform(-2.0, 2.0), rng.uniform(0.2, 0.42)]
+        path = np.linspace(start, stop, 18)
+        path[1:-1, 0] += np.cumsum(rng.normal(0, unit * 1.5, 16)) * np.sin(np.linspace(0, np.pi, 18))[1:-1]
+        thickness = max(1, round(unit * (0.55 if branch == 0 else 0.25)))
+        cv2.polylines(canvas, [np.round(path * 16).astype(np.int32)], False, 255, thickness, cv2.LINE_AA, 4)
+    return canvas
 
 
 def paint(stage: SceneStage) -> None:

@@ -1,4 +1,4 @@
-"""Motion within a scene: water, clouds, mist, snow, rain, leaves, petals, sparks, firelight, lightning.
+"""Motion within a scene: water, clouds, wind, mist, snow, rain, leaves, petals, sparks, firelight, lightning.
 
 All motion is a function of the seed and the time, so that frames do not depend on earlier frames.
 """
@@ -20,8 +20,12 @@ from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
 from sixfold.engines.video import parallax, yuv
+from sixfold.engines.video.camera_moves import CameraPose
 from sixfold.engines.video.layers import SourceStill
-from sixfold.engines.video.parallax import Ripple
+from sixfold.engines.video.motion import motion_words
+from sixfold.engines.video.motion.lightning import Lightning
+from sixfold.engines.video.motion.wind import Sway
+from sixfold.engines.video.parallax import ParallaxStage, Ripple
 from sixfold.engines.video.task_parser import VideoTask
 from sixfold.engines.video.yuv import YuvPlanes
 
@@ -36,7 +40,7 @@ _FLAMES = re.compile(
 _SPARKS = re.compile(r"\bembers?\b|\bsparks?\b|\bcampfire\b|\bbonfire\b|\bfireflies\b|\bfirefly\b|\blava\b")
 _LEAVES = re.compile(r"\b(?:falling |autumn |drifting )?lea(?:f|ves)\b|\bfoliage\b")
 _PETALS = re.compile(r"\bpetals?\b|\b(?:cherry )?blossoms?\b|\bsakura\b|\bconfetti\b")
-_SKIES = re.compile(r"\bclouds?\b|\bcloudy\b|\bsky\b|\bskies\b|\bwind(?:y|s)?\b|\btime[- ]?lapse\b|\bstorm")
+_SKIES = re.compile(r"\bclouds?\b|\bcloudy\b|\bsky\b|\bskies\b|\btime[- ]?lapse\b|\bstorm")
 _WATERS = re.compile(
     r"\bwater\b|\bwaves?\b|\bocean\b|\bsea\b|\blake\b|\briver\b|\bpond\b|\bripples?\b|\bstream\b"
 )
@@ -47,8 +51,9 @@ _DUST = re.compile(
 
 # The words that start a motion, by the motion's name.
 _WORDS = {
-    "water": _WATERS, "sky": _SKIES, "flicker": _FLAMES, "embers": _SPARKS, "leaves": _LEAVES,
-    "petals": _PETALS, "dust": _DUST,
+    "water": _WATERS, "sky": _SKIES, "flicker": _FLAMES, "sparks": _SPARKS, "leaves": _LEAVES,
+    "petals": _PETALS, "motes": _DUST, "wind": motion_words.WIND, "lightning": motion_words.LIGHTNING,
+    "rain": motion_words.RAIN, "snow": motion_words.SNOW, "mist": motion_words.MIST,
 }  # fmt: skip
 
 
@@ -129,16 +134,13 @@ class FallingParticles:
     def draw(self, planes: YuvPlanes, second: float) -> YuvPlanes:
         """Return the frame with the particles drawn at their positions at `second`."""
         width, height = self._size
-        y, uv = planes.y, planes.uv
-        for index, (luma, blue, red) in enumerate(self._colors):
+        for index, color in enumerate(self._colors):
             mask = np.zeros((height, width), np.uint8)
             for speck in self._specks:
                 if speck.color == index:
                     self._draw(mask, speck, second)
-            half = cv2.resize(mask, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
-            y = _toward(y, luma, mask)
-            uv = cv2.merge([_toward(uv[..., 0], blue, half), _toward(uv[..., 1], red, half)])
-        return YuvPlanes(y, uv)
+            planes = yuv.toward(planes, color, mask)
+        return planes
 
     def _draw(self, mask: Array, speck: _Particle, second: float) -> None:
         width, height = self._size
@@ -165,12 +167,6 @@ class FallingParticles:
             cv2.circle(mask, at, max(10, round(size * 16)), value, -1, cv2.LINE_AA, 4)
 
 
-def _toward(values: Array, target: int, mask: Array) -> Array:
-    """Blend values toward `target` by a mask of bytes."""
-    keep = cv2.multiply(values, cv2.bitwise_not(mask), scale=1 / 255)
-    return cv2.add(keep, cv2.multiply(mask, np.full_like(mask, target), scale=1 / 255))
-
-
 class AmbientMotion(msgspec.Struct, frozen=True):
     """The motion within the scene of a video; `names` lists its kinds."""
 
@@ -178,36 +174,33 @@ class AmbientMotion(msgspec.Struct, frozen=True):
     size: tuple[int, int]
     water: Array | None = None
     sky: Array | None = None
+    sway: Sway | None = None
     wind: float = 0.0
     waves: tuple[tuple[float, float, float, float], ...] = ()
     falling: tuple[FallingParticles, ...] = ()
     mist: Array | None = None
     flicker: tuple[Array, tuple[float, ...]] | None = None
-    flashes: tuple[float, ...] = ()
+    lightning: Lightning | None = None
 
     @classmethod
     def of(
         cls, scene: ParsedScene, request: VideoTask, still: SourceStill, size: tuple[int, int]
     ) -> AmbientMotion:
         """Return the motion that the prompt and the still image imply."""
-        text = request.prompt.casefold()
+        text = prompt_words.fold(request.prompt)
         grid = parallax.grid(size)
         rng = noise.stream(request.seed, "life")
-        kinds: list[str] = []
         water = _water(scene, text, still, grid)
-        sky = _sky(scene, text, still, grid)
+        is_windy = _is_windy(scene, text, request.negative)
+        sky = _sky(scene, text, still, grid, is_windy=is_windy)
         particles = [
             name for name in _particles(scene, text) if not _excluded(name, request.negative.casefold())
         ]
         mist = _mist(scene, still, grid, request.seed)
         flicker = _flicker(text, still, size, rng)
-        flashes = _flashes(scene, request.seconds, rng)
-        effects = ("water", water), ("sky", sky), ("mist", mist), ("flicker", flicker), ("lightning", flashes)
-        for name, value in effects:
-            if isinstance(value, tuple) and not value:
-                continue
-            if value is not None:
-                kinds.append(name)
+        lightning = None
+        if scene.weather == "storm" and not _SHELTERED & set(scene.places):
+            lightning = Lightning.of(request.seconds, still, request.seed, rng)
         waves = tuple(
             (
                 float(rng.uniform(0.7, 1.4)),
@@ -217,17 +210,28 @@ class AmbientMotion(msgspec.Struct, frozen=True):
             )
             for weight in (1.0, 0.7, 0.5)
         )
+        wind = 0.004 * (1 if rng.random() < 0.5 else -1) * (2.0 if is_windy else 1.0)
+        sway = Sway.of(scene, text, still, grid, rng) if is_windy else None
+        effects = (
+            ("water", water),
+            ("sky", sky),
+            ("mist", mist),
+            ("flicker", flicker),
+            ("lightning", lightning),
+            ("wind", (sway if sky is None else sky) if is_windy else None),
+        )
         return cls(
-            names=(*kinds, *particles),
+            names=(*(name for name, value in effects if value is not None), *particles),
             size=size,
             water=water,
             sky=sky,
-            wind=0.004 * (1 if rng.random() < 0.5 else -1) * (2.0 if scene.weather == "storm" else 1.0),
+            sway=sway,
+            wind=wind,
             waves=waves,
             falling=tuple(FallingParticles(PARTICLES[name], size, request.seed) for name in particles),
             mist=mist,
             flicker=flicker,
-            flashes=flashes,
+            lightning=lightning,
         )
 
     def words(self, prompt: str) -> PromptWords:
@@ -235,27 +239,34 @@ class AmbientMotion(msgspec.Struct, frozen=True):
         return prompt_words.of_patterns(prompt, (_WORDS[name] for name in self.names if name in _WORDS))
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:
-        """Return the displacement of the farthest layer, which contains water and sky, or an empty tuple."""
+        """Return the displacement of each layer, or an empty tuple; only the farthest has water and sky."""
         shimmer = _shimmer(self.water, self.waves, second)
         clouds = _clouds(self.sky, self.wind, second)
-        if shimmer is None or clouds is None:
-            return () if shimmer is None and clouds is None else (shimmer or clouds,)
-        return (Ripple(shimmer.x + clouds.x, shimmer.y + clouds.y),)
+        swaying = None if self.sway is None else self.sway.at(second, math.copysign(1.0, self.wind))
+        far = _sum(_sum(shimmer, clouds), swaying)
+        return () if far is None else (far, swaying, swaying)
+
+    def draw_behind(
+        self, planes: YuvPlanes, stage: ParallaxStage, pose: CameraPose, second: float
+    ) -> YuvPlanes:
+        """Return the frame with what is behind the subjects that move: bolts of lightning."""
+        return planes if self.lightning is None else self.lightning.draw(planes, stage, pose, second)
 
     def apply(self, planes: YuvPlanes, second: float) -> YuvPlanes:
-        """Return the frame with firelight, mist, particles and lightning added."""
+        """Return the frame with firelight, mist, particles and the light of flashes added."""
         if self.flicker is not None:
             planes = _apply_flicker(planes, self.flicker, second)
         if self.mist is not None:
             planes = _apply_mist(planes, self.mist, second, self.wind)
         for falling in self.falling:
             planes = falling.draw(planes, second)
-        light = sum(_flash(second - begin) for begin in self.flashes)
-        if light > 0.01:
-            planes = YuvPlanes(
-                cv2.convertScaleAbs(planes.y, alpha=1 + 0.5 * light, beta=14 * light), planes.uv
-            )
-        return planes
+        return planes if self.lightning is None else self.lightning.brighten(planes, second)
+
+
+def _sum(first: Ripple | None, second: Ripple | None) -> Ripple | None:
+    if first is None or second is None:
+        return first or second
+    return Ripple(first.x + second.x, first.y + second.y)
 
 
 def _particles(scene: ParsedScene, text: str) -> list[str]:
@@ -316,11 +327,21 @@ def _estimate_water(rgb: Array) -> Array:
     return cv2.GaussianBlur(like.astype(np.float32) * low, (0, 0), 3)
 
 
-def _sky(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int]) -> Array | None:
+def _is_windy(scene: ParsedScene, text: str, negative: str) -> bool:
+    if _SHELTERED & set(scene.places):
+        return False
+    calm = motion_words.CALM.sub(" ", text)
+    is_named = motion_words.WIND.search(calm) and not motion_words.WIND.search(prompt_words.fold(negative))
+    return scene.weather == "storm" or bool(is_named)
+
+
+def _sky(
+    scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int], *, is_windy: bool
+) -> Array | None:
     if still.sky is None or scene.time == "night" or _SHELTERED & set(scene.places):
         return None
     painted = still.water is not None or bool(scene.places)
-    if not painted and not _SKIES.search(text):
+    if not painted and not is_windy and not _SKIES.search(text):
         return None
     mask = cv2.resize(still.sky, grid, interpolation=cv2.INTER_AREA)
     # The motion fades out toward foreground objects; otherwise their edges would move along with the sky.
@@ -376,9 +397,7 @@ def _apply_mist(planes: YuvPlanes, mist: Array, second: float, wind: float) -> Y
     shifted = cv2.warpAffine(band, matrix, (width, height), flags=flags, borderMode=cv2.BORDER_WRAP)
     amount = np.clip((0.18 + 0.3 * shifted) * (0.25 + 0.75 * far[:, :width]), 0, 0.5)
     mask = cv2.resize((amount * 255).astype(np.uint8), planes.size, interpolation=cv2.INTER_LINEAR)
-    half = cv2.resize(mask, (planes.size[0] // 2, planes.size[1] // 2), interpolation=cv2.INTER_AREA)
-    uv = cv2.merge([_toward(planes.uv[..., index], yuv.NEUTRAL, half) for index in (0, 1)])
-    return YuvPlanes(_toward(planes.y, 205, mask), uv)
+    return yuv.toward(planes, (205, yuv.NEUTRAL, yuv.NEUTRAL), mask)
 
 
 def _flicker(
@@ -394,22 +413,6 @@ def _flicker(
         return None
     wide = cv2.resize(glow / glow.max(), size, interpolation=cv2.INTER_LINEAR)
     return wide.astype(np.float32), tuple(float(rng.uniform(0, math.tau)) for _ in range(4))
-
-
-def _flashes(scene: ParsedScene, seconds: float, rng: np.random.Generator) -> tuple[float, ...]:
-    """Return the times of lightning in seconds, far enough apart for photosensitive viewers."""
-    if scene.weather != "storm" or _SHELTERED & set(scene.places):
-        return ()
-    count = max(1, round(seconds / 4))
-    return tuple((index + float(rng.uniform(0.15, 0.7))) * seconds / count for index in range(count))
-
-
-def _flash(since: float) -> float:
-    """Return a flash's brightness `since` seconds after its start: a short and then a longer peak."""
-    if since < 0:
-        return 0.0
-    first = math.exp(-since / 0.05)
-    return 0.7 * first + (math.exp(-(since - 0.16) / 0.18) if since >= 0.16 else 0.0)
 
 
 def _apply_flicker(planes: YuvPlanes, flicker: tuple[Array, tuple[float, ...]], second: float) -> YuvPlanes:

@@ -1,0 +1,113 @@
+"""Wind moves plants, a storm has bolts of lightning, and words for what is not shown are ignored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.catalog.engines import Result, Task
+from sixfold.engines.image.scene import noise, prompt_parser
+from sixfold.engines.video import layers, parallax, yuv
+from sixfold.engines.video.camera_moves import CameraPose
+from sixfold.engines.video.engine import CameraEngine
+from sixfold.engines.video.motion import wind
+from sixfold.engines.video.motion.lightning import Lightning
+from tests.unit.engines.video import videos
+
+SIZE = (320, 180)
+HORIZON = 100
+
+
+def rendered(folder: Path, prompt: str, source: Path | None = None) -> Result:
+    inputs = {"prompt": f"{prompt}, static camera", "seed": 3, "resolution": "480p"}
+    files = {} if source is None else {"image_url": source}
+    task = Task("t", "video-a", {**inputs, "num_frames": 2, "frames_per_second": 4}, files)
+    return CameraEngine().run(task, videos.Recorder(folder))
+
+
+def landscape() -> layers.SourceStill:
+    """A dark sky over green land."""
+    rgb = np.full((SIZE[1], SIZE[0], 3), 40, np.uint8)
+    rgb[HORIZON:] = (60, 140, 50)
+    sky = np.zeros((SIZE[1], SIZE[0]), np.float32)
+    sky[:HORIZON] = 1
+    return layers.SourceStill(rgb, np.full((45, 80), 0.5, np.float32), sky=sky)
+
+
+def luma_at(second: float, pose: CameraPose) -> Any:
+    still = landscape()
+    stage = parallax.ParallaxStage(layers.separate(still, parallax.grid(SIZE)), SIZE, 1.0)
+    flashes = Lightning((1.0,), still, 3)
+    return flashes.draw(stage.frame(pose), stage, pose, second).y.astype(int)
+
+
+def test_a_bolt_is_in_the_sky_only_while_it_flashes() -> None:
+    before, flash, after = (luma_at(second, CameraPose()) for second in (0.9, 1.17, 3.0))
+    assert (before == after).all()
+    brighter = flash - before
+    assert brighter[: HORIZON - 2].max() > 120
+    assert np.abs(brighter[HORIZON + 2 :]).max() <= 1
+
+
+def test_a_bolt_follows_the_camera() -> None:
+    columns = [
+        int((luma_at(1.17, pose) - luma_at(0.9, pose))[:40].max(0).argmax())
+        for pose in (CameraPose(), CameraPose(pan_x=0.1))
+    ]
+    assert columns[1] - columns[0] == pytest.approx(32, abs=2)
+
+
+def test_a_flash_brightens_the_whole_image() -> None:
+    still = landscape()
+    planes = yuv.of_rgb(still.rgb)
+    flashes = Lightning((1.0,), still, 3)
+    assert flashes.brighten(planes, 0.5) is planes
+    assert (flashes.brighten(planes, 1.17).y > planes.y).all()
+
+
+def test_wind_sways_green_plants_and_nothing_else() -> None:
+    scene = prompt_parser.parse("a meadow in the wind")
+    sway = wind.Sway.of(scene, "a meadow in the wind", landscape(), (80, 45), noise.stream(1, "test"))
+    assert sway is not None
+    shifts = [sway.at(second, 1.0).x for second in (0.0, 0.6)]
+    assert np.abs(shifts[0] - shifts[1])[30:].mean() > 0.002
+    assert np.abs(shifts[0])[:20].max() < 1e-4
+
+
+def test_yellow_plants_sway_only_if_they_are_named() -> None:
+    still = landscape()
+    still.rgb[HORIZON:] = (170, 130, 70)
+    scene = prompt_parser.parse("grass")
+    for prompt, sways in (("the dry grass sways", True), ("the grass sways", False)):
+        sway = wind.Sway.of(scene, prompt, still, (80, 45), noise.stream(1, "test"))
+        assert (sway is not None) == sways, prompt
+
+
+@pytest.mark.parametrize(
+    ("prompt", "word", "understood"),
+    [
+        ("trees on a hill in the wind", "wind", True),
+        ("Bäume auf einem Hügel im Wind", "wind", True),
+        ("a vase on a table in the wind", "wind", False),
+        ("a ship in a storm with lightning", "lightning", True),
+        ("a cat in a room, lightning", "lightning", False),
+        ("embers above a campfire", "embers", True),
+    ],
+)
+def test_a_word_for_weather_is_understood_if_it_is_shown(
+    tmp_path: Path, prompt: str, word: str, understood: bool
+) -> None:
+    words = rendered(tmp_path, prompt).words
+    assert (word in words.understood, word in words.ignored) == (understood, not understood)
+
+
+def test_words_for_what_is_drawn_over_an_image_are_understood(tmp_path: Path) -> None:
+    source = tmp_path / "image.png"
+    Image.fromarray(landscape().rgb).save(source)
+    result = rendered(tmp_path, "lightning and rain, the grass sways in a strong wind", source)
+    assert {"lightning", "rain", "wind"} <= set(result.data["moving"])
+    assert {"lightning", "rain", "sways", "wind"} <= set(result.words.understood)
