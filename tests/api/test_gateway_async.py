@@ -154,6 +154,27 @@ async def test_balance_budgets_and_tpm_apply_to_queued_chats(gateway: Gateway) -
     assert (await ask(gateway, elsewhere, prompt="x")).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        ("chat", {"model": "acme/small", "prompt": "say 3000 words"}),
+        ("text-llm", {"prompt": "say 3000 words", "max_tokens": 3000}),
+        ("speech-to-speech", {"task": "chat", "text": "say 3000 words"}),
+    ],
+)
+async def test_all_tokens_of_queued_chats_count_against_the_key(
+    either: Path, model: str, inputs: dict[str, Any]
+) -> None:
+    async with running_gateway(either, models=app_catalog.models_document()) as gateway:
+        headers = bearer(await gateway.app.limited_key(KeyLimits(tpm=2_000)))
+        body = {"model": model, "input": inputs}
+        run, path = gateway.app.client.post, "/api/containers/run"
+        answers = [await run(path, json=body, headers=headers) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 429], answers[0].text
+        assert answers[0].json()["status"] == "succeeded"
+        assert answers[1].json()["error"] == "This key is limited to 2000 tokens per minute"
+
+
 async def test_repeated_idempotency_key_calls_the_model_once(gateway: Gateway) -> None:
     body = {"service": "chat", **CHAT_FIELDS, "prompt": "say 3 words", "async": True}
     headers = {**gateway.headers, "Idempotency-Key": "once"}

@@ -16,14 +16,18 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.metering import TOKENS
 from sixfold.core.catalog.models import Catalog, Model
-from sixfold.core.gateway.chat import ChatRequest, estimate
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart, estimate
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.pricing import service_prices
+from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.predictions.service import PredictionService
 
 NAMES = ("chat", "vision")
 # The prices of these services: by tokens, and per call.
 _PRICES = (TOKENS, "vision")
+# The models whose runs are one chat, and the model that replies to speech in some of its tasks.
+_CHATS = (*NAMES, "text-llm")
+_SPEECH, _SPEECH_TASKS = "speech-to-speech", ("converse", "chat")
 _UNCHANGED = ("max_tokens", "temperature", "top_p")
 # Limit of a queued conversation; its images can be sent as files.
 _MAX_BYTES = 2**20
@@ -73,8 +77,9 @@ def register(
     """Register the price and the admission of chat services; return the function that reads their inputs."""
     chat_services = _ChatServices(gateway, predictions.catalog)
     gateway.service_prices.find = chat_services.price_per_call
-    for price in _PRICES:
-        predictions.appraisers[price], predictions.admit[price] = chat_services.price, chat_services.admit
+    predictions.appraisers |= dict.fromkeys(_PRICES, chat_services.price)
+    predictions.admit |= dict.fromkeys(_CHATS, chat_services.admit)
+    predictions.admit[_SPEECH] = chat_services.admit_speech
     return conversation
 
 
@@ -110,7 +115,14 @@ class _ChatServices:
     async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
         """Count the expected tokens against the key's tokens per minute."""
         if principal.scope.tpm is not None:
-            await self._gateway.check_rate_limit(principal, _queued_chat(values))
+            await token_limits.check(self._gateway.token_rates, principal, _queued_chat(values))
+
+    async def admit_speech(self, principal: Principal, values: Mapping[str, Any]) -> None:
+        """Count the tokens of the texts against the key's tokens per minute; speech is not known yet."""
+        if principal.scope.tpm is not None and values.get("task") in _SPEECH_TASKS:
+            text = "".join(str(values.get(name) or "") for name in ("system_prompt", "history", "text"))
+            chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
+            await token_limits.check(self._gateway.token_rates, principal, chat)
 
 
 def _queued_chat(values: Mapping[str, Any]) -> ChatRequest:
@@ -121,4 +133,5 @@ def _queued_chat(values: Mapping[str, Any]) -> ChatRequest:
             f"A queued conversation must be at most {_MAX_BYTES:,} bytes (got {size:,}): "
             "send its images as URLs"
         )
-    return conversation(values, _PLACEHOLDER_IMAGE if values.get("image_url") else "")
+    has_image = values.get("image_url") or values.get("image")
+    return conversation(values, _PLACEHOLDER_IMAGE if has_image else "")

@@ -217,13 +217,6 @@ class Gateway:
         request = self._chat_request(Principal("", "", ""), "", chat, model, "")
         return self._plan(RequestNeeds(replace(request, services=services))).held
 
-    async def check_rate_limit(self, principal: Principal, chat: ChatRequest) -> None:
-        """Count a later request against the key's tokens per minute; raises `TooManyRequests`."""
-        tpm = principal.scope.tpm
-        if tpm is not None and principal.rate_id is not None:
-            tokens = chats.estimate(chat) + (chat.max_tokens or 0)
-            await self.token_rates.spend(principal.rate_id, tpm, tokens)
-
     async def stream_chat(
         self,
         principal: Principal,

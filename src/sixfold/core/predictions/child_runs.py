@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.concurrency.single_thread import PARSER
@@ -43,6 +44,10 @@ class ChildRunPort(Protocol):
     """Runs child predictions for an engine (`HostServices.children`)."""
 
     async def parent(self, prediction_id: str) -> Prediction: ...
+
+    async def principal(self, prediction: Prediction) -> Principal:
+        """Return the principal that requested a prediction, whose key's rates count its tokens."""
+        ...
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         """Submit a child, or find the earlier child with this key, and wait until it ends.
@@ -80,9 +85,12 @@ class PipelineChildren:
         row = await self._database.read(predictions.any_row(prediction_id), snapshot=False)
         return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row_unredacted, row)
 
+    async def principal(self, prediction: Prediction) -> Principal:
+        return await self._database.read(requests.principal_of(prediction))
+
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         request = PredictionRequest(
-            principal=await self._database.read(requests.principal_of(parent)),
+            principal=await self.principal(parent),
             model=child.model,
             inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
             face=parent.face,

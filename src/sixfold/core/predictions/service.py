@@ -42,7 +42,7 @@ class PredictionService:
     """Accepts, reads, awaits and cancels predictions.
 
     `appraisers` maps the names of prices that are not in the price table to functions that estimate the
-    amount to hold. `admit` maps names of prices to functions that check rate limits. `prepare` does the slow
+    amount to hold. `admit` maps names of models to functions that check rate limits. `prepare` does the slow
     part of a quote in slices. `named_files` finds the files that texts refer to by name.
     """
 
@@ -188,8 +188,8 @@ class PredictionService:
             checks = requests.FileChecks(self._media, find_named, stored)
             tenant = request.principal.tenant
             raise await checks.complete(invalid, tenant, model, request.inputs) from invalid
-        if model.price in self.admit:
-            await self.admit[model.price](request.principal, quote.values)
+        if model.name in self.admit:
+            await self.admit[model.name](request.principal, quote.values)
         files = await self.named_files(request, model, quote.values)
         request = msgspec.structs.replace(request, sources={**files, **request.sources})
         sources = await requests.resolve_sources(request, model, quote.values, self._media, self._policy)

@@ -13,6 +13,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import HostServices
@@ -79,6 +80,8 @@ class ProviderChatEngine:
                 held,
                 (task.model,),
             )
+            principal = await self._outside.children.principal(parent)
+            await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
         usage = reply.usage

@@ -16,6 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
+from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.child_runs import ChildRun
@@ -55,6 +56,8 @@ class ProviderSpeechToSpeechEngine:
             reply = await self._outside.gateway.complete_prepaid(
                 Principal(parent.account_id, "", ""), ids.new("req"), chat, _DEFAULT
             )
+            principal = await self._outside.children.principal(parent)
+            await token_limits.add_reply(self._outside.gateway.token_rates, principal, chat, reply.usage)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
         context.log(f"answered by {reply.target}")

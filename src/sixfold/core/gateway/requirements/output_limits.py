@@ -21,7 +21,7 @@ _FIELDS = {
     TEXT_COMPLETIONS: "max_tokens",
 }
 # The tokens of the longest responses of current models.
-_LONGEST = 128 * 1024
+LONGEST = 128 * 1024
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +39,7 @@ def most_counted(request: GatewayRequest, targets: Iterable[RouteTarget], defaul
 
     The default is no such limit, because a response to a request without a limit may be longer.
     """
-    return max(output_tokens(request, target, max(default, _LONGEST)) for target in targets)
+    return max(output_tokens(request, target, max(default, LONGEST)) for target in targets)
 
 
 def limit_output(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
