@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import openai
 import pytest
 
 from sixfold.core.accounts import idempotency
@@ -11,6 +13,7 @@ from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import CallRecord
 from tests.api.gateway import PRICE, running_gateway
+from tests.api.test_response_tools import SAID, respond, running
 
 CHAT = "/v1/chat/completions"
 
@@ -127,4 +130,25 @@ async def test_lost_call_is_refunded_if_its_repetition_fails(
         assert await post() == 502, "the error is stored for the key"
         assert await gateway.app.balance() == before
         assert {call["cost_usd"] for call in await gateway.calls()} == {"0.00"}
+        assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("mode", ["well", "fail"])
+async def test_lost_response_with_tools_is_charged_once(either: Path, mode: str) -> None:
+    """The lost response made two requests to the model; a repetition that fails is free."""
+    async with running(either) as (gateway, _):
+        fields: Any = {"extra_headers": {"Idempotency-Key": "once"}}
+        before, account = await gateway.app.balance(), gateway.app.account.id
+        await respond(gateway, **fields)
+        paid = await gateway.app.balance()
+        scope = idempotency.scope_id(account, "POST", "/v1/responses", "once")
+        await gateway.app.database.write(idempotency.forget(scope))  # as if the server had died
+        gateway.acme.modes = ["well", mode]
+        if mode == "well":
+            assert (await respond(gateway, **fields)).output_text == SAID
+        else:
+            with pytest.raises(openai.InternalServerError):
+                await respond(gateway, **fields)
+        assert await gateway.app.balance() == (paid if mode == "well" else before)
+        assert len(gateway.acme.requests) == 4
         assert await gateway.app.faults() == ()

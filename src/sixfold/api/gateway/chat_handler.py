@@ -174,13 +174,13 @@ class ChatHandler:
         content = raw if sent is None else sent
 
         async def work(scope: str | None) -> Response:
-            paid = None
-            if scope is not None:
-                paid = await self._gateway.paid_before(scope, gateway_request.request_id, content)
-            async with gateway_idempotency.settled_on_error(self._services.database, scope, content):
+            once = await gateway_idempotency.once_id(scope or "", content)
+            paid = await self._gateway.paid_before(once, gateway_request.request_id)
+            request = msgspec.structs.replace(gateway_request, once=once)
+            async with gateway_idempotency.settled_on_error(self._services.database, once):
                 if paid is None:
-                    return (await self._complete_response(gateway_request, chat_call, payer)).response()
-                prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)
+                    return (await self._complete_response(request, chat_call, payer)).response()
+                prepaid = msgspec.structs.replace(request, prepaid_hold=0)
                 return (await self._complete_response(prepaid, chat_call, None, paid)).response()
 
         idempotent_request = IdempotentRequest(principal.replays, content, self._dialect.dialect)

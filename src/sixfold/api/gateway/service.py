@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
@@ -201,13 +202,16 @@ class ServiceRoutes:
         gateway = self._services.gateway
         with chat_services.input_errors():
             conversation = await bodies.parse(_conversation, _encode(body))
-        content = _encode(body)
-        paid_cost = None if key is None else await gateway.paid_before(key, request_id, content)
-        async with gateway_idempotency.settled_on_error(self._services.database, key, content):
+        complete = functools.partial(
+            gateway.complete_chat, principal, request_id, conversation, body["model"], services=(name,)
+        )
+        if key is None:
+            return await complete()
+        once = await gateway_idempotency.once_id(key, _encode(body))
+        paid_cost = await gateway.paid_before(once, request_id)
+        async with gateway_idempotency.settled_on_error(self._services.database, once):
             if paid_cost is None:
-                return await gateway.complete_chat(
-                    principal, request_id, conversation, body["model"], services=(name,)
-                )
+                return await complete()
             reply = await gateway.complete_prepaid(principal, request_id, conversation, body["model"])
         return msgspec.structs.replace(reply, cost=paid_cost)
 

@@ -144,9 +144,8 @@ class Gateway:
             self._cache.put(request, reply)
         return reply
 
-    async def paid_before(self, scope: str, call_id: str, content: bytes) -> int | None:
-        """Return the amount paid by an earlier request with this Idempotency-Key and content, or None."""
-        once = await PARSER.run_large(len(content), gateway_idempotency.once_id, scope, content)
+    async def paid_before(self, once: str, call_id: str) -> int | None:
+        """Return the amount paid by an earlier request with this `gateway_idempotency.once_id`, or None."""
         return await self._database.write(gateway_idempotency.paid_before(once, call_id), durable=False)
 
     async def stream(self, request: GatewayRequest, payer: Payer | None = None) -> ResponseStream:

@@ -249,6 +249,8 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     content_days: int = 0
     # Parses another body of the same protocol, for a guardrail that changes the body.
     reparse: Callable[[bytes], ChatRequest] | None = None
+    # Identifies the repetitions of a request with an Idempotency-Key; empty without a key.
+    once: str = ""
     # The approximate bytes of a chat without a `body`.
     chat_bytes: int = 0
 

@@ -9,7 +9,6 @@ from starlette.types import Message, Scope
 from sixfold.core.accounts import connections
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import LineCall, LineReply
-from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.web.app import WebApp
@@ -63,7 +62,7 @@ class RouteRunner:
 
     async def refund(self, scope: str, body: bytes) -> None:
         """Refund the gateway call of a line whose response, stored under the id `scope`, was lost."""
-        once = await PARSER.run_large(len(body), gateway_idempotency.once_id, scope, body)
+        once = await gateway_idempotency.once_id(scope, body)
         await self._database.write(gateway_idempotency.refund(once))
 
     def _scope(self, call: LineCall) -> Scope:

@@ -91,8 +91,9 @@ class UpstreamPassthrough:
         payer, gateway_request = budgets.payer_of(principal), _gateway_request(request, principal, call)
         if scope is None:
             return await self._gateway.complete(gateway_request, payer)
-        paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, call.body)
-        async with gateway_idempotency.settled_on_error(self._database, scope, call.body):
+        once = await gateway_idempotency.once_id(scope, call.body)
+        paid_cost = await self._gateway.paid_before(once, gateway_request.request_id)
+        async with gateway_idempotency.settled_on_error(self._database, once):
             if paid_cost is None:
                 return await self._gateway.complete(gateway_request, payer)
             reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))

@@ -26,6 +26,7 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd
 from sixfold.core.gateway.guardrails.hooks import GuardrailUnavailable
@@ -101,6 +102,8 @@ class McpRun:
         Raises `InvalidRequest`, the errors of `ToolServers.toolset` and of `Gateway.complete`.
         """
         try:
+            if self._request.prepaid_hold is not None:
+                await self._services.database.write(gateway_idempotency.refund_rounds(self._request.once))
             await self._open_tools()
             self._opening = self._request_model(0, payer)
             try:
@@ -228,12 +231,18 @@ class McpRun:
             reparse=None,
             max_tokens=chat.max_tokens,
             stored_tokens=0,
-            # Only the first request of a repeated response has been paid.
+            # The other requests of a lost response are refunded.
             prepaid_hold=None if number else first.prepaid_hold,
             chat_bytes=chats.content_bytes(chat),
         )
         self._request_ids.append(request.request_id)
-        return asyncio.ensure_future(rounds.request(self._services.gateway, request, payer))
+        return asyncio.ensure_future(self._requested(number, request, payer))
+
+    async def _requested(self, number: int, request: GatewayRequest, payer: Payer | None) -> EventSource:
+        if number and request.once:
+            recording = gateway_idempotency.begin_round(request.once, number, request.request_id)
+            await self._services.database.write(recording, durable=False)
+        return await rounds.request(self._services.gateway, request, payer)
 
     async def _rounds(self) -> AsyncGenerator[bytes]:
         """Yield the events up to the end of the response, which may be incomplete."""
