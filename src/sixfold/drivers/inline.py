@@ -20,7 +20,6 @@ from sixfold.core.catalog.engines import BatchEngine, Engine, Task
 from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
     Outcome,
-    RunCompleted,
     RunFailed,
     RunReports,
     RunStopped,
@@ -74,12 +73,7 @@ class _InlineJob(msgspec.Struct, eq=False):
         """Set the outcome if it is not set yet; must be called on the event loop."""
         if self.deadline is not None:
             self.deadline.cancel()
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-        # The run was abandoned, so its files will not be moved.
-        elif isinstance(outcome, RunCompleted):
-            for file in outcome.files:
-                file.path.unlink(missing_ok=True)
+        results.settle(self.outcome, outcome)
 
 
 class InlineWorker:

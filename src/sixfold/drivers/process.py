@@ -20,7 +20,6 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
     Outcome,
-    RunCompleted,
     RunFailed,
     RunReports,
     RunStopped,
@@ -329,12 +328,7 @@ class ProcessWorker(asyncio.Protocol):
             return
         if current.deadline is not None:
             current.deadline.cancel()
-        if not current.outcome.done():
-            current.outcome.set_result(outcome)
-        # Callers no longer wait, so the files will not be moved.
-        elif isinstance(outcome, RunCompleted):
-            for file in outcome.files:
-                file.path.unlink(missing_ok=True)
+        results.settle(current.outcome, outcome)
 
     def drain(self) -> None:
         """Read all output that the worker has printed so far."""

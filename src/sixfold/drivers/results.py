@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from sixfold.core.media import ports as media_ports
@@ -34,6 +35,15 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
             return ports.RunFailed(reply.message, reply.public, reply.detail, reply.unusable)
         case protocol.RunHalted():
             return ports.RunStopped()
+
+
+def settle(future: asyncio.Future[ports.Outcome], result: ports.Outcome) -> None:
+    """Set the outcome of a run; if it is set already, the run was abandoned, and its files are removed."""
+    if not future.done():
+        future.set_result(result)
+    elif isinstance(result, ports.RunCompleted):
+        for file in result.files:
+            file.path.unlink(missing_ok=True)
 
 
 def _staged(file: protocol.StagedMessage, scratch: Path, prefix: str) -> media_ports.StagedFile:
