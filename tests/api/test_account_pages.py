@@ -32,7 +32,7 @@ async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
 
 
 async def test_tabs_mark_their_page_and_old_urls_redirect(app: AppFixture) -> None:
-    assert (await app.client.get("/account/usage")).headers["location"] == "/signin?next=/account/usage"
+    assert (await app.client.get("/account/usage")).headers["location"] == "/signin?next=%2Faccount%2Fusage"
     await signed_in(app)
     for path in TABS:
         page = (await app.client.get(path)).text

@@ -183,7 +183,7 @@ async def test_sign_in_link_works_once_and_cookie_is_http_only(app: AppFixture) 
     account = await app.client.get("/account")
     assert "ada@example.com" in account.text
     assert "5.00" in account.text
-    assert (await app.visitor().get("/account")).headers["Location"] == "/signin?next=/account"
+    assert (await app.visitor().get("/account")).headers["Location"] == "/signin?next=%2Faccount"
 
 
 async def test_signing_out_ends_the_session_on_the_server(app: AppFixture) -> None:

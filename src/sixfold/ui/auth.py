@@ -24,6 +24,7 @@ from sixfold.web.routing import Handler
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 
+SessionHandler = Callable[[Request, SessionCookie], Awaitable[Response]]
 PageHandler = Callable[[Request, "PageUser"], Awaitable[Response]]
 
 
@@ -138,6 +139,16 @@ class SharedFolderAuth(PageAuth):
         shared = await self._services.database.read(access, snapshot=False)
         connections.shared_folder.set(Credential("folder", shared.id))
         return replace(user, principal=replace(user.principal, memory=shared))
+
+
+def session_page(services: WebServices, handler: SessionHandler) -> Handler:
+    """Decorate the handler of a page of an account; redirects anonymous users to the sign-in page."""
+
+    async def handle(request: Request) -> Response:
+        session = await services.sessions.admitted(request)
+        return redirect_to_sign_in(request) if session is None else await handler(request, session)
+
+    return handle
 
 
 def redirect_to_sign_in(request: Request) -> Response:

@@ -12,6 +12,7 @@ from sixfold import errors
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import rights
 from sixfold.ui import forms
+from sixfold.ui.auth import session_page
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
@@ -32,10 +33,7 @@ class AccountDataPages:
         self._pages = pages
         self._export_attempts = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
-    async def show(self, request: Request) -> Response:
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={PATH}", 303)
+    async def show(self, request: Request, session: SessionCookie) -> Response:
         return self._render(session)
 
     async def download(self, request: Request) -> Response:
@@ -87,7 +85,7 @@ class AccountDataPages:
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     page = AccountDataPages(services, pages)
     return (
-        RouteEntry(PATH, {"GET": page.show}, access=rights.OWNER_READ),
+        RouteEntry(PATH, {"GET": session_page(services, page.show)}, access=rights.OWNER_READ),
         RouteEntry("/account/export", {"POST": page.download}, _FORM_BYTES, access=rights.OWNER),
         RouteEntry("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.OWNER),
         RouteEntry("/account/keep", {"POST": page.cancel_deletion}, _FORM_BYTES, access=rights.OWNER),

@@ -21,6 +21,7 @@ from sixfold.core.database import Row, T, Transaction, now
 from sixfold.core.gateway.search import service as web_search
 from sixfold.core.gateway.tools import servers
 from sixfold.ui import forms
+from sixfold.ui.auth import session_page
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -56,11 +57,8 @@ class KeysPage:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the keys and, for an organization, its OAuth clients."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={PATH}", 303)
         if session.principal.role == "member":
             return RedirectResponse("/account/members", 303)
         return await self._render(session)
@@ -271,7 +269,7 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
     return (
         RouteEntry(
             PATH,
-            {"GET": page.show, "POST": page.create},
+            {"GET": session_page(services, page.show), "POST": page.create},
             _FORM_BYTES,
             access={"GET": rights.ACCOUNT_READ, "POST": rights.GRANT},
         ),

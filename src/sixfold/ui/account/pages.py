@@ -15,6 +15,7 @@ from sixfold.core.predictions.history.titles import title_of
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.ui import forms
 from sixfold.ui.account import keys_page, ledger_lines, usage, usage_chart
+from sixfold.ui.auth import session_page
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -34,11 +35,8 @@ class AccountPage:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the balance and a summary of each tab; links of the former single page are redirected."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse("/signin?next=/account", 303)
         if session.principal.role == "member":
             return RedirectResponse("/account/members", 303)
         query = request.query_params
@@ -63,11 +61,8 @@ class AccountPage:
             programs=await read(keys_page.programs(account_id)),
         )
 
-    async def billing(self, request: Request) -> Response:
+    async def billing(self, request: Request, session: SessionCookie) -> Response:
         """Show the balance, the ways to add credit, the plan and the ledger."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={BILLING}", 303)
         if session.principal.role == "member":
             return RedirectResponse("/account/members", 303)
         cursor = request.query_params.get("cursor")
@@ -129,8 +124,8 @@ def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...
         "/account/credit-request": page.request_credit,
     }
     return (
-        RouteEntry("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),
-        RouteEntry(BILLING, {"GET": page.billing}, access=rights.ACCOUNT_READ),
+        RouteEntry("/account", {"GET": session_page(services, page.show)}, access=rights.ACCOUNT_READ),
+        RouteEntry(BILLING, {"GET": session_page(services, page.billing)}, access=rights.ACCOUNT_READ),
         *(
             RouteEntry(path, {"POST": post}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE)
             for path, post in posts.items()

@@ -13,6 +13,7 @@ from sixfold.core.accounts.authentication import login_sessions, oidc_identities
 from sixfold.core.database import Row
 from sixfold.ui import forms
 from sixfold.ui.account import keys_page
+from sixfold.ui.auth import session_page
 from sixfold.ui.login import passkeys as login_passkeys
 from sixfold.ui.login import passwords
 from sixfold.ui.login.sessions import LoginService
@@ -111,11 +112,8 @@ class SecurityPages:
         self._login = login
         self._relying_party = login_passkeys.relying_party(services.settings)
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the password form, passkeys, sessions, OAuth clients and the audit log."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={PATH}", 303)
         notice = _DONE.get(request.query_params.get("done", ""), "")
         return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=notice)
 
@@ -179,7 +177,7 @@ class SecurityPages:
 def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
     page = SecurityPages(services, pages, login)
     return (
-        RouteEntry(PATH, {"GET": page.show}, access=rights.PERSON_READ),
+        RouteEntry(PATH, {"GET": session_page(services, page.show)}, access=rights.PERSON_READ),
         RouteEntry("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.PERSON),
         RouteEntry("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.PERSON),
         RouteEntry(

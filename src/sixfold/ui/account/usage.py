@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from sixfold.core import money
 from sixfold.core.accounts import keys, rights, usage_report
@@ -18,10 +18,12 @@ from sixfold.core.accounts.usage_report import UsageReport, iso_day
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Transaction, now
 from sixfold.ui.account import usage_chart
+from sixfold.ui.auth import session_page
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 PATH = "/account/usage"
 DIMENSIONS = ("model", "key", "day", "kind")
@@ -60,11 +62,8 @@ class UsagePage:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the chart and the table of a period."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={PATH}", 303)
         days = span(request)
         by = requests.query_choice(request, "by", usage_report.USUAL, _MAX_TEXT) or "model"
         account_id, holder = session.account.id, _holder(session.principal)
@@ -85,11 +84,8 @@ class UsagePage:
             services=list(self._services.catalog.names()),
         )
 
-    async def download(self, request: Request) -> Response:
+    async def download(self, request: Request, session: SessionCookie) -> Response:
         """Return the period as CSV: a row for each day, kind, model and key."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={PATH}", 303)
         days = span(request)
         report = await self._services.database.read(
             usage_report.report(
@@ -174,6 +170,6 @@ def _key_names(account_id: str) -> Transaction[dict[str, str]]:
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     page = UsagePage(services, pages)
     return (
-        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        RouteEntry(f"{PATH}.csv", {"GET": page.download}, access=rights.ACCOUNT_READ),
+        RouteEntry(PATH, {"GET": session_page(services, page.show)}, access=rights.ACCOUNT_READ),
+        RouteEntry(f"{PATH}.csv", {"GET": session_page(services, page.download)}, access=rights.ACCOUNT_READ),
     )

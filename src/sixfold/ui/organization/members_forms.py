@@ -15,6 +15,7 @@ from sixfold.core.accounts.organizations import group_roles, invitations, member
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.accounts.rights import Access
 from sixfold.core.database import T, Transaction, Value
+from sixfold.ui.auth import session_page
 from sixfold.ui.organization import members_page
 from sixfold.ui.organization.members_page import PATH, MembersPage
 from sixfold.web import requests
@@ -209,7 +210,7 @@ def routes(services: WebServices, page: MembersPage) -> tuple[RouteEntry, ...]:
         ("/account/organizations", own.create, rights.PERSON_GRANT),
     )
     return (
-        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        RouteEntry(PATH, {"GET": session_page(services, page.show)}, access=rights.ACCOUNT_READ),
         *(
             RouteEntry(path, {"POST": own.handler(work)}, _FORM_BYTES, access=access)
             for path, work, access in posts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
@@ -41,11 +41,8 @@ class MembersPage:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the parts of the session's organization that the user's role may see."""
-        session = await self._services.sessions.admitted(request)
-        if session is None:
-            return RedirectResponse(f"/signin?next={PATH}", 303)
         return await self.render(session, done=_DONE.get(request.query_params.get("done", ""), ""))
 
     async def read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
