@@ -14,13 +14,12 @@ from sixfold.core.accounts.authentication import passkeys
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_passkeys import free_port
 from tests.fakes.oidc import CLIENT, SECRET, provider
 from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 PAGES = ("/signin", "/account/security", "/account/data", "/account/members")
 
@@ -55,8 +54,7 @@ async def test_account_pages_are_accessible_and_fit_the_window(
     async with browser.tab(chromium, app, url, options) as tab:
         for path in PAGES:
             await tab.open(path)
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
+            assert await violations(tab.page) == []
             wide = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from sixfold.core.accounts.keys import KeyLimits
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
+from tests.api.page_checks import violations
 from tests.api.test_account_pages import TABS, run
-from tests.api.test_memory_browser import RULES
 from tests.mcp.loopback import serve
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
 MAX_BYTES = 350_000
 
@@ -42,8 +40,7 @@ async def test_account_tabs_are_accessible_small_and_fit_the_window(
     async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         for path in TABS:
             await tab.open(path)
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
+            assert await violations(tab.page) == []
             wide = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, path
             assert await tab.page.is_visible(".balance"), path

@@ -11,12 +11,11 @@ import pytest
 from tests.api import browser
 from tests.api.browser import TabOptions
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_page_details_browser import SHIFT
 from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = "#last .answer .cost"
 AT_END = "document.scrollingElement.scrollHeight - scrollY - innerHeight < 5"
@@ -159,18 +158,12 @@ async def test_chat_fits_the_window_without_shifts_or_faults(
         page = tab.page
         await tab.open("/chat")
         assert await page.evaluate(SHIFT) < 0.001
-        results = [await axe.Axe().run(page, options=RULES)]
+        assert await violations(page) == []
         await _ask(page, "Plan it")
         await page.wait_for_selector("#messages .cost, #last .cost")
         await page.reload()
         assert await page.evaluate(SHIFT) < 0.05
-        results.append(await axe.Axe().run(page, options=RULES))
-        messages = [
-            (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-            for each in results
-            for rule in each.response["violations"]
-        ]
-        assert messages == []
+        assert await violations(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         # Words of tables stay whole.
         assert (await page.locator(".content th").first.bounding_box())["height"] < 40

@@ -10,11 +10,10 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_memory_pages import put
 from tests.harness.cases import nightly_after
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 
 VISIBLE = ".card:visible h3"
@@ -66,8 +65,7 @@ async def test_catalog_is_accessible_small_and_fits_the_window(
         await page.goto(f"{url}/catalog?q=voice", wait_until="load")
         assert sum(sizes) <= MAX_PAGE_BYTES
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        result = await axe.Axe().run(page, options=RULES)
-        assert [rule["id"] for rule in result.response["violations"]] == []
+        assert await violations(page) == []
 
 
 async def test_search_opens_with_ctrl_k_and_is_used_by_keyboard(
@@ -125,11 +123,9 @@ async def test_search_dialog_opens_by_button_and_is_accessible(
         palette = await page.locator(".palette").bounding_box()
         assert palette["x"] >= 0
         assert palette["x"] + palette["width"] <= width
-        result = await axe.Axe().run(page, options=RULES)
-        assert [rule["id"] for rule in result.response["violations"]] == []
+        assert await violations(page) == []
         await tab.open("/find?q=voice")
-        result = await axe.Axe().run(page, options=RULES)
-        assert [rule["id"] for rule in result.response["violations"]] == []
+        assert await violations(page) == []
 
 
 @pytest.mark.nightly

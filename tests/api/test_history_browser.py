@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,10 +10,9 @@ from sixfold.ui.predictions import history
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_page_details_browser import SHIFT
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = ".prediction[data-status=succeeded]"
 MAX_BYTES = 350_000
@@ -51,12 +49,7 @@ async def test_history_is_accessible_small_and_fits_the_window(
                 assert await tab.page.evaluate("document.documentElement.scrollWidth") <= options.width, path
                 assert await tab.page.evaluate(WEIGHT) < MAX_BYTES, path
                 assert await tab.page.evaluate(SHIFT) < 0.05, path
-                result = await axe.Axe().run(tab.page, options=RULES)
-                messages = [
-                    (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                    for rule in result.response["violations"]
-                ]
-                assert messages == [], (path, json.dumps(messages, indent=1))
+                assert await violations(tab.page) == [], path
 
 
 @pytest.mark.nightly

@@ -13,10 +13,9 @@ from PIL import Image, ImageDraw
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import Tab, TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.harness.cases import nightly_after
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = ".prediction[data-status=succeeded]"
 RUN = "#run .actions .primary"
@@ -183,8 +182,7 @@ async def test_points_end_at_the_limit_of_their_input(
         await page.click("[data-marks=points]")
         await page.mouse.click(*await _at(page, RIGHT))
         await page.mouse.click(*await _at(page, LEFT))
-        result = await axe.Axe().run(page, options=RULES)
-        assert [rule["id"] for rule in result.response["violations"]] == []
+        assert await violations(page) == []
         assert "32 points are the most" in await page.inner_text("dialog [role=status]")
         await page.click("text=Use these points")
         assert len(await _numbers(page, "points")) == 96

@@ -12,10 +12,9 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_workflow_pages import GRAPH
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 
 RUN = "/api/containers/run"
@@ -139,17 +138,11 @@ async def test_operator_sees_all_pages_and_they_are_accessible(
         for path in (*paths, "/admin", "/admin/engines", f"/admin/requests/{made_id}", "/admin/requests"):
             await tab.open(path)
             assert await page.evaluate(FITS) <= options.width, path
-            result = await axe.Axe().run(page, options=RULES)
-            messages = [
-                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in result.response["violations"]
-            ]
-            assert messages == [], (path, json.dumps(messages, indent=1))
+            assert await violations(page) == [], path
         await page.fill("#q", "ada@example.com")
         await page.keyboard.press("Enter")
         await page.click(".requests .what")
         assert await page.locator(".receipt .reached").count() == 6
     async with browser.tab(chromium, app, url, options) as tab:
         await tab.open(f"/predictions/{made_id}")
-        result = await axe.Axe().run(tab.page, options=RULES)
-        assert result.response["violations"] == []
+        assert await violations(tab.page) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,12 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
+from tests.api.page_checks import violations
 from tests.api.test_memory_pages import ANN, put, read
 from tests.corpora import hostile
 from tests.mcp.loopback import serve
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
-
-RULES = {
-    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]},
-    "rules": {"region": {"enabled": False}},
-}
-
 
 # What could do something: attributes that run or style, addresses of other kinds, elements that load.
 ACTIVE = r"""() => {
@@ -173,12 +166,7 @@ async def test_every_page_fits_and_is_accessible(
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
             assert width <= options.width, (path, width)
-            result = await axe.Axe().run(tab.page, options=RULES)
-            messages = [
-                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in result.response["violations"]
-            ]
-            assert messages == [], (path, json.dumps(messages, indent=1))
+            assert await violations(tab.page) == [], path
 
 
 async def test_hostile_texts_run_no_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES, axe
+from tests.api.page_checks import violations
 from tests.api.test_memory_pages import put, read
 from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
@@ -62,12 +61,7 @@ async def test_notes_fit_and_are_accessible(notes: tuple[AppFixture, str, Any], 
                 await tab.page.wait_for_selector("#completions [aria-selected=true]")
             assert await tab.page.evaluate(SHIFTS) < 0.05, path
             assert await tab.page.evaluate("document.documentElement.scrollWidth") <= width, path
-            result = await axe.Axe().run(tab.page, options=RULES)
-            messages = [
-                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in result.response["violations"]
-            ]
-            assert messages == [], (path, json.dumps(messages, indent=1))
+            assert await violations(tab.page) == [], path
         await tab.open("/memory/people/ann")
         await tab.page.click("#graph svg:visible a:has-text('Zeppelin')")
         await tab.page.wait_for_url("**/memory/projects/zeppelin")

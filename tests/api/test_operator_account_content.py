@@ -17,8 +17,7 @@ from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
+from tests.api.page_checks import violations
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
 
@@ -202,6 +201,5 @@ async def test_page_of_a_person_sets_both_without_scripts(app: AppFixture, width
         async with browser.tab(chromium, operator, url, TabOptions(width=width)) as tab:
             await tab.open(path)
             await tab.page.click("text='Change the guardrail of the account'")
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == []
+            assert await violations(tab.page) == []
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

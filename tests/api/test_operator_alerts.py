@@ -13,8 +13,7 @@ from sixfold.core.alerts import alerts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
+from tests.api.page_checks import violations
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
 
@@ -123,8 +122,7 @@ async def test_operator_adds_and_deletes_an_alert_without_scripts(
             assert "secret-token" not in await page.content()
         async with browser.tab(chromium, operator, url, TabOptions(width=width)) as tab:
             await tab.open("/admin/alerts")
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == []
+            assert await violations(tab.page) == []
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
             await tab.page.get_by_role("button", name="Delete the alert of").click()
             await tab.page.wait_for_selector("text='No alerts yet.'")

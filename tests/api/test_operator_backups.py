@@ -21,8 +21,7 @@ from sixfold.core.configuration.ports import BackupView
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
+from tests.api.page_checks import violations
 from tests.api.test_pages import signed_in
 from tests.harness.waiting import wait_until
 from tests.mcp.loopback import serve
@@ -199,8 +198,7 @@ async def test_operator_starts_and_downloads_a_backup_at_each_width(app: AppFixt
         async with tab.page.expect_download() as download:
             await tab.page.click("text='Download'")
         assert (await download.value).suggested_filename.startswith("sixfold-")
-        result = await axe.Axe().run(tab.page, options=RULES)
-        assert result.response["violations"] == []
+        assert await violations(tab.page) == []
         assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
         await tab.page.click("text='Delete'")
         await tab.page.wait_for_selector("text='No backups yet.'")

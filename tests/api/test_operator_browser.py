@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.browser import TabOptions
 from tests.api.gateway import PRICE
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_page_details_browser import SHIFT
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.mcp.loopback import serve
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
 PAGES = (
     "/admin",
@@ -75,8 +73,7 @@ async def test_operator_pages_are_accessible_small_and_do_not_shift(
         for path in PAGES:
             await tab.open(path)
             assert await tab.page.evaluate(SHIFT) < MAX_SHIFT, path
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == [], json.dumps(result.response["violations"], indent=1)
+            assert await violations(tab.page) == []
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
             assert await tab.page.evaluate(SIZES) <= MAX_BYTES, path
             if path == "/admin/engines":

@@ -14,8 +14,7 @@ from sixfold.core.configuration import entries
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
+from tests.api.page_checks import violations
 from tests.api.test_operator_configuration import CHAT, ROOT, log, put, running_server
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
@@ -144,8 +143,7 @@ async def test_content_page_sets_both_without_scripts(app: AppFixture, width: in
             assert await page.get_by_label("Days to keep calls").input_value() == "14"
         async with browser.tab(chromium, operator, url, TabOptions(width=width)) as tab:
             await tab.open("/admin/content")
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == []
+            assert await violations(tab.page) == []
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 

@@ -11,9 +11,8 @@ from sixfold.core.accounts.operation import actions, customers
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
+from tests.api.page_checks import violations
 from tests.api.test_gallery import post
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
 from tests.api.test_pages import signed_in
 from tests.api.test_shares import share
 from tests.mcp.loopback import serve
@@ -146,8 +145,7 @@ async def test_page_of_a_person_deletes_the_account_at_each_width(app: AppFixtur
                 await tab.page.get_by_role("button", name="Keep the account").click()
         async with browser.tab(chromium, operator, url, TabOptions(width=390)) as tab:
             await tab.open(f"/admin/people/{app.account.id}")
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == []
+            assert await violations(tab.page) == []
 
 
 # -- over HTTP -----------------------------------------------------------------------------------------

@@ -18,10 +18,9 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer, small_models
 from tests.api.browser import TabOptions
 from tests.api.gateway import running_gateway
+from tests.api.page_checks import violations
 from tests.api.test_chat_pages import ChatUser
 from tests.api.test_chat_tools import weather
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
 from tests.api.test_operator_configuration import ROOT, log, put, running_server, wait_for
 from tests.api.test_pages import signed_in
 from tests.fakes.searxng import searxng_server
@@ -215,6 +214,5 @@ async def test_tools_page_sets_both_without_scripts_at_each_width(tmp_path: Path
             await page.wait_for_selector("#search .card-list h3")
         async with browser.tab(chromium, operator, address, TabOptions(width=width)) as tab:
             await tab.open("/admin/tools")
-            result = await axe.Axe().run(tab.page, options=RULES)
-            assert result.response["violations"] == []
+            assert await violations(tab.page) == []
             assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

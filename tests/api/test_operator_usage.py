@@ -18,8 +18,7 @@ from sixfold.core.accounts.operation import server_usage
 from tests.api import browser
 from tests.api.browser import TabOptions
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_memory_browser import RULES
-from tests.api.test_operator_browser import axe
+from tests.api.page_checks import violations
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
 
@@ -129,5 +128,4 @@ async def test_usage_fits_three_widths_and_is_accessible(tmp_path: Path) -> None
                     assert await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
             async with browser.tab(chromium, operator, url, TabOptions(width=390)) as tab:
                 await tab.open("/admin/usage")
-                result = await axe.Axe().run(tab.page, options=RULES)
-                assert result.response["violations"] == []
+                assert await violations(tab.page) == []

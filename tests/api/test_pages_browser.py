@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ from PIL import Image
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.harness.cases import nightly_after
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 
 # Resolves when `more` further frames or poses have been drawn.
@@ -152,12 +150,7 @@ async def test_pages_are_accessible_and_fit_the_window(
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
             assert width <= options.width, (path, width)
-            result = await axe.Axe().run(tab.page, options=RULES)
-            messages = [
-                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
-                for rule in result.response["violations"]
-            ]
-            assert messages == [], (path, json.dumps(messages, indent=1))
+            assert await violations(tab.page) == [], path
 
 
 async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: tuple[AppFixture, str, Any]) -> None:

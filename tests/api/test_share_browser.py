@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
+from tests.api.page_checks import violations
 from tests.api.test_history_browser import MAX_BYTES, WEIGHT, painted
-from tests.api.test_memory_browser import RULES
 from tests.api.test_memory_pages import put
 from tests.api.test_shares import share
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, pytest.mark.nightly, browser.needed]
 OPTIONS = (TabOptions(width=1440), TabOptions(width=834, scheme="dark"), TabOptions(width=390))
 
@@ -27,11 +25,7 @@ async def check(tab: Any, options: TabOptions, name: str) -> None:
     await page.wait_for_load_state("load")
     assert await page.evaluate("document.documentElement.scrollWidth") <= options.width, name
     assert await page.evaluate(WEIGHT) < MAX_BYTES, name
-    result = await axe.Axe().run(page, options=RULES)
-    messages = [
-        (rule["id"], [node["html"][:120] for node in rule["nodes"]]) for rule in result.response["violations"]
-    ]
-    assert messages == [], (name, json.dumps(messages, indent=1))
+    assert await violations(page) == [], name
 
 
 async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFixture, str, Any]) -> None:

@@ -13,13 +13,12 @@ from sixfold.core.accounts import accounts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Tab, TabOptions
-from tests.api.test_memory_browser import RULES
+from tests.api.page_checks import violations
 from tests.api.test_pages import link
 from tests.api.test_pages_browser import FRAMES
 from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
-axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 
 SOON_MS = 10_000
@@ -68,8 +67,7 @@ async def test_lost_connection_is_named_and_the_run_sent_again(
         await wait_for_text(page, "#fault", "Can't reach the server")
         assert await page.locator("#fault .step").all_inner_texts() == ["Try again", "History"]
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        result = await axe.Axe().run(page, options=RULES)
-        assert [rule["id"] for rule in result.response["violations"]] == []
+        assert await violations(page) == []
         await page.context.set_offline(False)
         await wait_for_text(page, BAR, "Connected again")
         await page.click("#fault >> text='Try again'")
