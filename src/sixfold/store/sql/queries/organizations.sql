@@ -67,14 +67,20 @@ DELETE FROM signin WHERE organization_id = :account_id AND token_hash <> :but;
 UPDATE oauth_grant SET ended_at = :now
 WHERE ended_at IS NULL AND member_id IN (SELECT id FROM member WHERE person_id = :person_id) RETURNING key_id;
 
--- name: person_keys_revoke | Revoke the keys of a person in all organizations, and the keys of teams that the person has created, except those that stand for the member.
+-- name: person_keys_revoke | Revoke the keys of a person in all organizations, and the keys of teams there that the person has created, except those that stand for the member.
 UPDATE api_key SET revoked_at = :now
-WHERE revoked_at IS NULL AND hint <> ''
-  AND (creator_id = :person_id OR member_id IN (SELECT id FROM member WHERE person_id = :person_id));
+WHERE revoked_at IS NULL AND hint <> '' AND id IN (
+  SELECT k.id FROM member m JOIN api_key k ON k.member_id = m.id WHERE m.person_id = :person_id
+  UNION ALL
+  SELECT k.id FROM member m JOIN api_key k ON k.account_id = m.account_id
+  WHERE m.person_id = :person_id AND k.creator_id = :person_id);
 
 -- name: person_invitations_end | Delete the invitations to an account by its own sign-in, and those of its person to organizations.
-DELETE FROM invitation WHERE (account_id = :person_id AND member_id IS NULL)
-  OR member_id IN (SELECT id FROM member WHERE person_id = :person_id);
+DELETE FROM invitation WHERE id IN (
+  SELECT i.id FROM invitation i WHERE i.account_id = :person_id AND i.member_id IS NULL
+  UNION ALL
+  SELECT i.id FROM member m JOIN invitation i ON i.account_id = m.account_id AND i.member_id = m.id
+  WHERE m.person_id = :person_id);
 
 -- name: member_demote_owner | Make the owner of an organization an admin.
 UPDATE member SET role = 'admin' WHERE account_id = :account_id AND role = 'owner';
