@@ -45,12 +45,17 @@ async def test_alert_is_created_listed_and_deleted_with_a_record(any_database_ap
     rest = (await app.client.get(f"{ROOT}?limit=1&cursor={page['next_cursor']}", headers=headers)).json()
     assert [each["id"] for each in rest["alerts"]] == [created.json()["id"]]
     assert rest["next_cursor"] is None
-    # The account sees the alert as its own, with the whole URL.
-    (own,) = await app.database.read(alerts.of_account(app.account.id))
-    assert own["url"] == URL
+    # The URL may contain a secret of the operator: the account neither sees nor deletes the alert.
+    own = await app.client.get("/api/account/alerts", headers=app.bearer)
+    assert own.json()["alerts"] == []
+    assert not await app.database.read(alerts.of_account(app.account.id))
+    refused = await app.client.delete(f"/api/account/alerts/{created.json()['id']}", headers=app.bearer)
+    assert refused.status_code == 404
+    (stored,) = await app.database.read(alerts.of_account(app.account.id, with_operators=True))
+    assert stored["url"] == URL
     deleted = await app.client.delete(f"{ROOT}/{created.json()['id']}", headers=headers)
     assert deleted.status_code == 204
-    assert not await app.database.read(alerts.of_account(app.account.id))
+    assert not await app.database.read(alerts.of_account(app.account.id, with_operators=True))
     document = '{"threshold":"25.00 USD per day","receiver":"https://hooks.example"}'
     assert await noted(app) == [
         ("alert.delete", app.account.id, document, ""),

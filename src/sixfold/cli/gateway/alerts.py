@@ -52,7 +52,7 @@ def list_alerts(arguments: argparse.Namespace) -> None:
 
 def _alerts_of(email: str) -> Transaction[tuple[Row, ...]]:
     account = yield from accounts.by_email(email)
-    return tuple((yield from alerts.of_account(account.id)))
+    return tuple((yield from alerts.of_account(account.id, with_operators=True)))
 
 
 def delete_alert(arguments: argparse.Namespace) -> None:
@@ -66,7 +66,7 @@ def delete_alert(arguments: argparse.Namespace) -> None:
 
 def _delete_alert(email: str, alert_id: str) -> Transaction[None]:
     account = yield from accounts.by_email(email)
-    yield from alerts.delete(account.id, alert_id)
+    yield from alerts.delete(account.id, alert_id, with_operators=True)
 
 
 def _alert_text(alert: dict[str, Any]) -> str:

@@ -57,17 +57,20 @@ def _amount(value: Any) -> int:
     return micros
 
 
-def create(account_id: str, alert: CostAlert, member_id: str | None = None) -> Transaction[Row]:
+def create(
+    account_id: str, alert: CostAlert, member_id: str | None = None, *, by_operator: bool = False
+) -> Transaction[Row]:
     """Insert an alert, with the member who created it, if any, and return its row.
 
-    Raises `NotFound` for another account's key, and `Conflict`.
+    The account does not see an alert by an operator, whose URL may contain a secret. Raises `NotFound` for
+    another account's key, and `Conflict`.
     """
     if alert.key_id:
         key = yield from one("key_by_id", id=alert.key_id)
         if key is None or key["account_id"] != account_id:
             raise errors.NotFound(f"Key {alert.key_id[:100]} not found")
-    rows = yield from many("alerts_of", account_id=account_id)
-    if len(rows) >= MAX_ALERTS:
+    rows = yield from of_account(account_id, with_operators=by_operator)
+    if sum(row["by_operator"] == by_operator for row in rows) >= MAX_ALERTS:
         raise errors.Conflict(f"An account may have at most {MAX_ALERTS} alerts: delete one first")
     alert_id = ids.new("alert")
     yield Query(
@@ -80,6 +83,7 @@ def create(account_id: str, alert: CostAlert, member_id: str | None = None) -> T
             "threshold": alert.threshold,
             "url": alert.url,
             "member_id": member_id,
+            "by_operator": int(by_operator),
         },
     )
     yield from audit_log.note(account_id, "alert.create", alert_id)
@@ -96,14 +100,15 @@ def check_receiver(sender: WebhookSender, url: str) -> None:
         raise errors.InvalidInput.of("url", f"url: {refused.message}", refused.code) from refused
 
 
-def of_account(account_id: str) -> Transaction[Rows]:
-    """Return the alerts of an account, oldest first."""
-    return (yield from many("alerts_of", account_id=account_id))
+def of_account(account_id: str, *, with_operators: bool = False) -> Transaction[Rows]:
+    """Return the alerts of an account, oldest first, optionally also those that operators created."""
+    return (yield from many("alerts_of", account_id=account_id, operators=int(with_operators)))
 
 
-def delete(account_id: str, alert_id: str) -> Transaction[None]:
-    """Delete an alert; raises `NotFound`."""
-    if not (yield Query("alert_delete", {"account_id": account_id, "id": alert_id})):
+def delete(account_id: str, alert_id: str, *, with_operators: bool = False) -> Transaction[None]:
+    """Delete an alert, optionally also one that an operator created; raises `NotFound`."""
+    params = {"account_id": account_id, "id": alert_id, "operators": int(with_operators)}
+    if not (yield Query("alert_delete", params)):
         raise errors.NotFound(f"The alert {alert_id[:100]!r} was not found")
     yield from audit_log.note(account_id, "alert.delete", alert_id)
 

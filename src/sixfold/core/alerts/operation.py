@@ -30,7 +30,7 @@ def page(limit: int, cursor: str | None) -> Transaction[AlertPage]:
 def create(actor: Principal, account_id: str, alert: CostAlert) -> Transaction[Row]:
     """Insert an alert of an account, and return its row; raises `NotFound` and `Conflict`."""
     account = yield from customers.find(account_id)
-    row = yield from alerts.create(account.id, alert)
+    row = yield from alerts.create(account.id, alert, by_operator=True)
     yield actions.note(actor, "alert.create", account.id, after=_described(row))
     return {**row, "email": account.email}
 
@@ -40,7 +40,7 @@ def delete(actor: Principal, alert_id: str) -> Transaction[None]:
     row = yield from one("alert_by_id", id=alert_id)
     if row is None:
         raise errors.NotFound(f"The alert {alert_id[:100]!r} was not found")
-    yield from alerts.delete(str(row["account_id"]), alert_id)
+    yield from alerts.delete(str(row["account_id"]), alert_id, with_operators=True)
     yield actions.note(actor, "alert.delete", str(row["account_id"]), _described(row))
 
 

@@ -1,6 +1,6 @@
 -- name: alert_insert | Insert a cost alert.
-INSERT INTO cost_alert (id, account_id, key_id, period, threshold, url, member_id, created_at)
-VALUES (:id, :account_id, :key_id, :period, :threshold, :url, :member_id, :now);
+INSERT INTO cost_alert (id, account_id, key_id, period, threshold, url, member_id, by_operator, created_at)
+VALUES (:id, :account_id, :key_id, :period, :threshold, :url, :member_id, :by_operator, :now);
 
 -- name: alert_get | Return a cost alert.
 SELECT * FROM cost_alert WHERE account_id = :account_id AND id = :id;
@@ -12,11 +12,11 @@ SELECT * FROM cost_alert WHERE id = :id;
 SELECT c.*, a.email FROM cost_alert c JOIN account a ON a.id = c.account_id
 WHERE c.id < :before_id ORDER BY c.id DESC LIMIT :limit;
 
--- name: alerts_of | Return the cost alerts of an account, oldest first.
-SELECT * FROM cost_alert WHERE account_id = :account_id ORDER BY id;
+-- name: alerts_of | Return the cost alerts of an account, oldest first; with `operators` also those by operators.
+SELECT * FROM cost_alert WHERE account_id = :account_id AND by_operator <= :operators ORDER BY id;
 
--- name: alert_delete | Delete a cost alert; return no row if there is none.
-DELETE FROM cost_alert WHERE account_id = :account_id AND id = :id RETURNING id;
+-- name: alert_delete | Delete a cost alert, with `operators` also one by an operator; return no row if there is none.
+DELETE FROM cost_alert WHERE account_id = :account_id AND id = :id AND by_operator <= :operators RETURNING id;
 
 -- name: alerts_page | Return a page of all cost alerts of open accounts.
 SELECT c.* FROM cost_alert c JOIN account a ON a.id = c.account_id

@@ -111,7 +111,8 @@ UPDATE oauth_grant SET member_id = :member_id WHERE account_id = :account_id AND
 UPDATE invitation SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
 
 -- name: alerts_take | Attribute the cost alerts of an account itself to a member.
-UPDATE cost_alert SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
+UPDATE cost_alert SET member_id = :member_id
+WHERE account_id = :account_id AND member_id IS NULL AND by_operator = 0;
 
 -- name: hooks_take | Attribute the guardrails of an account itself to a member.
 UPDATE guardrail SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;

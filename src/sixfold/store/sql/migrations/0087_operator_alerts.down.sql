@@ -1,0 +1,1 @@
+ALTER TABLE cost_alert DROP COLUMN by_operator;
