@@ -34,9 +34,8 @@ NAMES |= dict.fromkeys(("conversation_id", "item_id", "vector_store_id", "file_i
 NAMES |= dict.fromkeys(("batch_id", "video_id", "upload_id", "digest", "app", "owner", "version"), "1")
 NAMES |= dict.fromkeys(("alert_id", "request_id", "message_batch_id", "part_id"), "1")
 NAMES |= dict.fromkeys(("account_id", "grant_id", "passkey_id", "login_session_id"), "1")
-NAMES |= dict.fromkeys(
-    ("member_id", "team_id", "invitation_id", "share_id", "folder_id", "token", "post_id", "character_id"), "1"
-)
+NAMES |= dict.fromkeys(("member_id", "team_id", "invitation_id", "share_id", "folder_id", "token"), "1")
+NAMES |= dict.fromkeys(("post_id", "character_id"), "1")
 
 
 class BodyRoute(NamedTuple):
