@@ -17,6 +17,7 @@ from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Transaction
 from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
@@ -172,6 +173,20 @@ async def test_delayed_server_captures_every_elapsed_interval(fixture: SessionFi
     fixture.clock["now"] += 125 * SECOND
     turned = await fixture.write(sessions.renew_slice(session.id, None))
     assert (turned.slice, turned.cost) == (2, 2 * SLICE)
+
+
+@pytest.mark.parametrize("days", [2, -2])
+async def test_clock_change_charges_no_time(fixture: SessionFixture, days: int) -> None:
+    session = await fixture.bring(SessionState.ACTIVE)
+    fixture.clock["now"] += 60 * SECOND
+    await fixture.write(sessions.renew_slice(session.id, None))
+    fixture.clock["now"] += days * DAY_US + 60 * SECOND
+    await fixture.write(sessions.renew_slice(session.id, None))
+    assert await fixture.money() == (30_000 - SLICE, SLICE)
+    fixture.clock["now"] += 60 * SECOND
+    session = await fixture.write(sessions.renew_slice(session.id, None))
+    assert (session.slice, session.cost) == (2, 2 * SLICE)
+    assert await fixture.money() == (30_000 - 2 * SLICE, SLICE)
 
 
 async def test_another_server_continues_the_current_interval(fixture: SessionFixture) -> None:

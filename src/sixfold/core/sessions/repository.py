@@ -26,6 +26,9 @@ from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 
 SLICE_US = 60 * SECOND_US
+# Time after the end of a slice beyond which the database's clock must have been changed: a server renews each
+# slice when it ends, and skips the time in which it was stopped.
+_MAX_LATE_US = 5 * SLICE_US
 _MAX_SWEEP = 100
 _DRAFT_COLUMNS = (
     "account_id",
@@ -262,6 +265,8 @@ def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionReco
     now_us = yield from now()
     if not (session.is_terminal or session.slice_amount):
         yield from ledger.require_not_below_zero(session.account_id)
+    if not session.is_paused and not 0 <= now_us - (session.slice_at or now_us) <= _MAX_LATE_US:
+        session = SessionRecord.of((yield Query("session_restart_slice", {"id": session_id}))[0])
     while not session.is_terminal and _is_over(session, now_us):
         micros = yield from _capture(session, SLICE_US)
         amount = usage_micros(session.rate, SLICE_US)

@@ -34,6 +34,9 @@ SET slice_at = CASE WHEN slice_at + :us < COALESCE(paused_at, :now) THEN slice_a
 WHERE id = :id AND holder = :holder AND slice_at IS NOT NULL AND closed_at IS NULL
 RETURNING id;
 
+-- name: session_restart_slice | Let the billing slice of a session begin now, because the clock was changed.
+UPDATE session SET slice_at = :now WHERE id = :id RETURNING *;
+
 -- name: session_slice | Start the next billing slice at the end of the previous one and add the captured cost.
 UPDATE session
 SET slice = slice + 1, slice_amount = :amount, slice_at = slice_at + :life, cost = cost + :captured
