@@ -87,6 +87,15 @@ def test_yellow_plants_sway_only_if_they_are_named() -> None:
         assert (sway is not None) == sways, prompt
 
 
+def test_distant_yellow_land_does_not_sway() -> None:
+    still = landscape()
+    still.rgb[HORIZON:] = (170, 130, 70)
+    still.near[:] = 0.3
+    scene = prompt_parser.parse("grass")
+    sway = wind.Sway.of(scene, "the dry grass sways", still, (80, 45), noise.stream(1, "test"))
+    assert sway is None
+
+
 @pytest.mark.parametrize(
     ("prompt", "word", "understood"),
     [

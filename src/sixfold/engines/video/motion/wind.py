@@ -18,8 +18,9 @@ from sixfold.engines.video.parallax import Ripple
 Array = NDArray[Any]
 
 _PLANTED = frozenset({"forest", "meadow", "garden", "village", "river", "lake", "mountains", "beach"})
-# Hues of plants (0 to 180), and the lowest of dry ones.
-_HUES, _DRY_HUE = (26, 92), 10
+# Hues (0 to 180) of green plants, and of dry ones: yellow or brown, and in autumn also red.
+_GREEN = (26, 92)
+_DRY, _RED = ((10, 25),), ((0, 9), (170, 180))
 _MIN_SATURATION, _MIN_VALUE = 50, 30
 # The smallest share of an image that sways.
 _MIN_SHARE = 0.02
@@ -46,9 +47,15 @@ class Sway(msgspec.Struct, frozen=True):
         if not (_PLANTED & set(scene.places) or motion_words.PLANTS.search(text)):
             return None
         hsv = cv2.cvtColor(cv2.resize(still.rgb, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2HSV)
-        is_dry = scene.season == "autumn" or motion_words.DRY.search(text) is not None
-        low = (_DRY_HUE if is_dry else _HUES[0], _MIN_SATURATION, _MIN_VALUE)
-        plants = cv2.inRange(hsv, np.array(low), np.array((_HUES[1], 255, 255))).astype(np.float32) / 255
+        near = cv2.resize(still.near, size, interpolation=cv2.INTER_AREA)
+        # What is twice as far moves half as much.
+        plants = _of_hues(hsv, _GREEN) * np.clip(1.8 * near, 0, 1)
+        is_autumn = scene.season == "autumn"
+        if is_autumn or motion_words.DRY.search(text):
+            # Mountains, which do not move, have the same colors.
+            close = np.clip(5 * (near - 0.35), 0, 1)
+            for hues in (*_DRY, *(_RED if is_autumn else ())):
+                plants += _of_hues(hsv, hues) * close
         for other in (still.sky, still.water):
             if other is not None:
                 plants *= 1 - np.clip(cv2.resize(other.astype(np.float32), size), 0, 1)
@@ -71,3 +78,9 @@ class Sway(msgspec.Struct, frozen=True):
         shift = (0.4 * direction + 0.6 * slow + 0.35 * quick) * self.plants
         shift *= np.float32(abs(strength) * gust * _REACH)
         return Ripple(shift, np.abs(shift) * np.float32(0.25))
+
+
+def _of_hues(hsv: Array, hues: tuple[int, int]) -> Array:
+    """Return 1 for the pixels with a hue in a range, and 0 for others."""
+    low, high = (hues[0], _MIN_SATURATION, _MIN_VALUE), (hues[1], 255, 255)
+    return cv2.inRange(hsv, np.array(low), np.array(high)).astype(np.float32) / 255
