@@ -28,7 +28,7 @@ from sixfold.core.media.ports import ObjectInfo
 
 MAX_KEY_CHARACTERS = 1024
 MAX_SEGMENT_CHARACTERS = 255
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 128 << 10
 STALE_SECONDS = 24 * 3600  # age at which temporary files of a killed server are deleted
 _THREADS = 16
 _MAX_KNOWN_FOLDERS = 10_000
@@ -93,7 +93,7 @@ class FileStore:
         return await self._threaded(self._get, parts)
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the object from `start` in chunks of 256 KiB; raises `KeyError` before the first."""
+        """Yield the object from `start` in chunks of 128 KiB; raises `KeyError` before the first."""
         if start < 0 or (length is not None and length < 0):
             raise ValueError(f"start and length must not be negative (got {start} and {length})")
         parts = segments(key)

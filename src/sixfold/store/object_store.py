@@ -216,7 +216,7 @@ class ObjectStore:
         return None
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the object from `start` in chunks of at most 256 KiB; raises `KeyError` before the first."""
+        """Yield the object from `start` in chunks of at most 128 KiB; raises `KeyError` before the first."""
         if start < 0 or (length is not None and length < 0):
             raise ValueError(f"start and length must not be negative (got {start} and {length})")
         segments(key)

@@ -69,6 +69,8 @@ async def serve(request: Request, file: ServedFile) -> Response:
 
 async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
+    # A slow client may wait for minutes.
+    del first
     async for piece in rest:
         yield piece
 

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from sixfold.cli.server import serve
+from sixfold.core.media.ports import BlobStore
+from sixfold.web import files
 from sixfold.web.connections.send_memory import SendMemory
 
 
@@ -65,3 +78,38 @@ def test_without_a_limit_nothing_is_closed() -> None:
     memory.pause(transport, "ada")
     memory.check()
     assert not transport.is_aborted
+
+
+class PieceStore:
+    """A store of one file, which consists of pieces."""
+
+    def __init__(self) -> None:
+        self.pieces = [bytes([number]) * 1000 for number in range(3)]
+
+    async def stream(self, *_: Any) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+
+async def test_a_file_that_a_client_does_not_read_holds_one_piece() -> None:
+    store = PieceStore()
+    request = Request({"type": "http", "method": "GET", "headers": [], "path": "/", "query_string": b""})
+    served = files.ServedFile(cast("BlobStore", store), "key", 3000, "video/mp4", "tag", files.FOREVER)
+    response = await files.serve(request, served)
+    assert isinstance(response, StreamingResponse)
+    pieces = aiter(response.body_iterator)
+    sizes = [len(await anext(pieces)) for _ in range(2)]
+    # The references of the list and of the call.
+    assert (sizes, sys.getrefcount(store.pieces[0])) == ([1000, 1000], 2)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system has no such option")
+def test_the_kernel_holds_little_data_that_a_client_does_not_read() -> None:
+    with (
+        contextlib.closing(serve.bind("127.0.0.1", 0, "--port")) as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
+        connection, _ = listener.accept()
+        with connection:
+            limit = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+    assert 0 < limit <= 2**20

@@ -47,6 +47,8 @@ from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 
 _LOG = logging.getLogger("sixfold.server")
 Listener = socket.socket
+# Data of a connection that the kernel accepts before it can send it; without a limit, it takes up to 4 MiB.
+_UNSENT_BYTES = 512 * 1024
 _BACKLOG = 2048
 # Settings that the command line overrides.
 _PINNED = ("host", "database_url", "processes")
@@ -187,6 +189,9 @@ def bind(host: str, port: int, option: str, *, is_shared: bool = False, backlog:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # The connections inherit the limit.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         listener.bind(address)
         if backlog:
             listener.listen(backlog)
