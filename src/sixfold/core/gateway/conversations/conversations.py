@@ -16,6 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.policy import GatewayPolicy
 
@@ -231,13 +232,18 @@ class ConversationStore:
         return await self._database.write(transaction())
 
     async def item(self, tenant: Tenant, conversation_id: str, item_id: str) -> str:
-        """Return an item as JSON; raises `ItemNotFound`."""
+        """Return an item as JSON; raises `ItemNotFound`, and `TooManyRequests` as `page` does."""
 
-        def transaction() -> Transaction[str]:
+        def transaction() -> Transaction[tuple[int, int]]:
             yield from self._get(tenant, conversation_id)
-            return str((yield from _item(tenant, conversation_id, item_id))["item"])
+            row = yield from _item(tenant, conversation_id, item_id)
+            return int(row["place"]), int(row["size"])
 
-        return await self._database.read(transaction())
+        place, size = await self._database.read(transaction())
+        items = await self._between(tenant, conversation_id, (place, place), size)
+        if not items:
+            raise ItemNotFound(item_id)
+        return items[0]
 
     async def delete_item(self, tenant: Tenant, conversation_id: str, item_id: str) -> ConversationRecord:
         """Delete an item and return its conversation; raises `ItemNotFound`."""
@@ -261,10 +267,10 @@ class ConversationStore:
     ) -> tuple[tuple[str, ...], bool]:
         """Return items as JSON, and whether more exist; raises `ItemNotFound` for an unknown `after`.
 
-        A page ends after 8 MiB.
+        A page ends after 8 MiB. Raises `TooManyRequests` if there is not enough memory.
         """
 
-        def transaction() -> Transaction[tuple[tuple[str, ...], bool]]:
+        def transaction() -> Transaction[tuple[list[int], int, bool]]:
             yield from self._get(tenant, conversation_id)
             place = _LAST_PLACE if newest_first else 0
             if after:
@@ -273,21 +279,29 @@ class ConversationStore:
             name = "conversation_places_down" if newest_first else "conversation_places_up"
             rows = yield Query(name, {**params, "after": place, "limit": limit + 1})
             places: list[int] = []
-            size = 0
+            total = 0
             for row in rows[:limit]:
-                size += int(row["size"])
-                if places and size > _PAGE_BYTES:
+                if places and total + int(row["size"]) > _PAGE_BYTES:
                     break
+                total += int(row["size"])
                 places.append(int(row["place"]))
-            if not places:
-                return (), False
-            between: dict[str, Value] = {"first": min(places), "last": max(places)}
-            items = [
-                str(row["item"]) for row in (yield Query("conversation_items_between", {**params, **between}))
-            ]
-            return tuple(reversed(items) if newest_first else items), len(rows) > len(places)
+            return places, total, len(rows) > len(places)
 
-        return await self._database.read(transaction())
+        places, size, more = await self._database.read(transaction())
+        if not places:
+            return (), False
+        items = await self._between(tenant, conversation_id, (min(places), max(places)), size)
+        return items[::-1] if newest_first else items, more
+
+    async def _between(
+        self, tenant: Tenant, conversation_id: str, places: tuple[int, int], size: int
+    ) -> tuple[str, ...]:
+        """Return the items between two places as JSON when there is enough memory for `size` bytes."""
+        await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
+        params = {"account_id": tenant.account_id, "conversation_id": conversation_id}
+        query = many("conversation_items_between", **params, first=places[0], last=places[1])
+        rows = await self._database.read(query, snapshot=False, in_thread=size > LOOP_BYTES)
+        return tuple(str(row["item"]) for row in rows)
 
     async def items(self, tenant: Tenant, conversation_id: str, max_bytes: int) -> tuple[str, ...]:
         """Return all items as JSON.
@@ -371,7 +385,7 @@ def check_quota(policy: GatewayPolicy, tenant: Tenant, size: int, *, new: bool =
 
 def _item(tenant: Tenant, conversation_id: str, item_id: str) -> Transaction[Row]:
     params = {"account_id": tenant.account_id, "conversation_id": conversation_id}
-    row = yield from one("conversation_item_get", **params, id=item_id)
+    row = yield from one("conversation_item_place", **params, id=item_id)
     if row is None:
         raise ItemNotFound(item_id)
     return row

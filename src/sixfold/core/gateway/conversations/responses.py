@@ -16,6 +16,7 @@ from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.concurrency import loaded_objects
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.conversations import conversations
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
@@ -256,23 +257,35 @@ class ResponseStore:
         return await self._database.read(get_many(tenant, all_ids, max_bytes))
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
-        """Return a response as it was sent; raises `ResponseNotFound`."""
-        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
+        """Return a response as it was sent when there is enough memory.
+
+        Raises `ResponseNotFound` and `TooManyRequests`.
+        """
+        size = int((await self._head(tenant, response_id))["size"])
+        await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES, response_id)
+        query = one("response_shown", **tenant.row, id=response_id)
+        row = await self._database.read(query, snapshot=False, in_thread=size > LOOP_BYTES)
         if row is None:
             raise ResponseNotFound(response_id)
         return str(row["response"])
 
     async def has(self, tenant: Tenant, response_id: str) -> bool:
         """Return whether a tenant stores a response."""
-        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
-        return row is not None
+        try:
+            await self._head(tenant, response_id)
+        except ResponseNotFound:
+            return False
+        return True
 
     async def server_of(self, tenant: Tenant, response_id: str) -> str:
         """Return the target that also stores a response, or an empty string; raises `ResponseNotFound`."""
-        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
+        return str((await self._head(tenant, response_id))["server"])
+
+    async def _head(self, tenant: Tenant, response_id: str) -> Row:
+        row = await self._database.read(one("response_size", **tenant.row, id=response_id), snapshot=False)
         if row is None:
             raise ResponseNotFound(response_id)
-        return str(row["server"])
+        return row
 
     async def delete(self, tenant: Tenant, response_id: str) -> None:
         """Delete a response; raises `ResponseNotFound`."""

@@ -47,8 +47,8 @@ SELECT id FROM relay_conversation_item
 WHERE account_id = :account_id AND conversation_id = :conversation_id
   AND id IN (SELECT value FROM json_each(:ids));
 
--- name: conversation_item_get | Return an item of a conversation.
-SELECT id, place, size, item FROM relay_conversation_item
+-- name: conversation_item_place | Return the place and size of an item of a conversation.
+SELECT place, size FROM relay_conversation_item
 WHERE account_id = :account_id AND conversation_id = :conversation_id AND id = :id;
 
 -- name: conversation_item_delete | Delete an item of a conversation.

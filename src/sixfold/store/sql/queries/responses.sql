@@ -38,8 +38,12 @@ WHERE account_id = :account_id AND id IN (SELECT value FROM json_each(:ids));
 -- name: response_known | Return a response's id if any account stores it.
 SELECT id FROM relay_response WHERE id = :id LIMIT 1;
 
+-- name: response_size | Return the size of a stored response, and the target that also stores it.
+SELECT size, server FROM relay_response WHERE account_id = :account_id AND id = :id
+  AND (:credential_id = '' OR credential_id = :credential_id);
+
 -- name: response_shown | Return a stored response as it was sent to the client.
-SELECT response, server FROM relay_response WHERE account_id = :account_id AND id = :id
+SELECT response FROM relay_response WHERE account_id = :account_id AND id = :id
   AND (:credential_id = '' OR credential_id = :credential_id);
 
 -- name: response_forget | Delete a stored response; its successors remain but cannot be continued.
