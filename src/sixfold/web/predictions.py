@@ -31,6 +31,7 @@ Status = Literal["queued", "starting", "running", "succeeded", "failed", "cancel
 OtherOutputs = Annotated[
     dict[str, Any], msgspec.Meta(description="The other outputs by name, where there are several")
 ]
+_PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class MetricsSchema(TypedDict):
@@ -184,6 +185,11 @@ def output(record: Prediction, media_url: Url) -> Any:
         return data["value"] if data.keys() == {"value"} else data
     plain = {name: files[0] if len(files) == 1 else files for name, files in named.items()}
     return plain[""] if plain.keys() == {""} else {**data, **plain}
+
+
+def is_plain(values: list[Any]) -> bool:
+    """Return whether a list contains only texts and numbers: vectors have up to a million of them."""
+    return _PLAIN.issuperset(map(type, values))
 
 
 def outputs(record: Prediction, media_url: Url) -> dict[str, Any]:

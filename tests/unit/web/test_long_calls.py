@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.api.hosting.fal import schemas as fal_schemas
+from sixfold.api.hosting.replicate import schemas as replicate_schemas
 from sixfold.web import bodies
 from sixfold.web.multipart import PartHandler, Splitter
-from tests import gil_time
+from tests import gil_time, loop_time
 from tests.harness.cases import nightly_after
 from tests.loops import documents
 from tests.loops.documents import DOCUMENTS, FORM, JSON, MIB, MULTIPART, Document
@@ -74,3 +76,15 @@ def test_reading_32_mib_holds_the_gil_shortly_per_call(document: Document) -> No
 
         aim_ms = LONGEST_JSON_MS.get(document.name, LONGEST_MS)
         assert gil_time.longest_call(read, aim_ms) < aim_ms
+
+
+@pytest.mark.parametrize("serialize", [replicate_schemas._links, fal_schemas._with_names])
+def test_vectors_are_not_serialized_number_by_number(serialize: Callable[[Any], Any]) -> None:
+    output = {
+        "embeddings": [[0.5] * 1_000 for _ in range(1_000)],
+        "files": [1, {"url": "u", "content_type": "c"}],
+    }
+    results: list[Any] = []
+    assert loop_time.cpu_seconds(lambda: results.append(serialize(output)), 0.06) < 0.06
+    assert results[0]["embeddings"] == output["embeddings"]
+    assert results[0]["files"] != output["files"]

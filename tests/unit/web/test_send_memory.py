@@ -104,7 +104,7 @@ async def test_a_file_that_a_client_does_not_read_holds_one_piece() -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system has no such option")
-def test_the_kernel_holds_little_data_that_a_client_does_not_read() -> None:
+def test_the_kernel_holds_little_unsent_data() -> None:
     with (
         contextlib.closing(serve.bind("127.0.0.1", 0, "--port")) as listener,
         socket.create_connection(listener.getsockname()),

@@ -238,7 +238,8 @@ def _logs(record: Prediction) -> list[FalLogSchema]:
 def _with_names(output: Any) -> Any:
     """Return an output whose files have a `file_name`."""
     if isinstance(output, list):
-        return [_with_names(item) for item in cast("list[Any]", output)]
+        items = cast("list[Any]", output)
+        return items if predictions.is_plain(items) else [_with_names(item) for item in items]
     if not isinstance(output, Mapping):
         return output
     fields = cast("Mapping[str, Any]", output)

@@ -314,7 +314,8 @@ def _output(record: Prediction, media_url: Callable[[OutputFile], str], public: 
 def _links(output: Any) -> Any:
     """Return an output with each file replaced by its URL."""
     if isinstance(output, list):
-        return [_links(item) for item in cast("list[Any]", output)]
+        items = cast("list[Any]", output)
+        return items if predictions.is_plain(items) else [_links(item) for item in items]
     if not isinstance(output, Mapping):
         return output
     fields = cast("Mapping[str, Any]", output)
