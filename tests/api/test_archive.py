@@ -192,7 +192,7 @@ async def test_erasure_reaches_the_archive(app: AppFixture) -> None:
     account_id = app.account.id
     await sweep(app, ALL, 500)
     database = app.database
-    await database.write(many("account_deletion_set", id=account_id, closing_at=1))
+    await database.write(many("account_deletion_set", id=account_id, closing_at=1, by_operator=0))
     assert await database.write(deletion.erase(account_id))
     head = (await verify(app)).head
     assert await sweeper(app, ALL).erase() > 0

@@ -104,10 +104,14 @@ async def test_own_uploaded_images_are_not_read_into_memory(
     store = FileStore(tmp_path)
     await store.put("folder/a.png", PNG + bytes(16_000_000))
 
-    async def secret_path(_self: UploadedFiles, path: str) -> str:
+    async def folder(_self: UploadedFiles, _path: str) -> None:
+        return None
+
+    async def secret_path(_self: UploadedFiles, _folder: None, path: str) -> str:
         return path
 
-    monkeypatch.setattr(UploadedFiles, "secret_path", secret_path)
+    monkeypatch.setattr(UploadedFiles, "_folder", folder)
+    monkeypatch.setattr(UploadedFiles, "_secret_path", secret_path)
     monkeypatch.setattr(save_paths, "key", lambda path: path)
     limits = MediaLimits(2**25, 1_000_000, 5, 2**30, 1)
     media = MediaService(UNUSED, store, UNUSED, probe, limits)
