@@ -103,6 +103,7 @@ def test_distant_yellow_land_does_not_sway() -> None:
         ("Bäume auf einem Hügel im Wind", "wind", True),
         ("a vase on a table in the wind", "wind", False),
         ("a ship in a storm with lightning", "lightning", True),
+        ("rain and lightning over a city", "lightning", True),
         ("a cat in a room, lightning", "lightning", False),
         ("embers above a campfire", "embers", True),
     ],
@@ -112,6 +113,12 @@ def test_a_word_for_weather_is_understood_if_it_is_shown(
 ) -> None:
     words = rendered(tmp_path, prompt).words
     assert (word in words.understood, word in words.ignored) == (understood, not understood)
+
+
+def test_negated_weather_is_not_shown(tmp_path: Path) -> None:
+    moving = rendered(tmp_path, "rain over a garden without lightning, no wind").data["moving"]
+    assert "rain" in moving
+    assert not {"lightning", "wind"} & set(moving)
 
 
 def test_words_for_what_is_drawn_over_an_image_are_understood(tmp_path: Path) -> None:

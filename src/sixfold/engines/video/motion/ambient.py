@@ -191,7 +191,7 @@ class AmbientMotion(msgspec.Struct, frozen=True):
         grid = parallax.grid(size)
         rng = noise.stream(request.seed, "life")
         water = _water(scene, text, still, grid)
-        is_windy = _is_windy(scene, text, request.negative)
+        is_windy = _is_stormy(scene, motion_words.WIND, text, request.negative)
         sky = _sky(scene, text, still, grid, is_windy=is_windy)
         particles = [
             name for name in _particles(scene, text) if not _excluded(name, request.negative.casefold())
@@ -199,7 +199,7 @@ class AmbientMotion(msgspec.Struct, frozen=True):
         mist = _mist(scene, still, grid, request.seed)
         flicker = _flicker(text, still, size, rng)
         lightning = None
-        if scene.weather == "storm" and not _SHELTERED & set(scene.places):
+        if _is_stormy(scene, motion_words.FLASH, text, request.negative):
             lightning = Lightning.of(request.seconds, still, request.seed, rng)
         waves = tuple(
             (
@@ -327,12 +327,14 @@ def _estimate_water(rgb: Array) -> Array:
     return cv2.GaussianBlur(like.astype(np.float32) * low, (0, 0), 3)
 
 
-def _is_windy(scene: ParsedScene, text: str, negative: str) -> bool:
+def _is_stormy(scene: ParsedScene, words: re.Pattern[str], text: str, negative: str) -> bool:
+    """Return whether an effect of a storm is shown: outside, in a storm or if words name it."""
     if _SHELTERED & set(scene.places):
         return False
-    calm = motion_words.CALM.sub(" ", text)
-    is_named = motion_words.WIND.search(calm) and not motion_words.WIND.search(prompt_words.fold(negative))
-    return scene.weather == "storm" or bool(is_named)
+    if scene.weather == "storm":
+        return True
+    named = words.search(motion_words.CALM.sub(" ", text))
+    return named is not None and not words.search(prompt_words.fold(negative))
 
 
 def _sky(
