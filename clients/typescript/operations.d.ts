@@ -353,6 +353,9 @@ export interface Operations {
   "GET /api/media/status/{job_id}": { path: { "job_id": string }; response: MediaSchemas["Job"] };
   "POST /api/media/status/{job_id}": { path: { "job_id": string }; response: MediaSchemas["Job"] };
   "DELETE /api/media/status/{job_id}": { path: { "job_id": string }; response: MediaSchemas["Job"] };
+  "GET /alt/api/media/status/{job_id}": { path: { "job_id": string }; response: MediaSchemas["Job"] };
+  "POST /alt/api/media/status/{job_id}": { path: { "job_id": string }; response: MediaSchemas["Job"] };
+  "DELETE /alt/api/media/status/{job_id}": { path: { "job_id": string }; response: MediaSchemas["Job"] };
   "POST /api/create-ai": { body: { "api_key"?: string; "avatar_bytes"?: string; "name": string; "description"?: string; "greeting"?: string; "avatar_url"?: string } | FormData; response: MediaSchemas["NewCharacter"] };
   "POST /api/create-post": { body: { "api_key"?: string; "tags"?: Array<string> | string; "media_bytes"?: string; "text"?: string; "media_url"?: string } | FormData; response: MediaSchemas["NewPost"] };
   "GET /api/characters": { query?: { "limit"?: number; "cursor"?: string }; response: MediaSchemas["Characters"] };

@@ -15,6 +15,7 @@ import httpx
 from PIL import Image
 from starlette.types import ASGIApp
 
+from sixfold.api.media.jobs import PATHS
 from sixfold.app import asgi, bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.authentication import login_sessions, oauth, passkeys
@@ -38,7 +39,7 @@ REMOTE_ADDRESS = "203.0.113.9"
 REDIRECT = "https://client.example.com/callback"
 RESPONSE = "resp_zeppelin"
 # Objects that anyone with their id may read; CAPABILITIES of test_tenants.py has the documented ones.
-READABLE_BY_ID = {"/media/{name}", "/uploads/{path:path}", "/api/media/status/{job_id}"}
+READABLE_BY_ID = {"/media/{name}", "/uploads/{path:path}", *PATHS}
 # Routes that end the caller's own account or sign-in; they are requested last.
 LAST = (
     *("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account"),

@@ -41,6 +41,7 @@ HARMLESS = frozenset(
         "/api/context",
         "/api/graph/diff",
         "/api/graph/validate",
+        "/alt/api/media/status/{job_id}",
         "/api/media/status/{job_id}",
         "/api/operator/accounts/{account_id}/keep",
         "/api/operator/accounts/{account_id}/resume",

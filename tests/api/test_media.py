@@ -284,6 +284,11 @@ async def test_job_has_the_same_result_as_a_direct_request(app: AppFixture) -> N
     assert set(result) == set(inline)
     by_post = await app.client.post(f"/api/media/status/{job_id}")
     assert by_post.json()["result"] == result
+    # A client with the alternative base URL appends `status_url` to it.
+    alternative = await app.client.get(f"/alt{queued.json()['status_url']}")
+    assert alternative.json() == by_post.json()
+    unknown = await app.client.get("/alt/api/media/status/job_unknown")
+    assert (unknown.status_code, unknown.json()["status"], len(unknown.json())) == (404, 404, 2)
     assert await app.balance() == ("4.986", "0.00")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.api.media.jobs import PATHS
 from sixfold.app.asgi import documents
 from sixfold.app.bootstrap import Application
 from sixfold.core.accounts.authentication import login_sessions
@@ -70,9 +71,7 @@ CAPABILITIES = {
     "GET /media/{name}",
     "GET /openapi/{area}",
     "GET /uploads/{path}",
-    "GET /api/media/status/{job_id}",
-    "POST /api/media/status/{job_id}",
-    "DELETE /api/media/status/{job_id}",
+    *(f"{method} {path}" for method in ("GET", "POST", "DELETE") for path in PATHS),
 }
 
 

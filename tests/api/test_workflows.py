@@ -165,8 +165,8 @@ async def test_workflow_without_an_engine_responds_503_and_is_free(flows: AppFix
     assert "pip install chatterbox-tts" in response.json()["error"]
     spoken = (await run(flows, "voice-clone-tts", speech="Hello.")).json()
     assert spoken["output"]["content_type"] == "audio/mpeg"
-    response = await run(flows, "sound-effects", prompt="rain", model="no-such-model")
-    assert response.status_code == 503
+    assert (await run(flows, "sound-effects", prompt="rain", model="no-such-model")).status_code == 503
+    assert "`sixfold model add FILE.py`" in (await run(flows, "sound-effects", prompt="a cat")).text
 
 
 async def test_failed_child_fails_the_run_for_free(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
+# A client with the alternative base URL appends `status_url` to it.
+PATHS = ("/api/media/status/{job_id}", "/alt/api/media/status/{job_id}")
+
 
 class JobRoutes:
     """Handlers for one job."""
@@ -51,8 +54,5 @@ class JobRoutes:
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     jobs = JobRoutes(services)
     handlers = {"GET": jobs.status, "POST": jobs.status, "DELETE": jobs.cancel}
-    return (
-        RouteEntry(
-            "/api/media/status/{job_id}", handlers, services.settings.json_body_bytes, access=rights.PUBLIC
-        ),
-    )
+    limit = services.settings.json_body_bytes
+    return tuple(RouteEntry(path, handlers, limit, access=rights.PUBLIC) for path in PATHS)

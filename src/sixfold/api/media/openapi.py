@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 
 from sixfold.api.media import errors, gallery_openapi, serializers
 from sixfold.api.media.endpoints import ENDPOINTS, MediaEndpoint
+from sixfold.api.media.jobs import PATHS
 from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
 from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec
@@ -30,10 +31,11 @@ def document(catalog: Catalog) -> OpenApiDocument:
         "delete": "Cancel a job",
     }
     jobs = {
-        f"{method.upper()} /api/media/status/{{job_id}}": OperationSpec(
-            summary, {200: status}, (404, 503), operation_id=f"{method}_status"
+        f"{method.upper()} {path}": OperationSpec(
+            summary, {200: status}, (404, 503), operation_id=f"{prefix}_status"
         )
         for method, summary in summaries.items()
+        for path, prefix in zip(PATHS, (method, f"{method}_alt"), strict=True)
     }
     return OpenApiDocument(
         "Sixfold Media API",

@@ -107,5 +107,5 @@ def build_api(services: WebServices) -> ApiGroup:
         "media",
         error_format.render,
         (*makers, *gallery.routes(services), *jobs.routes(services)),
-        ("/api/media/status/",),
+        tuple(path.removesuffix("{job_id}") for path in jobs.PATHS),
     )

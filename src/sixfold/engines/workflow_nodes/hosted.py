@@ -41,8 +41,8 @@ CLONING = (
     "folder of its weights."
 )
 _UNKNOWN_EFFECT = (
-    "No engine on this server makes the sound that the prompt describes: set `model` to another model, "
-    "which `GET /api/services` lists."
+    "No engine on this server makes the sound that the prompt describes: run `sixfold model add FILE.py` "
+    "with a model that does, and set `model` to its name."
 )
 Request = Callable[[Mapping[str, Any]], ChildRequest]
 Convert = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeResult]
