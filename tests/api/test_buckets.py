@@ -52,7 +52,7 @@ async def listing(app: AppFixture) -> list[str]:
     return [info.key async for info in app.server.uploads.list()]
 
 
-async def clear_cache(app: AppFixture, folder: Path) -> None:
+async def clear_cache(folder: Path) -> None:
     """Clear the server's cache, as on another machine."""
     for path in (folder / "cache").rglob("*"):
         if path.is_file():
@@ -64,7 +64,7 @@ async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: 
     async with on_s3(tmp_path) as app:
         url = await create_image(app)
         if cold:
-            await clear_cache(app, tmp_path)
+            await clear_cache(tmp_path)
         full_response = await app.client.get(url)
         assert (full_response.status_code, full_response.headers["Content-Type"]) == (200, "image/png")
         size = len(full_response.content)
@@ -100,7 +100,7 @@ async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
             "/api/uploads", content=image.read_bytes(), headers={**app.bearer, "Content-Type": "image/png"}
         )
         assert sent.status_code == 201
-        await clear_cache(app, tmp_path / "data")
+        await clear_cache(tmp_path / "data")
         body = {"source_image_url": sent.json()["url"], "style_prompt": "oil painting"}
         styled = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
         assert styled.status_code == 200, styled.text
@@ -230,7 +230,7 @@ async def test_unreadable_file_is_503(tmp_path: Path) -> None:
         on_s3(tmp_path, front) as app,
     ):
         url = await create_image(app)
-        await clear_cache(app, tmp_path)
+        await clear_cache(tmp_path)
         broken.set()
         response = await app.client.get(url)
         assert (response.status_code, response.json()["code"]) == (503, "storage_unavailable")

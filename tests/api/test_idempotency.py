@@ -133,7 +133,7 @@ async def test_repeated_form_matches_despite_another_boundary(app: AppFixture, p
     assert (await send(png("blue"), "one")).status_code == 409
 
 
-def keyed_request(app: AppFixture) -> Request:
+def keyed_request() -> Request:
     scope = {
         "type": "http",
         "method": "POST",
@@ -154,13 +154,13 @@ async def test_second_request_waits_for_the_first_up_to_a_limit(app: AppFixture)
         await release.wait()
         return Response(b"done")
 
-    first = asyncio.create_task(repeats.run(keyed_request(app), once, slow))
+    first = asyncio.create_task(repeats.run(keyed_request(), once, slow))
     await asyncio.sleep(0.01)
     with pytest.raises(errors.InProgress):
-        await repeats.run(keyed_request(app), once, slow)
+        await repeats.run(keyed_request(), once, slow)
     release.set()
     assert (await first).body == b"done"
-    assert (await repeats.run(keyed_request(app), once, slow)).headers["Idempotent-Replayed"] == "true"
+    assert (await repeats.run(keyed_request(), once, slow)).headers["Idempotent-Replayed"] == "true"
 
 
 async def test_request_without_a_stored_response_runs_again(app: AppFixture) -> None:
@@ -175,8 +175,8 @@ async def test_request_without_a_stored_response_runs_again(app: AppFixture) -> 
         return Response(b"done")
 
     with pytest.raises(asyncio.CancelledError):
-        await repeats.run(keyed_request(app), once, broken)
-    assert (await repeats.run(keyed_request(app), once, whole)).body == b"done"
+        await repeats.run(keyed_request(), once, broken)
+    assert (await repeats.run(keyed_request(), once, whole)).body == b"done"
 
 
 async def test_key_can_be_used_again_after_its_expiry(app: AppFixture) -> None:

@@ -349,7 +349,7 @@ async def test_canceled_job_is_free(tmp_path: Path) -> None:
         await app.until("5.00", "0.00")
 
 
-async def test_face_is_within_every_crop(real: AppFixture) -> None:
+def test_face_is_within_every_crop() -> None:
     pytest.importorskip("skimage")
     from skimage import data  # noqa: PLC0415 - the images are part of the package
 

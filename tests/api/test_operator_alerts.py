@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -106,9 +105,7 @@ async def test_form_names_an_unknown_account_and_key_at_their_fields(app: AppFix
 @pytest.mark.browser
 @browser.needed
 @pytest.mark.parametrize("width", [1440, 834, 390])
-async def test_operator_adds_and_deletes_an_alert_without_scripts(
-    app: AppFixture, tmp_path: Path, width: int
-) -> None:
+async def test_operator_adds_and_deletes_an_alert_without_scripts(app: AppFixture, width: int) -> None:
     operator = dataclasses.replace(app, account=app.operator)
     async with serve(app.asgi) as url, browser.browser() as chromium:
         async with browser.tab(chromium, operator, url, TabOptions(width=width, scripts=False)) as tab:

@@ -264,7 +264,7 @@ async def test_old_temporary_files_of_a_killed_server_are_removed(store: FileSto
     assert new_files(tmp_path / "store") == ["fresh"]
 
 
-async def test_file_descriptors_are_closed(store: FileStore, tmp_path: Path) -> None:
+async def test_file_descriptors_are_closed(store: FileStore) -> None:
     await store.put("a/k", b"x" * MIB)
     before = _descriptors()
     for _ in range(20):

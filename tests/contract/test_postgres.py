@@ -242,9 +242,7 @@ async def test_cancelled_connect_closes_its_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 16))
-async def test_connection_loss_at_any_statement_keeps_the_ledger_valid(
-    tmp_path: Path, at: int, database: Any
-) -> None:
+async def test_connection_loss_at_any_statement_keeps_the_ledger_valid(at: int, database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=100))
     await database.write(ledger.hold(account.id, "warm", 1))
     real, left = database._writer, [at]

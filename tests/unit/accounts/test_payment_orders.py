@@ -285,7 +285,7 @@ def test_negative_balance_blocks_runs_until_it_is_paid(ledger_of: Play) -> None:
     ledger_of(play)
 
 
-def bought(account_id: str, name: str, created: int = 1) -> dict[str, Any]:
+def bought(account_id: str, name: str) -> dict[str, Any]:
     """A subscription as the processor reports it, paid by its first invoice."""
     about = {"account_id": account_id, "plan": "monthly"}
     return {"id": name, "status": "active", "latest_invoice": f"in_1{name}", "metadata": about}

@@ -97,7 +97,7 @@ def test_serve_with_a_low_hard_limit_logs_a_warning(limited: Limited, tmp_path: 
     assert "may open only 2,000 files" in (tmp_path / "log").read_text()
 
 
-def test_serve_with_all_connections_used_answers_503(limited: Limited, tmp_path: Path) -> None:
+def test_serve_with_all_connections_used_answers_503(limited: Limited) -> None:
     _, port = limited(200, 200)
     with contextlib.ExitStack() as stack:
         sockets: list[socket.socket] = []

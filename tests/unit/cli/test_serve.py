@@ -246,7 +246,7 @@ def test_invalid_setting_prevents_the_start(tmp_path: Path, environ: dict[str, s
     assert "Traceback" not in result.err
 
 
-def test_database_of_a_later_version_is_refused_unchanged(start: Starter, tmp_path: Path) -> None:
+def test_database_of_a_later_version_is_refused_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     inside(folder, "account", "create", "a@b.c")
     with sqlite3.connect(folder / "sixfold.db") as connection:

@@ -437,7 +437,7 @@ def test_page_with_an_invalid_file_name_is_not_synced(fixture: SyncFixture, slug
     assert fixture.files() == {}
 
 
-def test_no_page_path_is_written_outside_the_folder(fixture: SyncFixture, tmp_path: Path) -> None:
+def test_no_page_path_is_written_outside_the_folder(tmp_path: Path) -> None:
     inside = SyncFixture(tmp_path / "inside")
     inside.folder.mkdir()
     (inside.folder / "out").symlink_to(tmp_path)

@@ -155,9 +155,7 @@ def test_repository_option_is_pinned_to_its_commit(sixfold: Commands, hub: Loopb
     assert added["licence"].startswith("unknown")
 
 
-def test_local_folder_is_copied_without_its_pickles(
-    sixfold: Commands, hub: LoopbackHub, tmp_path: Path
-) -> None:
+def test_local_folder_is_copied_without_its_pickles(sixfold: Commands, hub: LoopbackHub) -> None:
     added = sixfold.ok("engines", "add", "image", "--from", str(hub.folder / TURBO), "--name", "mine")
     assert (added["name"], added["repository"]) == ("mine", "")
     files = files_in(sixfold.folder / "weights" / "image" / "mine")

@@ -102,7 +102,7 @@ class HistoryPages:
             models=self._titles(),
             is_filtered=filters != HistoryFilter(),
             deleted=deleted,
-            **card_values(self._services),
+            **card_values(),
         )
 
     def _titles(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ def count_text(runs: int, sessions: int) -> str:
     return " and ".join(f"{number} {name}{'s' if number > 1 else ''}" for name, number in counts if number)
 
 
-def card_values(services: WebServices) -> dict[str, Any]:
+def card_values() -> dict[str, Any]:
     """Return the variables of card macros: the examples of models, and the path of files."""
     return {"examples": example_outputs.by_model(), "media": MEDIA_PATH}
 

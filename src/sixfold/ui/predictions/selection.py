@@ -77,7 +77,7 @@ class SelectionPages:
             inputs=inputs,
             parts=sum(len(entry.parts) for entry in entries),
             unfinished=[entry for entry in entries if entry.is_unfinished],
-            **card_values(self._services),
+            **card_values(),
         )
 
     async def delete(self, request: Request, user: PageUser) -> Response:
