@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import one
 from tests.api.app_fixture import AppFixture
@@ -58,6 +59,21 @@ class TabOptions:
     scripts: bool = True
     touch: bool = False
     signed_in: bool = True
+
+
+class BrowserApp(NamedTuple):
+    """A running app, its URL, and a browser."""
+
+    app: AppFixture
+    url: str
+    chromium: Any
+
+    def tab(
+        self, options: TabOptions | None = None, account: Account | None = None
+    ) -> AbstractAsyncContextManager[Tab]:
+        """Open a tab, signed in as the app's first account or as another one; see `tab`."""
+        app = replace(self.app, account=account) if account else self.app
+        return tab(self.chromium, app, self.url, options)
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,14 +36,14 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 @pytest.fixture
-async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
-    """Run a server with its real engines; yield it, its address and a browser."""
+async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
+    """Run a server with its real engines, and a browser."""
     async with (
         running_app(tmp_path, app_catalog.models_document()) as app,
         serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
-        yield app, url, chromium
+        yield browser.BrowserApp(app, url, chromium)
 
 
 @pytest.fixture

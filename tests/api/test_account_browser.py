@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.accounts.authentication import passkeys
 from tests.api import browser
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.api.test_passkeys import free_port
@@ -25,7 +25,7 @@ PAGES = ("/signin", "/account/security", "/account/data", "/account/members")
 
 
 @pytest.fixture
-async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server with an OpenID provider, its address, a browser."""
     port = free_port()
     async with provider() as result:
@@ -41,17 +41,16 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         ):
             added = passkeys.add(app.account.id, b"one", b"key", 0, "My laptop")
             await app.database.write(added)
-            yield app, f"http://127.0.0.1:{port}", chromium
+            yield browser.BrowserApp(app, f"http://127.0.0.1:{port}", chromium)
 
 
 @pytest.mark.parametrize(
     "options", nightly_after(1, [TabOptions(), TabOptions(width=390, scheme="dark")]), ids=["wide", "phone"]
 )
 async def test_account_pages_are_accessible_and_fit_the_window(
-    browser_app: tuple[AppFixture, str, Any], options: TabOptions
+    browser_app: browser.BrowserApp, options: TabOptions
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, options) as tab:
+    async with browser_app.tab(options) as tab:
         for path in PAGES:
             await tab.open(path)
             assert await violations(tab.page) == []
@@ -60,10 +59,10 @@ async def test_account_pages_are_accessible_and_fit_the_window(
 
 
 async def test_linked_oidc_account_signs_in_and_exports_its_data(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+    url = browser_app.url
+    async with browser_app.tab() as tab:
         page = tab.page
         # The provider is another host, which the watcher would report.
         page.remove_listener("request", tab.watch)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from tests.api import browser
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.api.test_account_pages import TABS, run
@@ -22,22 +21,21 @@ MAX_BYTES = 350_000
 
 
 @pytest.fixture
-async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server with some spending, its address, a browser."""
     async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await run(app)
         scope = KeyLimits(services=("ra1",), budget_day=1_500_000)
         limited = keys.create(app.account.id, scope, holder=keys.Holder(name="laptop"))
         await run(app, (await app.database.write(limited)).api_key)
-        yield app, url, chromium
+        yield browser.BrowserApp(app, url, chromium)
 
 
 @pytest.mark.parametrize("width", [1440, 834, 390])
 async def test_account_tabs_are_accessible_small_and_fit_the_window(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         for path in TABS:
             await tab.open(path)
             assert await violations(tab.page) == []
@@ -49,11 +47,9 @@ async def test_account_tabs_are_accessible_small_and_fit_the_window(
             assert await tab.page.evaluate(sizes) <= MAX_BYTES, path
 
 
-async def test_key_is_created_rolled_and_renamed_without_scripts(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
+async def test_key_is_created_rolled_and_renamed_without_scripts(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=390, scripts=False)) as tab:
         page = tab.page
         await tab.open("/account/keys")
         await page.fill("form.inline [name=name]", "phone")
@@ -76,10 +72,9 @@ async def test_key_is_created_rolled_and_renamed_without_scripts(
 
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_ledger_entry_names_and_links_its_prediction(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open("/account/billing")
         row = tab.page.locator(".ledger .for").first
         assert (await row.inner_text()).startswith("a fox\nPainterly image")

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from tests.api import browser, page_checks
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_graph_browser import IMPORT, SEEN
 from tests.harness.cases import nightly_after
@@ -47,9 +46,9 @@ COVERED = """() => [...document.querySelectorAll(".node")].filter((node) => {
 }).map((node) => node.dataset.node)"""
 
 
-async def test_nodes_show_their_time_cost_and_image(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+async def test_nodes_show_their_time_cost_and_image(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open(PAGE)
         for part in ("[data-pane]", RUN):
@@ -81,14 +80,14 @@ async def test_nodes_show_their_time_cost_and_image(browser_app: tuple[AppFixtur
 
 @pytest.mark.nightly
 async def test_a_workflow_takes_its_files_from_a_drop_zone(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     Image.effect_noise((64, 48), 90).convert("RGB").save(tmp_path / "photo.png")
     body = {"model": "create_image", "input": {"prompt": "a fox", "width": 256, "height": 256}}
     image = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
     for width in page_checks.WIDTHS:
-        async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        async with browser_app.tab(TabOptions(width=width)) as tab:
             page = tab.page
             await tab.open("/workflows/image-upscale")
             assert await page.locator(".tray [data-url]").count() >= 1
@@ -97,7 +96,7 @@ async def test_a_workflow_takes_its_files_from_a_drop_zone(
             assert "/media/" in await page.input_value("#in-image")
             await tab.open("/workflows/speech-to-text")
             assert await page.get_attribute("#file-audio_path", "accept") == "audio/*"
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open(f"/predictions/{image['id']}")
         await page.click(".pop summary:has-text('Use in')")
@@ -107,9 +106,9 @@ async def test_a_workflow_takes_its_files_from_a_drop_zone(
         await page.wait_for_selector(".outputs img")
 
 
-async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+async def test_a_rotated_phone_redraws_the_graph(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open(PAGE)
         await page.fill("#in-prompt", "a windmill")
@@ -129,9 +128,8 @@ async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, 
     assert await app.faults() == ()
 
 
-async def test_clicking_a_node_focuses_its_input(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+async def test_clicking_a_node_focuses_its_input(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open(PAGE)
         await page.click(".node[data-node='5'] .title")
@@ -141,9 +139,8 @@ async def test_clicking_a_node_focuses_its_input(browser_app: tuple[AppFixture, 
         assert "has no inputs" in await page.inner_text("#graph-status")
 
 
-async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+async def test_missing_nodes_are_red_and_named_by_package(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/workflows")
         await tab.open(await page.evaluate(IMPORT, ["faces.json", json.dumps(MISSING)]))
@@ -158,7 +155,7 @@ async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[App
         await page_checks.is_accessible(tab)
 
 
-async def test_result_of_a_comfyui_test_is_in_view(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_result_of_a_comfyui_test_is_in_view(browser_app: browser.BrowserApp) -> None:
     app, url, chromium = browser_app
     operator = dataclasses.replace(app, account=app.operator)
     async with browser.tab(chromium, operator, url) as tab:
@@ -191,9 +188,8 @@ def _with_missing_node_at_the_end() -> dict[str, Any]:
     return {str(number): node for number, node in enumerate(nodes, 1)}
 
 
-async def test_a_missing_node_is_in_the_first_view(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_missing_node_is_in_the_first_view(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         graph = json.dumps(_with_missing_node_at_the_end())
         path = await tab.page.evaluate(IMPORT, ["faces.json", graph])
         for width in page_checks.WIDTHS:
@@ -205,10 +201,9 @@ async def test_a_missing_node_is_in_the_first_view(browser_app: tuple[AppFixture
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 834, 1440]))
 async def test_workflow_page_fits_and_renames_and_duplicates(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await page_checks.opens_well(tab, PAGE)
         assert await page.evaluate(IN_VIEW, RUN), "the Run bar sticks to the bottom"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 
@@ -68,9 +67,9 @@ async def test_operator_dismisses_a_request(any_database_app: AppFixture) -> Non
 
 @pytest.mark.browser
 @browser.needed
-async def test_button_asks_the_operator_for_credit(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_button_asks_the_operator_for_credit(browser_app: browser.BrowserApp) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
+    async with browser_app.tab(TabOptions(width=390, scripts=False)) as tab:
         await tab.open(f"{BILLING}#credit")
         await tab.page.get_by_role("button", name="Ask the operator for credit").click()
         assert "You asked the operator" in await tab.page.inner_text("#credit")

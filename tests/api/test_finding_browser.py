@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.api.test_memory_pages import put
@@ -22,11 +21,8 @@ SELECTED = f"{OPTION}[aria-selected=true]"
 MAX_PAGE_BYTES = 350_000
 
 
-async def test_catalog_filters_while_typing(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+async def test_catalog_filters_while_typing(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog")
         await page.fill("#q", "remove bg")
@@ -43,9 +39,8 @@ async def test_catalog_filters_while_typing(
 
 
 @pytest.mark.nightly
-async def test_catalog_can_be_searched_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
+async def test_catalog_can_be_searched_without_javascript(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(scripts=False)) as tab:
         await tab.open("/catalog")
         await tab.page.fill("#q", "transcribe")
         await tab.page.keyboard.press("Enter")
@@ -55,10 +50,10 @@ async def test_catalog_can_be_searched_without_javascript(browser_app: tuple[App
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_catalog_is_accessible_small_and_fits_the_window(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    url = browser_app.url
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         sizes: list[int] = []
         page.on("response", lambda response: sizes.append(int(response.headers.get("content-length", 0))))
@@ -68,12 +63,10 @@ async def test_catalog_is_accessible_small_and_fits_the_window(
         assert await violations(page) == []
 
 
-async def test_search_opens_with_ctrl_k_and_is_used_by_keyboard(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_search_opens_with_ctrl_k_and_is_used_by_keyboard(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n")
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/account")
         await page.focus("main a")
@@ -110,10 +103,9 @@ async def test_search_opens_with_ctrl_k_and_is_used_by_keyboard(
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_search_dialog_opens_by_button_and_is_accessible(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/predictions")
         box = await page.locator("#find").bounding_box()
@@ -129,9 +121,8 @@ async def test_search_dialog_opens_by_button_and_is_accessible(
 
 
 @pytest.mark.nightly
-async def test_search_is_a_page_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
+async def test_search_is_a_page_without_javascript(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=390, scripts=False)) as tab:
         await tab.open("/account")
         await tab.page.click("#find")
         await tab.page.fill("#q", "password")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -117,10 +116,10 @@ async def test_invalid_form_is_refused_on_a_page(
 @pytest.mark.browser
 @browser.needed
 async def test_background_is_removed_with_a_box_without_javascript(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=390, scripts=False)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         assert not await page.is_visible("#file-image_url + .choose")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_workflow_pages import GRAPH
 from tests.harness.cases import nightly_after
@@ -43,11 +41,8 @@ TAP = """() => new Promise((done) => {
 })"""
 
 
-async def test_long_workflow_name_is_split_and_fits_the_window(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_long_workflow_name_is_split_and_fits_the_window(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         for name in (NAME, "x" * 180):
             await tab.open(await tab.page.evaluate(IMPORT, [name, json.dumps(GRAPH)]))
             if name == NAME:
@@ -57,11 +52,8 @@ async def test_long_workflow_name_is_split_and_fits_the_window(
                 assert await tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-async def test_a_graph_is_whole_and_readable_at_every_width(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_graph_is_whole_and_readable_at_every_width(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         for width, smallest in SMALLEST.items():
             await tab.page.set_viewport_size({"width": width, "height": 844})
             for slug in ("stylized-text-to-image", "photoreal-img2img", "video-to-video"):
@@ -83,11 +75,8 @@ async def test_a_graph_is_whole_and_readable_at_every_width(
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
-async def test_graph_larger_than_its_pane_can_be_zoomed(
-    browser_app: tuple[AppFixture, str, Any], width: int
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+async def test_graph_larger_than_its_pane_can_be_zoomed(browser_app: browser.BrowserApp, width: int) -> None:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/workflows/video-to-video")
         await page.wait_for_selector(".node.has-inputs")
@@ -131,9 +120,8 @@ async def test_graph_larger_than_its_pane_can_be_zoomed(
         assert (await page.evaluate(SEEN))[0] >= 10.9
 
 
-async def test_run_scrolls_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+async def test_run_scrolls_the_graph_into_view(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/workflows/stylized-text-to-image")
         await page.fill("#in-prompt", "a windmill")

@@ -31,10 +31,8 @@ async def painted(app: AppFixture, *prompts: str, size: int = 256) -> list[dict[
 
 
 @pytest.mark.nightly
-async def test_history_is_accessible_small_and_fits_the_window(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_history_is_accessible_small_and_fits_the_window(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     runs = await painted(app, *(f"a red fox, number {number}" for number in range(4)), size=512)
     body = {"input": {"prompt": "a mill", "width": 256, "height": 256}}
     graph = "/api/graph/spaces/turbo-text-to-image/run"
@@ -42,7 +40,7 @@ async def test_history_is_accessible_small_and_fits_the_window(
     pair = f"/predictions/selection?id={runs[0]['id']}&id={runs[1]['id']}"
     sizes = (TabOptions(width=1440), TabOptions(width=834, scheme="dark"), TabOptions(width=390))
     for options in sizes:
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             for path in ("/predictions", "/predictions?view=list&q=fox", pair):
                 await tab.open(path)
                 await tab.page.wait_for_load_state("load")
@@ -54,12 +52,12 @@ async def test_history_is_accessible_small_and_fits_the_window(
 
 @pytest.mark.nightly
 async def test_history_by_keyboard_and_while_scrolling(
-    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+    browser_app: browser.BrowserApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     monkeypatch.setattr(history, "PAGE", 3)
     await painted(app, *(f"a red fox, number {number}" for number in range(5)))
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/predictions")
         assert await page.inner_text(".run .name >> nth=0") == "a red fox, number 4"
@@ -88,9 +86,8 @@ async def test_history_by_keyboard_and_while_scrolling(
         await page.wait_for_selector("h1:has-text('number 1')")
 
 
-async def test_result_links_to_the_next_model(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+async def test_result_links_to_the_next_model(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         await tab.open("/catalog/fast-image-native")
@@ -128,10 +125,10 @@ async def test_result_links_to_the_next_model(browser_app: tuple[AppFixture, str
 
 
 @pytest.mark.nightly
-async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_history_works_without_scripts(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     await painted(app, "a red fox", "a white hen")
-    async with browser.tab(chromium, app, url, TabOptions(width=834, scripts=False)) as tab:
+    async with browser_app.tab(TabOptions(width=834, scripts=False)) as tab:
         page = tab.page
         await tab.open("/predictions")
         await page.fill("#q", "FOX")
@@ -154,13 +151,13 @@ async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str,
 
 @pytest.mark.parametrize("width", [1440, 834, 390])
 async def test_audio_in_the_history_is_shown_as_its_waveform(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
+    app, url, _ = browser_app
     body = {"model": "sound-effects", "input": {"prompt": "rain", "duration": 1}}
     response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
     assert response.status_code == 200, response.text
-    async with browser.tab(chromium, app, url, TabOptions(width=width, scheme="dark")) as tab:
+    async with browser_app.tab(TabOptions(width=width, scheme="dark")) as tab:
         await tab.open("/predictions")
         image = tab.page.locator(".thumb img")
         await tab.page.wait_for_function("() => document.querySelector('.thumb img').naturalWidth === 320")

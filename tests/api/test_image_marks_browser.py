@@ -81,10 +81,10 @@ async def _opacities(app: AppFixture, tab: Tab) -> list[int]:
 
 @pytest.mark.parametrize("width", nightly_after(1, WIDTHS))
 async def test_box_selects_the_subject_to_cut_out(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
+    browser_app: browser.BrowserApp, tmp_path: Path, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width, touch=width < 1000)) as tab:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=width, touch=width < 1000)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         assert not await page.is_visible("[data-marks=box]")
@@ -111,10 +111,10 @@ async def test_box_selects_the_subject_to_cut_out(
 
 @pytest.mark.parametrize("width", nightly_after(1, reversed(WIDTHS)))
 async def test_points_select_the_subject_to_cut_out(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
+    browser_app: browser.BrowserApp, tmp_path: Path, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width, touch=width < 1000)) as tab:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=width, touch=width < 1000)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         await page.set_input_files("#file-image_url", photo(tmp_path))
@@ -137,10 +137,9 @@ async def test_points_select_the_subject_to_cut_out(
 
 
 async def test_keys_alone_draw_a_box_and_place_points(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page, keys = tab.page, tab.page.keyboard
         await tab.open("/catalog/remove-background")
         await page.set_input_files("#file-image_url", photo(tmp_path))
@@ -171,10 +170,9 @@ async def test_keys_alone_draw_a_box_and_place_points(
 
 @pytest.mark.nightly
 async def test_points_end_at_the_limit_of_their_input(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         await page.set_input_files("#file-image_url", photo(tmp_path))
@@ -190,10 +188,10 @@ async def test_points_end_at_the_limit_of_their_input(
 
 @pytest.mark.parametrize("width", nightly_after(1, WIDTHS))
 async def test_painted_mask_is_uploaded_and_removes_its_area(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
+    browser_app: browser.BrowserApp, tmp_path: Path, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/catalog/inpaint-cleaner")
         assert not await page.is_visible("[data-marks=mask]")

@@ -31,7 +31,6 @@ BOX = """(selector) => {
   return [box.top, box.bottom, box.width / box.height, box.right, innerHeight, innerWidth];
 }"""
 LOADED = "(selector) => document.querySelector(selector)?.naturalWidth > 0"
-Browser = tuple[AppFixture, str, Any]
 
 
 async def run_model(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
@@ -42,10 +41,12 @@ async def run_model(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_an_image_that_failed_while_offline_is_loaded_again(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
+async def test_an_image_that_failed_while_offline_is_loaded_again(
+    browser_app: browser.BrowserApp, width: int
+) -> None:
+    app = browser_app.app
     await run_model(app, "fast-image-native", prompt="a red fox", **SMALL)
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await page.route("**/media/**", lambda route: route.abort())
         await tab.open("/predictions")
@@ -57,13 +58,15 @@ async def test_an_image_that_failed_while_offline_is_loaded_again(browser_app: B
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
+async def test_a_shared_image_is_remixed_and_its_link_is_ended(
+    browser_app: browser.BrowserApp, width: int
+) -> None:
+    app = browser_app.app
     run = await run_model(app, "fast-image-native", prompt="a red fox", **SMALL)
     body = {"kind": "run", "id": run["id"]}
     share = (await app.client.post("/api/shares", json=body, headers=app.bearer)).json()
     options = TabOptions(width=width, signed_in=False)
-    async with browser.tab(chromium, app, url, options) as tab:
+    async with browser_app.tab(options) as tab:
         await tab.open(f"/s/{share['url'].rpartition('/')[2]}")
         await tab.page.click("text='Make your own'")
         await tab.page.wait_for_function(LOADED, arg=".example img[alt='The shared result']")
@@ -71,7 +74,7 @@ async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Brow
         assert fit == "contain"
         assert await tab.page.input_value("#in-prompt") == "a red fox"
         await is_accessible(tab)
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open("/account/shares")
         end = "button[aria-label='End the link to a red fox']"
         right = (await tab.page.evaluate(BOX, end))[3]
@@ -88,9 +91,10 @@ async def test_a_shared_image_is_remixed_and_its_link_is_ended(browser_app: Brow
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_the_result_of_a_workflow_is_in_view_at_its_end(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+async def test_the_result_of_a_workflow_is_in_view_at_its_end(
+    browser_app: browser.BrowserApp, width: int
+) -> None:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/workflows/turbo-text-to-image")
         await page.fill("#in-prompt", "a windmill")
@@ -105,10 +109,12 @@ async def test_the_result_of_a_workflow_is_in_view_at_its_end(browser_app: Brows
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_the_images_of_a_result_have_no_bars_beside_them(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
+async def test_the_images_of_a_result_have_no_bars_beside_them(
+    browser_app: browser.BrowserApp, width: int
+) -> None:
+    app = browser_app.app
     run = await run_model(app, "anime", prompt="a red fox", num_images=2, size="square_hd")
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open(f"/predictions/{run['id']}")
         await tab.page.wait_for_function(LOADED, arg=".outputs img")
         assert await tab.page.locator(".outputs img").count() == 2
@@ -117,10 +123,9 @@ async def test_the_images_of_a_result_have_no_bars_beside_them(browser_app: Brow
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_a_workflow_with_missing_nodes_says_that_it_cannot_run(
-    browser_app: Browser, width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open("/workflows")
         content = json.dumps(UNSUPPORTED).encode()
         file = {"name": "portrait.json", "mimeType": "application/json", "buffer": content}
@@ -132,9 +137,8 @@ async def test_a_workflow_with_missing_nodes_says_that_it_cannot_run(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_the_image_of_a_live_session_does_not_move(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+async def test_the_image_of_a_live_session_does_not_move(browser_app: browser.BrowserApp, width: int) -> None:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open("/live/world-model")
         before = (await tab.page.evaluate(BOX, "#canvas"))[0]
         await tab.page.evaluate("""() => {
@@ -147,31 +151,34 @@ async def test_the_image_of_a_live_session_does_not_move(browser_app: Browser, w
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_the_numbers_of_the_catalog_follow_a_search(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+async def test_the_numbers_of_the_catalog_follow_a_search(
+    browser_app: browser.BrowserApp, width: int
+) -> None:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open("/catalog")
         await tab.page.locator("#q").press_sequentially("cutout")
         await tab.page.wait_for_function(
             "() => document.querySelector('[data-count=Audio]').innerText === '0'"
         )
         assert await tab.page.inner_text("[data-count=Images]") == "1"
-    async with browser.tab(chromium, app, url, TabOptions(width=width, scripts=False)) as tab:
+    async with browser_app.tab(TabOptions(width=width, scripts=False)) as tab:
         await tab.open("/catalog?q=cutout")
         assert await tab.page.inner_text("[data-count=Audio]") == "0"
         assert await tab.page.inner_text("[data-count=Images]") == "1"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_prompts_have_the_direction_of_their_letters(browser_app: Browser, width: int) -> None:
-    app, url, chromium = browser_app
+async def test_prompts_have_the_direction_of_their_letters(
+    browser_app: browser.BrowserApp, width: int
+) -> None:
+    app = browser_app.app
     run = await run_model(app, "fast-image-native", prompt="ثعلب أحمر في الثلج", **SMALL)
     paths = {
         f"/catalog/fast-image-native?from={run['id']}": "#in-prompt",
         "/predictions": ".run .name",
         f"/predictions/{run['id']}": "h1",
     }
-    async with browser.tab(chromium, app, url, TabOptions(width=width, scheme="dark")) as tab:
+    async with browser_app.tab(TabOptions(width=width, scheme="dark")) as tab:
         for path, selector in paths.items():
             await tab.open(path)
             direction = await tab.page.eval_on_selector(
@@ -182,7 +189,7 @@ async def test_prompts_have_the_direction_of_their_letters(browser_app: Browser,
 
 
 @pytest.fixture
-async def browser_at_localhost(tmp_path: Path) -> AsyncIterator[Browser]:
+async def browser_at_localhost(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server known as localhost, where browsers offer passkeys, its address and a browser."""
     port = free_port()
     async with (
@@ -190,15 +197,15 @@ async def browser_at_localhost(tmp_path: Path) -> AsyncIterator[Browser]:
         serve(app.asgi, port),
         browser.browser() as chromium,
     ):
-        yield app, f"http://localhost:{port}", chromium
+        yield browser.BrowserApp(app, f"http://localhost:{port}", chromium)
 
 
 async def test_account_has_passkey_password_key_and_export(
-    browser_at_localhost: Browser, tmp_path: Path
+    browser_at_localhost: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_at_localhost
+    app = browser_at_localhost.app
     password = ""
-    async with browser.tab(chromium, app, url) as tab, device(tab.page):
+    async with browser_at_localhost.tab() as tab, device(tab.page):
         page = tab.page
         for width, scheme in zip(WIDTHS, ("light", "dark", "light"), strict=True):
             await page.set_viewport_size({"width": width, "height": 844})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from typing import Any
 
 import pytest
 
@@ -85,13 +84,13 @@ async def test_invalid_invitation_states_the_next_step(app: AppFixture) -> None:
 
 @pytest.mark.browser
 @browser.needed
-async def test_page_of_an_expired_link_asks_for_another_one(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_page_of_an_expired_link_asks_for_another_one(browser_app: browser.BrowserApp) -> None:
     app, url, chromium = browser_app
     moment = await app.database.read(now())
     token = await app.database.write(login_sessions.new_link(app.account.id, moment))
     await app.database.write(login_sessions.take_link(token, moment))
     options = TabOptions(width=390, scripts=False, signed_in=False)
-    async with browser.tab(chromium, app, url, options) as tab:
+    async with browser_app.tab(options) as tab:
         page = tab.page
         await tab.open(f"/signin?token={token}")
         button = page.get_by_role("button", name="Ask for a new link")

@@ -6,14 +6,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import av
 import pytest
 
 from sixfold.app import catalog as app_catalog
 from tests.api import browser, page_checks
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
 from tests.api.test_pages_browser import FRAMES
 from tests.mcp.loopback import serve
@@ -23,19 +22,19 @@ METER = re.compile(r"00:\d\d · 0\.0\d+ USD")
 
 
 @pytest.fixture
-async def pausing_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def pausing_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server whose sessions pause soon, its address and a browser."""
     async with (
         running_app(tmp_path, app_catalog.models_document(), session_pause_seconds=1.5) as app,
         serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
-        yield app, url, chromium
+        yield browser.BrowserApp(app, url, chromium)
 
 
-async def test_a_session_pauses_and_continues_at_no_charge(pausing_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = pausing_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_session_pauses_and_continues_at_no_charge(pausing_app: browser.BrowserApp) -> None:
+    app = pausing_app.app
+    async with pausing_app.tab() as tab:
         page = tab.page
         await tab.open("/live/motion-model")
         await page.click("#live .primary")
@@ -60,9 +59,9 @@ async def test_a_session_pauses_and_continues_at_no_charge(pausing_app: tuple[Ap
     assert await app.faults() == ()
 
 
-async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_recording_becomes_a_run_with_a_video(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/live/world-model")
         assert await page.is_disabled("#record")
@@ -118,11 +117,9 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", page_checks.WIDTHS)
-async def test_the_live_page_fits_and_its_pad_moves(
-    browser_app: tuple[AppFixture, str, Any], width: int
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+async def test_the_live_page_fits_and_its_pad_moves(browser_app: browser.BrowserApp, width: int) -> None:
+    app = browser_app.app
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await page_checks.opens_well(tab, "/live/world-model")
         for selector in ("#canvas", "#live .primary", ".pads [data-key=w]"):
@@ -150,11 +147,10 @@ async def test_the_live_page_fits_and_its_pad_moves(
 
 @pytest.mark.parametrize("touch", [True, False], ids=["touch", "mouse"])
 async def test_state_and_buttons_are_beside_the_image_on_a_phone(
-    browser_app: tuple[AppFixture, str, Any], touch: bool
+    browser_app: browser.BrowserApp, touch: bool
 ) -> None:
-    app, url, chromium = browser_app
     for width in (390, 834):
-        async with browser.tab(chromium, app, url, TabOptions(width=width, touch=touch)) as tab:
+        async with browser_app.tab(TabOptions(width=width, touch=touch)) as tab:
             for model in ("world-model", "motion-model"):
                 await tab.open(f"/live/{model}")
                 image, frame, tools, state, *buttons = [

@@ -38,11 +38,8 @@ async def run_output(app: AppFixture, model: str, inputs: dict[str, Any]) -> tup
     return body["id"], (await app.client.get(body["output"]["url"])).content
 
 
-async def test_workflow_page_highlights_running_nodes_and_inputs(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_workflow_page_highlights_running_nodes_and_inputs(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/workflows/stylized-text-to-image")
         assert await page.locator(".node.has-inputs").count() == 4
@@ -68,13 +65,11 @@ async def test_workflow_page_highlights_running_nodes_and_inputs(
         await page.wait_for_function("() => document.querySelector('[data-pane]').scrollTop > 0")
 
 
-async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_file_dropped_on_a_page_opens_its_form_or_workflow(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     inputs = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
     made_id, image = await run_output(app, "fast-image-native", inputs)
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/docs")
         await page.evaluate(DROP, ["fox.webp", base64.b64encode(image).decode(), "image/webp"])
@@ -97,11 +92,8 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
         tab.ignore("status of 400")
 
 
-async def test_cards_show_outputs_and_play_videos_and_audio(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_cards_show_outputs_and_play_videos_and_audio(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog")
         cards = await page.locator(".card").count()
@@ -127,7 +119,7 @@ async def test_cards_show_outputs_and_play_videos_and_audio(
     ids=["dark desktop", "light phone"],
 )
 async def test_operator_sees_all_pages_and_they_are_accessible(
-    browser_app: tuple[AppFixture, str, Any], options: TabOptions
+    browser_app: browser.BrowserApp, options: TabOptions
 ) -> None:
     app, url, chromium = browser_app
     made_id, _ = await run_output(app, "ra1", {"prompt": "a fox", "size": "1152x768"})
@@ -143,6 +135,6 @@ async def test_operator_sees_all_pages_and_they_are_accessible(
         await page.keyboard.press("Enter")
         await page.click(".requests .what")
         assert await page.locator(".receipt .reached").count() == 6
-    async with browser.tab(chromium, app, url, options) as tab:
+    async with browser_app.tab(options) as tab:
         await tab.open(f"/predictions/{made_id}")
         assert await violations(tab.page) == []

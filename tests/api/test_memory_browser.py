@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.api.test_memory_pages import ANN, put, read
@@ -36,20 +35,17 @@ ACTIVE = r"""() => {
 
 
 @pytest.fixture
-async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server with some pages, its address, a browser."""
     async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n", type="company", tags=["client"])
         await put(app, "projects/zeppelin", "# Zeppelin\n\nFirst.\n\nMiddle.\n\nLast.\n")
         await put(app, "people/ann", ANN + "\n- **2026-11-02** — Met Ben\n", type="person", tags=["team"])
-        yield app, url, chromium
+        yield browser.BrowserApp(app, url, chromium)
 
 
-async def test_search_updates_while_typing_and_works_by_keyboard(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_search_updates_while_typing_and_works_by_keyboard(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/memory")
         await page.keyboard.press("/")
@@ -68,11 +64,9 @@ async def test_search_updates_while_typing_and_works_by_keyboard(
         assert await page.inner_text("h1") == "Acme"
 
 
-async def test_edit_is_previewed_saved_and_merged(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_edit_is_previewed_saved_and_merged(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/memory/projects/zeppelin/~edit")
         await page.fill(
@@ -104,11 +98,9 @@ async def test_edit_is_previewed_saved_and_merged(
     assert (await read(app, "projects/zeppelin"))["version"] == 5
 
 
-async def test_inferred_links_are_reviewed_and_versions_restored(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_inferred_links_are_reviewed_and_versions_restored(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/memory/people/ann")
         assert "Ann works at Acme." in await page.inner_text("#inferred blockquote")
@@ -134,9 +126,8 @@ async def test_inferred_links_are_reviewed_and_versions_restored(
         await page.wait_for_selector(".prose")
 
 
-async def test_page_is_edited_and_read_without_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
+async def test_page_is_edited_and_read_without_scripts(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(scripts=False)) as tab:
         page = tab.page
         await tab.open("/memory?q=airships")
         await page.click(".hits h2 a")
@@ -151,9 +142,9 @@ async def test_page_is_edited_and_read_without_scripts(browser_app: tuple[AppFix
 @pytest.mark.nightly
 @pytest.mark.parametrize("options", [TabOptions(340), TabOptions(1180, "dark")])
 async def test_every_page_fits_and_is_accessible(
-    browser_app: tuple[AppFixture, str, Any], options: TabOptions
+    browser_app: browser.BrowserApp, options: TabOptions
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     long = "w" * 180
     await put(app, long, f"# {long}\n\n{long} [[{long}]]\n\n```\n{long}\n```\n\n| {long} |\n|--|\n| a |\n")
     await put(app, long, f"# {long}\n\nchanged\n")
@@ -161,7 +152,7 @@ async def test_every_page_fits_and_is_accessible(
     paths = ["/memory", "/memory?q=ann", "/memory/people/ann", "/memory/people/ann/~edit", "/memory/~new"]
     paths += [f"/memory/{long}", f"/memory/{long}/~history?from=1&to=2", "/memory/people/ann/~move"]
     paths += ["/memory/nobody", "/memory/~import", "/memory?tag=team", "/memory?prefix=people/"]
-    async with browser.tab(chromium, app, url, options) as tab:
+    async with browser_app.tab(options) as tab:
         for path in paths:
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
@@ -169,10 +160,10 @@ async def test_every_page_fits_and_is_accessible(
             assert await violations(tab.page) == [], path
 
 
-async def test_hostile_texts_run_no_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_hostile_texts_run_no_scripts(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     assert len(hostile.ALL) > 120
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         tab.page.on("dialog", lambda dialog: tab.errors.append(dialog.message))
         for number, text in enumerate(hostile.ALL):
             line = " ".join("".join(char if char.isprintable() else " " for char in text).split())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.api.test_memory_pages import put, read
@@ -38,19 +37,18 @@ SHIFTS = """() => new Promise((resolve) => {
 
 
 @pytest.fixture
-async def notes(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def notes(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server with some notes, its address, a browser."""
     async with running_app(tmp_path) as app, serve(app.asgi) as url, browser.browser() as chromium:
         await put(app, "companies/acme", "# Acme Airships\n", tags=["tea"])
         await put(app, "projects/zeppelin", "# Zeppelin\n\n- built_by [[companies/acme]]\n")
         await put(app, "people/ann", NOTE)
-        yield app, url, chromium
+        yield browser.BrowserApp(app, url, chromium)
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
-async def test_notes_fit_and_are_accessible(notes: tuple[AppFixture, str, Any], width: int) -> None:
-    app, url, chromium = notes
-    async with browser.tab(chromium, app, url, TabOptions(width)) as tab:
+async def test_notes_fit_and_are_accessible(notes: browser.BrowserApp, width: int) -> None:
+    async with notes.tab(TabOptions(width)) as tab:
         for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/~import"):
             await tab.open(path)
             if path.endswith("~edit"):
@@ -67,9 +65,9 @@ async def test_notes_fit_and_are_accessible(notes: tuple[AppFixture, str, Any], 
         await tab.page.wait_for_url("**/memory/projects/zeppelin")
 
 
-async def test_tasks_are_checked_with_and_without_scripts(notes: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = notes
-    async with browser.tab(chromium, app, url) as tab:
+async def test_tasks_are_checked_with_and_without_scripts(notes: browser.BrowserApp) -> None:
+    app = notes.app
+    async with notes.tab() as tab:
         await tab.open("/memory/people/ann")
         await tab.page.click("role=checkbox[name='call companies/acme']")
         await tab.page.wait_for_selector("role=checkbox[name='call companies/acme'][checked]")
@@ -77,16 +75,15 @@ async def test_tasks_are_checked_with_and_without_scripts(notes: tuple[AppFixtur
         await tab.page.keyboard.press("Space")
         await tab.page.wait_for_selector("role=checkbox[name='call companies/acme'][checked=false]")
     assert (await read(app, "people/ann"))["version"] == 3
-    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
+    async with notes.tab(TabOptions(scripts=False)) as tab:
         await tab.open("/memory/people/ann")
         await tab.page.click("role=checkbox[name='write']")
         await tab.page.wait_for_selector("role=checkbox[name='write'][checked=false]")
     assert "- [ ] write" in (await read(app, "people/ann"))["body"]
 
 
-async def test_links_and_tags_are_completed(notes: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = notes
-    async with browser.tab(chromium, app, url) as tab:
+async def test_links_and_tags_are_completed(notes: browser.BrowserApp) -> None:
+    async with notes.tab() as tab:
         page = tab.page
         await tab.open("/memory/~new")
         await page.focus("#body")
@@ -107,11 +104,8 @@ async def test_links_and_tags_are_completed(notes: tuple[AppFixture, str, Any]) 
         assert "[[companies/acme]]" in await page.input_value("#body")
 
 
-async def test_a_completion_replaces_only_the_link_at_the_cursor(
-    notes: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = notes
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_completion_replaces_only_the_link_at_the_cursor(notes: browser.BrowserApp) -> None:
+    async with notes.tab() as tab:
         page = tab.page
         await tab.open("/memory/~new")
         assert await page.evaluate("document.activeElement.id") == "title"
@@ -131,11 +125,11 @@ async def test_a_completion_replaces_only_the_link_at_the_cursor(
         tab.ignore("ERR_FAILED")
 
 
-async def test_a_draft_survives_a_crash_and_ends_when_saved(notes: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = notes
+async def test_a_draft_survives_a_crash_and_ends_when_saved(notes: browser.BrowserApp) -> None:
+    app = notes.app
     edit = "/memory/projects/zeppelin/~edit"
     drafts = "Object.keys(localStorage).filter((key) => key.startsWith('memory-draft:')).length"
-    async with browser.tab(chromium, app, url) as tab:
+    async with notes.tab() as tab:
         page = tab.page
         await tab.open(edit)
         await page.fill("#body", "# Zeppelin\n\n- built_by [[companies/acme]]\n\nMy lost paragraph.\n")

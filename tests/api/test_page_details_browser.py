@@ -7,13 +7,11 @@ import io
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_memory_pages import put
 from tests.harness.cases import nightly_after
@@ -40,12 +38,10 @@ SHIFT = """() => new Promise((done) => {
 })"""
 
 
-async def test_merge_stays_open_until_every_conflict_is_resolved(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_merge_stays_open_until_every_conflict_is_resolved(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     await put(app, "notes/two", "# Two\n\nFirst.\n\nMiddle.\n\nLast.\n")
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/memory/notes/two/~edit")
         await page.fill("#body", "# Two\n\nFirst, mine.\n\nMiddle.\n\nLast, mine.\n")
@@ -66,17 +62,14 @@ async def test_merge_stays_open_until_every_conflict_is_resolved(
         assert "Last, theirs." in await page.inner_text(".prose")
 
 
-async def test_an_import_names_what_it_left_out(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
-) -> None:
-    app, url, chromium = browser_app
+async def test_an_import_names_what_it_left_out(browser_app: browser.BrowserApp, tmp_path: Path) -> None:
     vault = tmp_path / "vault.zip"
     with zipfile.ZipFile(vault, "w") as archive:
         archive.writestr("ann.md", "# Ann\n\nSees [[bob]], often [[bob]]. %%secret note%% Likes ==lamps==.\n")
         archive.writestr("bob.md", "# Bob\n\n- knows [[ann]]\n\nMet [[ann]]. `%%code%%`\n")
         archive.writestr("lamp.png", b"no page")
         archive.writestr(".obsidian/app.json", b"{}")
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/memory/~import")
         await page.set_input_files("#file", vault)
@@ -97,9 +90,8 @@ async def test_an_import_names_what_it_left_out(
         assert not {"secret", "=="} & set(re.split(r"(==)|\W+", await page.inner_text(".hits")))
 
 
-async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/live/motion-model")
         assert not await page.is_visible("#stop")
@@ -119,12 +111,10 @@ async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[A
 
 
 @pytest.mark.nightly
-async def test_switches_have_their_width_on_every_page(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_switches_have_their_width_on_every_page(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     await put(app, "notes/plan", "# Plan\n\nLanterns.\n")
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         await tab.open("/memory/notes/plan")
         await tab.page.click("aside [data-share]")
         await tab.page.wait_for_selector("dialog[open] [name=public]")
@@ -141,31 +131,28 @@ async def test_switches_have_their_width_on_every_page(
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
-async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
-    app, url, chromium = browser_app
+async def test_editor_and_guides_do_not_shift(browser_app: browser.BrowserApp, width: int) -> None:
+    app = browser_app.app
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         for path in ("/memory/notes/long/~edit", "/docs/howto/keys", "/catalog/ra1"):
             await tab.open(path)
             assert await tab.page.evaluate(SHIFT) < 0.05, path
 
 
-async def test_nothing_covers_the_run_button_while_scrolling(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=834)) as tab:
+async def test_nothing_covers_the_run_button_while_scrolling(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=834)) as tab:
         await tab.open("/catalog/tts")
         await tab.page.wait_for_load_state("load")
         assert await tab.page.evaluate(COVERED) == []
 
 
-async def test_result_and_save_button_are_in_the_first_view(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_result_and_save_button_are_in_the_first_view(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
     body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         selectors = (
             (f"/predictions/{body['id']}", ".outputs img"),
             ("/memory/notes/long/~edit", "[value=save]"),
@@ -176,9 +163,8 @@ async def test_result_and_save_button_are_in_the_first_view(browser_app: tuple[A
             assert box["y"] + box["height"] <= 900, path
 
 
-async def test_refused_value_keeps_the_displayed_result(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_refused_value_keeps_the_displayed_result(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         await tab.open("/catalog/ra1")
         await tab.page.fill("#in-prompt", "a fox")
         await tab.page.fill("#in-seed", "-5")
@@ -189,15 +175,15 @@ async def test_refused_value_keeps_the_displayed_result(browser_app: tuple[AppFi
 
 
 @pytest.mark.nightly
-async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_gallery_and_lineage_load_small_copies(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
     body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
     full_response = await app.client.get(body["output"]["url"])
     data = base64.b64encode(full_response.content).decode()
     post = {"api_key": app.key, "text": "A fox", "media_bytes": data}
     assert (await app.client.post("/api/create-post", json=post)).status_code == 200
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         for path, picture in (("/gallery", ".posts img"), (f"/predictions/{body['id']}", ".lineage img")):
             await tab.open(path)
             source = await tab.page.get_attribute(picture, "src")
@@ -213,13 +199,11 @@ async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixtu
         assert (await app.client.get(f"{path}?w={wrong}")).status_code == 400
 
 
-async def test_page_of_a_run_shows_a_copy_and_leads_to_the_file(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_page_of_a_run_shows_a_copy_and_leads_to_the_file(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
     body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         await tab.open(f"/predictions/{body['id']}")
         image = tab.page.locator(".outputs a:has(img)")
         file = str(await image.get_attribute("href"))
@@ -230,9 +214,8 @@ async def test_page_of_a_run_shows_a_copy_and_leads_to_the_file(
         assert await tab.page.evaluate(total) <= 350_000
 
 
-async def test_a_vector_is_drawn_as_a_strip_of_colors(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_vector_is_drawn_as_a_strip_of_colors(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         await tab.open("/catalog?q=embeddings")
         card = tab.page.locator(".card:has(a[href='/catalog/embeddings'])")
         assert await card.locator(".vector rect").count() == 96

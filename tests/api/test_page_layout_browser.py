@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_memory_pages import put
 
@@ -28,9 +27,8 @@ GRID = """(parts, name) => {
 }"""
 
 
-async def test_header_is_in_the_order_of_the_tab_key(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(1440)) as tab:
+async def test_header_is_in_the_order_of_the_tab_key(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(1440)) as tab:
         await tab.open("/predictions")
         places = await tab.page.evaluate(HEADER)
         assert places == sorted(places)
@@ -39,11 +37,11 @@ async def test_header_is_in_the_order_of_the_tab_key(browser_app: tuple[AppFixtu
 
 @pytest.mark.parametrize("width", [834, 390])
 async def test_rows_of_editor_and_operator_pages_are_full(
-    browser_app: tuple[AppFixture, str, Any], width: int
+    browser_app: browser.BrowserApp, width: int
 ) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/one", "# One\n\nText.\n")
-    async with browser.tab(chromium, app, url, TabOptions(width)) as tab:
+    async with browser_app.tab(TabOptions(width)) as tab:
         await tab.open("/memory/notes/one/~edit")
         await _has_full_rows(tab, ".fields")
     async with browser.tab(
@@ -61,21 +59,18 @@ async def _has_full_rows(tab: browser.Tab, grid: str) -> None:
     assert set(ends.values()) == {100}, (grid, ends)
 
 
-async def test_edit_address_of_a_missing_page_offers_to_create_it(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_edit_address_of_a_missing_page_offers_to_create_it(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         await tab.open("/memory/projects/next/~edit")
         await tab.page.click("text=Create it")
         assert await tab.page.input_value("#slug") == "projects/next"
 
 
-async def test_data_is_downloaded_under_a_readable_name(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_data_is_downloaded_under_a_readable_name(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     request = {"model": "forecast", "input": {"series": [1, 2, 3, 4, 5, 6, 7, 8], "horizon": 3}}
     run = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
-    async with browser.tab(chromium, app, url, TabOptions(390)) as tab:
+    async with browser_app.tab(TabOptions(390)) as tab:
         await tab.open(f"/predictions/{run['id']}")
         async with tab.page.expect_download() as started:
             await tab.page.click(".next-steps >> text=Download")
@@ -88,13 +83,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text("utf-8")))
 
 
-async def test_style_is_the_title_of_its_run(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_style_is_the_title_of_its_run(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     request = {"model": "fast-image-native", "input": {"prompt": "a fox", "width": 256, "height": 256}}
     image = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
     inputs = {"source_image_url": image["output"]["url"], "style_prompt": "watercolor"}
     request = {"model": "style-transfer", "input": inputs}
     run = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         await tab.open(f"/predictions/{run['id']}")
         assert await tab.page.inner_text("h1") == "watercolor"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.harness.cases import nightly_after
@@ -35,11 +33,8 @@ GUIDE = "/docs/howto/keys"
 DONE = ".prediction[data-status=succeeded]"
 
 
-async def test_form_shows_price_runs_and_shows_image_with_receipt(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_form_shows_price_runs_and_shows_image_with_receipt(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog")
         await page.fill("#q", "fast image")
@@ -72,14 +67,13 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
 
 
 async def test_chosen_image_becomes_a_displayed_3d_model(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
     photo = tmp_path / "apple.png"
     image = Image.new("RGBA", (96, 96))
     image.paste((200, 40, 30, 255), (24, 24, 72, 72))
     image.save(photo)
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/image-to-3d-voxel")
         await page.set_input_files("#file-image", photo)
@@ -90,9 +84,9 @@ async def test_chosen_image_becomes_a_displayed_3d_model(
         assert int(await page.get_attribute("[data-glb]", "data-ready")) > 100
 
 
-async def test_key_is_created_shown_once_used_and_revoked(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_key_is_created_shown_once_used_and_revoked(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/account/keys")
         await page.fill("[name=budget_day]", "0.50")
@@ -112,10 +106,9 @@ async def test_key_is_created_shown_once_used_and_revoked(browser_app: tuple[App
 
 @pytest.mark.parametrize("model", nightly_after(1, ["world-model", "motion-model"]))
 async def test_live_session_draws_and_handles_key_presses(
-    browser_app: tuple[AppFixture, str, Any], model: str
+    browser_app: browser.BrowserApp, model: str
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open(f"/live/{model}")
         await page.click("#live .primary")
@@ -131,9 +124,8 @@ async def test_live_session_draws_and_handles_key_presses(
     "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["desktop", "dark phone"]
 )
 async def test_pages_are_accessible_and_fit_the_window(
-    browser_app: tuple[AppFixture, str, Any], options: TabOptions
+    browser_app: browser.BrowserApp, options: TabOptions
 ) -> None:
-    app, url, chromium = browser_app
     paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
     paths += [
         "/gallery",
@@ -145,7 +137,7 @@ async def test_pages_are_accessible_and_fit_the_window(
         "/docs/howto/agents",
         "/docs/reference/engines",
     ]
-    async with browser.tab(chromium, app, url, options) as tab:
+    async with browser_app.tab(options) as tab:
         for path in paths:
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
@@ -153,12 +145,12 @@ async def test_pages_are_accessible_and_fit_the_window(
             assert await violations(tab.page) == [], path
 
 
-async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     graph = "/api/graph/spaces/turbo-text-to-image/run"
     inputs = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
     assert (await app.client.post(graph, json=inputs, headers=app.bearer)).status_code == 200
-    async with browser.tab(chromium, app, url, TabOptions(width=320)) as tab:
+    async with browser_app.tab(TabOptions(width=320)) as tab:
         page = tab.page
         for path in (*PLAIN, "/workflows/text-to-video", GUIDE):
             await tab.open(path)
@@ -178,11 +170,8 @@ async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: tuple[A
         assert await page.inner_text("h1") == "a mill"
 
 
-async def test_reference_paths_are_not_broken_on_a_phone(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+async def test_reference_paths_are_not_broken_on_a_phone(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         await tab.open("/docs")
         for text in ("DELETE", "/api/training"):
             cell = tab.page.locator(".paths").get_by_text(text, exact=True).first

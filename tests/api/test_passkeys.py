@@ -47,7 +47,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
+async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """A server with the name localhost, for which browsers create passkeys, and a browser."""
     port = free_port()
     async with (
@@ -55,7 +55,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         serve(app.asgi, port),
         browser.browser() as chromium,
     ):
-        yield app, f"http://localhost:{port}", chromium
+        yield browser.BrowserApp(app, f"http://localhost:{port}", chromium)
 
 
 @asynccontextmanager
@@ -105,9 +105,9 @@ def test_passkeys_belong_to_the_public_address() -> None:
 
 @pytest.mark.browser
 @browser.needed
-async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab, device(tab.page):
+async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: browser.BrowserApp) -> None:
+    url = browser_app.url
+    async with browser_app.tab() as tab, device(tab.page):
         page = tab.page
         await tab.open("/account/security")
         await page.fill("#add-passkey [name=name]", "My laptop")
@@ -134,11 +134,9 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[App
 
 @pytest.mark.browser
 @browser.needed
-async def test_forged_or_replayed_responses_create_no_passkey(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab, device(tab.page):
+async def test_forged_or_replayed_responses_create_no_passkey(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab, device(tab.page):
         page = tab.page
         # Refusals are expected.
         page.remove_listener("console", tab.note)
@@ -168,11 +166,9 @@ async def test_forged_or_replayed_responses_create_no_passkey(
 
 @pytest.mark.browser
 @browser.needed
-async def test_replayed_forged_or_foreign_passkey_is_refused(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab, device(tab.page):
+async def test_replayed_forged_or_foreign_passkey_is_refused(browser_app: browser.BrowserApp) -> None:
+    app, url, _ = browser_app
+    async with browser_app.tab() as tab, device(tab.page):
         page = tab.page
         page.remove_listener("console", tab.note)
         await tab.open("/account/security")
@@ -192,7 +188,7 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
         assert await sent(forged) == 401
         honest = await page.evaluate(USE)
         # Another browser has another login ticket.
-        async with browser.tab(chromium, app, url) as other_account:
+        async with browser_app.tab() as other_account:
             other_account.page.remove_listener("console", other_account.note)
             await other_account.open("/signin")
             send = ["/signin/passkey", {"credential": honest}]
@@ -214,17 +210,15 @@ USE_UNVERIFIED = USE.replace(
 
 @pytest.mark.browser
 @browser.needed
-async def test_unverified_copied_or_erased_passkey_is_refused(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab, device(tab.page) as (session, authenticator):
+async def test_unverified_copied_or_erased_passkey_is_refused(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab, device(tab.page) as (session, authenticator):
         page = tab.page
         page.remove_listener("console", tab.note)
         await tab.open("/account/security")
         token = await csrf(page)
         credential = await page.evaluate(MAKE, token)
-        async with browser.tab(chromium, app, url) as second:
+        async with browser_app.tab() as second:
             second.page.remove_listener("console", second.note)
             await second.open(f"/signin?token={await link(app, 'ben@example.com')}")
             await second.open("/account/security")

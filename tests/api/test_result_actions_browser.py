@@ -51,13 +51,13 @@ async def upload(app: AppFixture, name: str) -> str:
     return (await app.client.post("/api/uploads", files=files, headers=app.bearer)).json()["url"]
 
 
-async def test_copy_and_use_in_name_what_they_do(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_copy_and_use_in_name_what_they_do(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     sound = await run(app, "tts", prompt="Good morning.")
     chair = await run(app, "text-to-3d", prompt="a red chair")
     caption = await run(app, "caption", image_url=await upload(app, "harbour.png"))
     for options in OPTIONS:
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             page = tab.page
             await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
             for result, name in ((sound, "audio"), (chair, "3D model")):
@@ -77,14 +77,12 @@ async def test_copy_and_use_in_name_what_they_do(browser_app: tuple[AppFixture, 
             assert await page.input_value("#in-text") == caption["output"]["text"]
 
 
-async def test_results_and_links_are_copied_without_https(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
+async def test_results_and_links_are_copied_without_https(browser_app: browser.BrowserApp) -> None:
     """Browsers have no `navigator.clipboard` at an http address other than this machine's."""
-    app, url, chromium = browser_app
+    app = browser_app.app
     image = await run(app, "create_image", prompt="a red fox", width=256, height=256)
     caption = await run(app, "caption", image_url=await upload(app, "harbour.png"))
-    async with browser.tab(chromium, app, url, OPTIONS[0]) as tab:
+    async with browser_app.tab(OPTIONS[0]) as tab:
         page = tab.page
         await page.add_init_script(
             "Object.defineProperty(Navigator.prototype, 'clipboard', { value: undefined });"
@@ -115,12 +113,12 @@ async def test_results_and_links_are_copied_without_https(
 
 
 async def test_copy_states_that_a_long_text_is_cut(
-    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+    browser_app: browser.BrowserApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     monkeypatch.setattr(output_view, "_MAX_CHARS", 5)
     caption = await run(app, "caption", image_url=await upload(app, "harbour.png"))
-    async with browser.tab(chromium, app, url, OPTIONS[0]) as tab:
+    async with browser_app.tab(OPTIONS[0]) as tab:
         await tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         await tab.open(f"/predictions/{caption['id']}")
         await tab.page.click(".next-steps >> text='Copy'")
@@ -128,10 +126,8 @@ async def test_copy_states_that_a_long_text_is_cut(
         assert await tab.page.evaluate("navigator.clipboard.readText()") == caption["output"]["text"][:5]
 
 
-async def test_history_draws_data_and_names_runs_by_their_files(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_history_draws_data_and_names_runs_by_their_files(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     photo = await upload(app, "C:\\photos\\harbour.png")
     await run(app, "embeddings", texts=["a lighthouse", "a boat"])
     await run(app, "forecast", series=[10, 12, 9, 14, 13, 16, 15, 18], horizon=3)
@@ -141,7 +137,7 @@ async def test_history_draws_data_and_names_runs_by_their_files(
     await run(app, "image-to-3d-voxel", image=photo)
     names = ["harbour.png", "harbour.png", "harbour.png", "a red chair", "Forecast", "a lighthouse"]
     for options in OPTIONS:
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             await tab.open("/predictions")
             await tab.page.evaluate(LOAD_ALL)
             await tab.page.wait_for_function(f"() => String(({DRAWN})()) === '6,6'")
@@ -149,15 +145,15 @@ async def test_history_draws_data_and_names_runs_by_their_files(
             await check(tab, options, "history")
 
 
-async def test_3d_model_that_cannot_be_drawn_has_a_mark(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_3d_model_that_cannot_be_drawn_has_a_mark(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     prediction = await run(app, "text-to-3d", prompt="a red chair")
 
     def refuse(_path: Path, _width: int) -> bytes:
         raise errors.BadRequest("the file has no triangles")
 
     app.server.media.thumbnails.renderers["model"] = refuse
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         await tab.open("/predictions")
         await tab.page.wait_for_selector(".run .thumb .glyph:has-text('3D')")
         tab.ignore("status of 404")
@@ -166,10 +162,9 @@ async def test_3d_model_that_cannot_be_drawn_has_a_mark(browser_app: tuple[AppFi
         assert await tab.page.inner_text(".model3d.undrawn") == "3D"
 
 
-async def test_the_embeddings_page_states_one_price(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_the_embeddings_page_states_one_price(browser_app: browser.BrowserApp) -> None:
     for options in OPTIONS:
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             page = tab.page
             await tab.open("/catalog/embeddings")
             assert "0.30 USD per hour" in await page.inner_text(".model .facts")
@@ -196,22 +191,20 @@ async def test_the_embeddings_page_states_one_price(browser_app: tuple[AppFixtur
             )
 
 
-async def test_a_shared_workflow_shows_its_graph_and_is_imported(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_a_shared_workflow_shows_its_graph_and_is_imported(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     body = {"workflow": GRAPH, "name": "Lighthouse in the mist"}
     workflow = (await app.client.post("/api/graph/spaces", json=body, headers=app.bearer)).json()
     link = re.sub("^https?://[^/]+", "", (await share(app, "workflow", workflow["slug"]))["url"])
     for options in OPTIONS:
         visitor = TabOptions(options.width, options.scheme, signed_in=False)
-        async with browser.tab(chromium, app, url, visitor) as tab:
+        async with browser_app.tab(visitor) as tab:
             await tab.open(link)
             assert await tab.page.inner_text("h1") == "Lighthouse in the mist"
             assert await tab.page.evaluate(GRAPH_BOXES) == len(GRAPH)
             assert await tab.page.get_attribute("text='Sign in to import'", "href") == f"/signin?next={link}"
             await check(tab, visitor, "shared workflow")
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             await tab.open(link)
             await check(tab, options, "shared workflow, signed in")
             await tab.page.click("text='Import into my workflows'")

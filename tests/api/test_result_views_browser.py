@@ -39,14 +39,14 @@ async def shared_path(app: AppFixture, prediction_id: str, **more: Any) -> str:
     return str(created["url"]).removeprefix(app.settings.base_url)
 
 
-async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     first, second = [
         await run(app, "forecast", series=SERIES, season_length=4, horizon=horizon) for horizon in (4, 8)
     ]
     path = await shared_path(app, first)
     for width in WIDTHS:
-        async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        async with browser_app.tab(TabOptions(width=width)) as tab:
             await tab.open(f"/predictions/{first}")
             await tab.page.wait_for_selector(".forecast .area input")
             drawn = await tab.page.inner_html(".forecast")
@@ -55,7 +55,7 @@ async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: tuple[AppFix
             assert await tab.page.inner_html(".forecast >> nth=1") == drawn
             assert await tab.page.locator(".forecast").count() == 2
             await page_checks.is_accessible(tab)
-        async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
+        async with browser_app.tab(TabOptions(width=width, signed_in=False)) as tab:
             await page_checks.opens_well(tab, path)
             assert await tab.page.inner_html(".forecast") == drawn
             assert await tab.page.locator(".forecast .band").count() == 2
@@ -65,15 +65,13 @@ async def test_a_shared_forecast_is_drawn_like_the_run(browser_app: tuple[AppFix
             assert box["height"] >= 150
 
 
-async def test_vectors_are_drawn_as_strips_with_similarities(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_vectors_are_drawn_as_strips_with_similarities(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     texts = ["a lighthouse on the coast", "a lighthouse by the sea", "the annual report " * 9]
     first = await run(app, "embeddings", texts=texts)
     path = await shared_path(app, first)
     for width in WIDTHS:
-        async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        async with browser_app.tab(TabOptions(width=width)) as tab:
             page = tab.page
             await page_checks.opens_well(tab, f"/predictions/{first}")
             label = await page.get_attribute(".strip svg >> nth=0", "aria-label")
@@ -105,16 +103,14 @@ async def test_vectors_are_drawn_as_strips_with_similarities(
                 rows[0][1],
             ] + (await page.locator(".similarity tr:nth-child(3) .nearest").all_inner_texts())
             await page_checks.is_accessible(tab)
-        async with browser.tab(
-            chromium, app, url, TabOptions(width=width, scripts=False, signed_in=False)
-        ) as tab:
+        async with browser_app.tab(TabOptions(width=width, scripts=False, signed_in=False)) as tab:
             await tab.open(path)
             assert await tab.page.locator(".strip svg").count() == 3
             assert await tab.page.locator(".similarity td").count() == 10
 
 
-async def test_a_text_with_further_values_is_shown_as_text(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_a_text_with_further_values_is_shown_as_text(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     photo = io.BytesIO()
     Image.effect_noise((96, 64), 90).convert("RGB").save(photo, "PNG")
     file = {"file": ("harbour.png", photo.getvalue(), "image/png")}
@@ -133,14 +129,14 @@ async def test_a_text_with_further_values_is_shown_as_text(browser_app: tuple[Ap
             (path, False),
         ):
             options = TabOptions(width=width, signed_in=signed_in)
-            async with browser.tab(chromium, app, url, options) as tab:
+            async with browser_app.tab(options) as tab:
                 await tab.open(shown)
                 assert await tab.page.inner_text(".text-result >> nth=0") == text, shown
                 assert not await tab.page.is_visible(".outputs pre"), shown
                 await tab.page.click("summary:has-text('Values') >> nth=0")
                 assert '"palette"' in await tab.page.inner_text(".outputs pre >> nth=0")
                 await page_checks.is_accessible(tab)
-    async with browser.tab(chromium, app, url, TabOptions(width=390, touch=True)) as tab:
+    async with browser_app.tab(TabOptions(width=390, touch=True)) as tab:
         await tab.open("/predictions")
         padding = "(each) => parseFloat(getComputedStyle(each).paddingTop)"
         box = await tab.page.locator(".pick-run >> nth=0").evaluate(
@@ -174,9 +170,9 @@ async def transcribed(app: AppFixture) -> str:
 
 
 async def test_segments_of_a_transcript_seek_the_recording(
-    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+    browser_app: browser.BrowserApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     result = await transcribed(app)
     monkeypatch.setattr(output_view, "_SURE", 1.1)
     whole, without = [
@@ -186,7 +182,7 @@ async def test_segments_of_a_transcript_seek_the_recording(
     pages = ((f"/predictions/{result}", True), (whole, False))
     for width, (path, signed_in) in itertools.product(WIDTHS, pages):
         options = TabOptions(width=width, signed_in=signed_in)
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             page = tab.page
             await tab.open(path)
             assert await page.evaluate(SHIFT) < page_checks.MAX_SHIFT
@@ -212,11 +208,11 @@ async def test_segments_of_a_transcript_seek_the_recording(
             await page.wait_for_selector(".transcript li:nth-child(2) button:not([aria-current])")
             await page_checks.is_accessible(tab)
     for width in WIDTHS:
-        async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
+        async with browser_app.tab(TabOptions(width=width, signed_in=False)) as tab:
             await tab.open(without)
             assert await tab.page.locator(".transcript li").count() == count
             assert await tab.page.locator(".transcript :is(button, audio)").count() == 0
     # A run that is charged by the minute holds the price of the longest recording.
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         await tab.open(f"/catalog/stt?run={result}")
         await tab.page.wait_for_selector("#price:has-text('at most 0.18 USD')")

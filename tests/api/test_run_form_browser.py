@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -14,7 +13,6 @@ from PIL import Image, ImageDraw
 
 from sixfold.core.accounts import accounts
 from tests.api import browser, page_checks
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -62,9 +60,8 @@ SPREAD = """() => {
 }"""
 
 
-async def test_the_header_of_a_model_has_one_line(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_the_header_of_a_model_has_one_line(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         for width, scheme in zip(page_checks.WIDTHS, ("light", "dark", "light"), strict=True):
             await page.emulate_media(color_scheme=scheme)
@@ -84,9 +81,8 @@ async def test_the_header_of_a_model_has_one_line(browser_app: tuple[AppFixture,
         assert await page.evaluate("scrollY") > 0
 
 
-async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+async def test_result_receipt_and_actions_fit_the_window(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/catalog/ra1")
         head = await page.locator(".head-line h1").bounding_box()
@@ -113,11 +109,8 @@ async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppF
         assert await page.is_visible(".receipt")
 
 
-async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog/ra1")
         await page.fill("#in-prompt", "a red fox")
@@ -132,10 +125,10 @@ async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
 
 
 async def test_a_refused_file_is_named_in_view_on_a_phone(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+    url = browser_app.url
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog/vectorizer")
         await page.set_input_files("#file-image", _photo(tmp_path / "photo.png", subject=True))
@@ -155,10 +148,10 @@ async def test_a_refused_file_is_named_in_view_on_a_phone(
 
 
 async def test_an_opened_file_shows_its_form_and_result(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+    url = browser_app.url
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/fast-image-native")
         await _run_image_model(page)
@@ -172,15 +165,15 @@ async def test_an_opened_file_shows_its_form_and_result(
         assert not await page.is_visible("#waiting")
 
 
-async def test_a_forecast_has_axes_values_and_backtest(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_a_forecast_has_axes_values_and_backtest(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     values = [100 + 4 * month % 48 + 2 * month for month in range(48)]
     series = [{"t": f"{2022 + month // 12}-{month % 12 + 1:02d}", "y": y} for month, y in enumerate(values)]
     request = {"model": "forecast", "input": {"series": series, "horizon": 6}}
     result = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
     tested = len(result["output"]["backtest"]["mean"])
     assert tested == math.prod(result["output"]["backtest"][name] for name in ("windows", "horizon"))
-    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
+    async with browser_app.tab(TabOptions(width=1440)) as tab:
         page = tab.page
         for width, scheme in zip(page_checks.WIDTHS, ("light", "dark", "light"), strict=True):
             await page.set_viewport_size({"width": width, "height": 844})
@@ -222,13 +215,13 @@ async def test_a_forecast_has_axes_values_and_backtest(browser_app: tuple[AppFix
             await page_checks.is_accessible(tab)
 
 
-async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_a_forecast_is_drawn_with_its_intervals(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     values = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]
     series = [*values[:4], None, *values]
     request = {"model": "forecast", "input": {"series": series, "season_length": 4, "horizon": 4}}
     result = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
-    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+    async with browser_app.tab(TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open(f"/predictions/{result['id']}")
         # A gap interrupts the series; the forecast begins at its last value.
@@ -247,11 +240,8 @@ async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixt
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-async def test_model_page_links_to_its_live_session(
-    browser_app: tuple[AppFixture, str, Any], width: int
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+async def test_model_page_links_to_its_live_session(browser_app: browser.BrowserApp, width: int) -> None:
+    async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/catalog/world-model")
         await page.wait_for_selector("#price:has-text('by voxel-world')")
@@ -264,9 +254,9 @@ async def test_model_page_links_to_its_live_session(
         await page.wait_for_url("**/chat")
 
 
-async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_replay_compares_outputs_only_when_it_is_done(browser_app: browser.BrowserApp) -> None:
+    url = browser_app.url
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/fast-image-native")
         await _run_image_model(page)
@@ -281,9 +271,8 @@ async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[A
 
 
 @pytest.mark.nightly
-async def test_a_lost_connection_is_named_and_recovers(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_lost_connection_is_named_and_recovers(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/ra1")
         await page.route("**/events", lambda route: route.abort())
@@ -296,9 +285,8 @@ async def test_a_lost_connection_is_named_and_recovers(browser_app: tuple[AppFix
         tab.ignore("ERR_FAILED")
 
 
-async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         for path in ("/catalog/fast-image-native", "/workflows/turbo-text-to-image"):
             await tab.open(path)
@@ -312,12 +300,11 @@ async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[Ap
 
 
 async def test_invalid_files_are_refused_before_upload(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
     (tmp_path / "wrong.jpg").write_text("no image")
     (tmp_path / "big.bin").write_bytes(bytes(range(256)) * 64)
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         sent: list[str] = []
@@ -342,13 +329,10 @@ async def test_invalid_files_are_refused_before_upload(
         tab.ignore("status of 400")
 
 
-async def test_an_upload_shows_its_percentage(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
-) -> None:
-    app, url, chromium = browser_app
+async def test_an_upload_shows_its_percentage(browser_app: browser.BrowserApp, tmp_path: Path) -> None:
     photo = tmp_path / "noise.png"
     Image.effect_noise((1600, 1200), 90).save(photo)
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         await page.evaluate(
@@ -368,12 +352,10 @@ async def test_an_upload_shows_its_percentage(
         assert await page.inner_text(".file-name") == "noise.png"
 
 
-async def test_run_without_credit_shows_balance_price_and_remedy(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
+async def test_run_without_credit_shows_balance_price_and_remedy(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     cleo = await app.database.read(accounts.by_email("cleo@example.com"))
-    async with browser.tab(chromium, dataclasses.replace(app, account=cleo), url) as tab:
+    async with browser_app.tab(account=cleo) as tab:
         page = tab.page
         await tab.open("/catalog/ra1")
         await page.fill("#in-prompt", "a red fox")
@@ -393,10 +375,9 @@ async def test_run_without_credit_shows_balance_price_and_remedy(
 
 
 async def test_cut_out_of_low_confidence_shows_a_warning(
-    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+    browser_app: browser.BrowserApp, tmp_path: Path
 ) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         await page.fill("#in-box", "10, 10, 300, 200")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.api import browser
-from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.page_checks import violations
 from tests.api.test_history_browser import MAX_BYTES, WEIGHT, painted
@@ -28,11 +27,11 @@ async def check(tab: Any, options: TabOptions, name: str) -> None:
     assert await violations(page) == [], name
 
 
-async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: browser.BrowserApp) -> None:
+    app, url, _ = browser_app
     (result,) = await painted(app, "a red fox", size=512)
     for options in OPTIONS:
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             page = tab.page
             await tab.open(f"/predictions/{result['id']}")
             await page.click(".next-steps >> text=Share")
@@ -51,10 +50,10 @@ async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFi
             assert await page.locator("dialog[open]").count() == 0
 
 
-async def test_the_form_works_without_a_script(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_the_form_works_without_a_script(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     (result,) = await painted(app, "a red fox")
-    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
+    async with browser_app.tab(TabOptions(scripts=False)) as tab:
         page = tab.page
         await tab.open(f"/predictions/{result['id']}")
         await page.click(".next-steps >> text=Share")
@@ -65,8 +64,8 @@ async def test_the_form_works_without_a_script(browser_app: tuple[AppFixture, st
         assert await page.locator(".share-list").count() == 0
 
 
-async def test_shared_pages_and_the_list_of_shares_fit(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
+async def test_shared_pages_and_the_list_of_shares_fit(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
     (run,) = await painted(app, "a red fox under birch trees in the snow", size=512)
     await put(
         app, "notes/long-names", "# Long names\n\n" + "| a | b |\n|---|---|\n| " + "word" * 40 + " | 2 |\n"
@@ -80,7 +79,7 @@ async def test_shared_pages_and_the_list_of_shares_fit(browser_app: tuple[AppFix
     assert response.status_code == 200, response.text
     paths = [*(re.sub("^https?://[^/]+", "", link) for link in links), "/account/shares", "/gallery"]
     for options in OPTIONS:
-        async with browser.tab(chromium, app, url, options) as tab:
+        async with browser_app.tab(options) as tab:
             for path in paths:
                 await tab.open(path)
                 await check(tab, options, path)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import pytest
 
 from sixfold.core.account_data import deletion
@@ -24,18 +21,18 @@ async def _link(app: AppFixture, account_id: str) -> str:
     return await app.database.write(login_sessions.new_link(account_id, moment))
 
 
-async def test_a_sign_in_link_opens_the_form_with_its_price(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_sign_in_link_opens_the_form_with_its_price(browser_app: browser.BrowserApp) -> None:
+    url = browser_app.url
+    async with browser_app.tab() as tab:
         assert tab.page.url == f"{url}/"
         assert await tab.page.input_value("#prompt") != ""
         assert await tab.page.inner_text("#note") == "You are charged only if it succeeds. You have 5.00 USD."
         assert "0.04 USD" in await tab.page.inner_text("#model option:first-child")
 
 
-async def test_expired_link_shows_the_sign_in_form(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_expired_link_shows_the_sign_in_form(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab:
         await tab.open("/account")
         await tab.page.click("text='Sign out'")
         token = await _link(app, app.account.id)
@@ -47,11 +44,11 @@ async def test_expired_link_shows_the_sign_in_form(browser_app: tuple[AppFixture
 
 
 async def test_a_form_that_requires_a_new_sign_in_keeps_its_text(
-    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+    browser_app: browser.BrowserApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     name, right = "form[action='/account/keys'] [name=name]", "[name='right.account.manage']"
-    async with browser.tab(chromium, app, url) as tab:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/account/keys")
         await page.fill(name, "laptop")
@@ -73,9 +70,9 @@ async def test_a_form_that_requires_a_new_sign_in_keeps_its_text(
         assert await page.input_value(name) == ""
 
 
-async def test_invited_user_has_a_page_with_its_own_url(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, dataclasses.replace(app, account=app.operator), url) as tab:
+async def test_invited_user_has_a_page_with_its_own_url(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab(account=app.operator) as tab:
         page = tab.page
         await tab.open("/admin/people")
         await page.fill("[name=email]", "mia@example.com")
@@ -87,9 +84,9 @@ async def test_invited_user_has_a_page_with_its_own_url(browser_app: tuple[AppFi
         assert not await page.is_visible("#new-link")
 
 
-async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture, str, Any]) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_every_page_names_the_day_of_erasure(browser_app: browser.BrowserApp) -> None:
+    app = browser_app.app
+    async with browser_app.tab() as tab:
         await app.database.write(deletion.close(app.account, 7, ""))
         token = await _link(app, app.account.id)
         await tab.open(f"/signin?token={token}")
@@ -103,9 +100,9 @@ async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture
 
 @pytest.mark.parametrize("scripts", nightly_after(1, [True, False]), ids=["scripts", "no scripts"])
 async def test_header_marks_its_page_and_stays_on_errors(
-    browser_app: tuple[AppFixture, str, Any], scripts: bool
+    browser_app: browser.BrowserApp, scripts: bool
 ) -> None:
-    app, url, chromium = browser_app
+    app = browser_app.app
     expected = {
         "/catalog": ("Catalog", "page"),
         "/catalog/ra1": ("Catalog", "true"),
@@ -114,7 +111,7 @@ async def test_header_marks_its_page_and_stays_on_errors(
         "/account/data": ("Account", "true"),
         "/memory": ("Memory", "page"),
     }
-    async with browser.tab(chromium, app, url, TabOptions(scripts=scripts)) as tab:
+    async with browser_app.tab(TabOptions(scripts=scripts)) as tab:
         await tab.open(f"/signin?token={await _link(app, app.operator.id)}")
         for path, mark in expected.items():
             await tab.open(path)
@@ -126,11 +123,8 @@ async def test_header_marks_its_page_and_stays_on_errors(
             assert await tab.page.is_visible(".top >> text='Operator'"), path
 
 
-async def test_unknown_model_of_a_key_is_refused_at_its_field(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_unknown_model_of_a_key_is_refused_at_its_field(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/account/keys")
         await page.fill("[name=services]", "ra1, nope")

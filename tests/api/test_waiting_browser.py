@@ -149,11 +149,8 @@ async def test_run_without_credit_offers_to_add_credit(dot_app: tuple[AppFixture
         expect_failures(tab)
 
 
-async def test_a_live_session_is_resumed_after_a_lost_connection(
-    browser_app: tuple[AppFixture, str, Any],
-) -> None:
-    app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url) as tab:
+async def test_a_live_session_is_resumed_after_a_lost_connection(browser_app: browser.BrowserApp) -> None:
+    async with browser_app.tab() as tab:
         page = tab.page
         await tab.open("/live/motion-model")
         await page.click("#live .primary")
