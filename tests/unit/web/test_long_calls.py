@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from sixfold import errors
 from sixfold.api.hosting.fal import schemas as fal_schemas
 from sixfold.api.hosting.replicate import schemas as replicate_schemas
+from sixfold.clients.chat.forwarded import media
+from sixfold.core.gateway import attempts
+from sixfold.core.gateway.attachments import media_inlining
 from sixfold.web import bodies
 from sixfold.web.multipart import PartHandler, Splitter
 from tests import gil_time, loop_time
@@ -88,3 +92,17 @@ def test_vectors_are_not_serialized_number_by_number(serialize: Callable[[Any], 
     assert loop_time.cpu_seconds(lambda: results.append(serialize(output)), 0.06) < 0.06
     assert results[0]["embeddings"] == output["embeddings"]
     assert results[0]["files"] != output["files"]
+
+
+@pytest.mark.parametrize("pattern", [media_inlining._FETCHED_URL, media_inlining._WITH_SCHEME])
+def test_blanks_before_a_url_are_read_once(pattern: re.Pattern[str]) -> None:
+    blanks = " " * (16 * MIB)
+    assert loop_time.cpu_seconds(lambda: pattern.match(blanks), 0.05) < 0.05
+    assert pattern.match(f"{blanks[:100]}HTTP://example.com/a.png") is not None
+    assert pattern.match(f"{blanks[:100]}data:image/png;base64,") is None
+
+
+@pytest.mark.parametrize("pattern", [attempts._JSON, media._PAGE])
+def test_blanks_before_a_response_are_read_once(pattern: re.Pattern[bytes]) -> None:
+    blanks = b" " * (16 * MIB)
+    assert loop_time.cpu_seconds(lambda: pattern.match(blanks), 0.05) < 0.05

@@ -58,7 +58,7 @@ _WITHOUT_URLS = frozenset({"converse", "gemini"})
 # The path of the token count, below the path of the protocol.
 COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
 # Other responses are audio or plain text.
-_JSON = re.compile(rb"\s*[{\[]")
+_JSON = re.compile(rb"\s*+[{\[]")
 
 # The usage that a complete response reports, and its length in characters.
 UsageAndLength = tuple[TokenUsage | None, int]

@@ -26,7 +26,7 @@ _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = json_decoding.decode_whole
 _MODEL_FIELD = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
-_PAGE = re.compile(rb"\s*<(?:!doctype\s+)?html", re.IGNORECASE)
+_PAGE = re.compile(rb"\s*+<(?:!doctype\s+)?html", re.IGNORECASE)
 # The end of the type of an event that contains an incomplete image.
 _PARTIAL = ".partial_image"
 # The longest plausible recording, in seconds.

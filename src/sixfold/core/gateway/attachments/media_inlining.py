@@ -28,7 +28,7 @@ _MAX_BYTES = 64 * 2**20
 _URL_NAME, _SOURCE_NAME = re.compile(rb'_url"'), re.compile(rb'"source"')
 _MCP_NAME = re.compile(rb'"mcp_servers"')
 # This includes local paths, because some servers open local files.
-_FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
+_FETCHED_URL = re.compile(r"\s*+(?!data:)\S", re.IGNORECASE)
 _KINDS = {
     "image_url": "image",
     "audio_url": "audio",
@@ -42,7 +42,7 @@ _KINDS = {
 # Further fields of other requests than chats, such as embeddings and speech, if they contain a URL.
 _OTHER_NAMES = re.compile(rb'"(?:image|audio|video|ref_audio|url)"')
 _OTHERS = frozenset({"image", "audio", "video", "ref_audio", "url"})
-_WITH_SCHEME = re.compile(r"\s*(?:https?|ftp|file):", re.IGNORECASE)
+_WITH_SCHEME = re.compile(r"\s*+(?:https?|ftp|file):", re.IGNORECASE)
 # Called with a tenant, an input's name and type, a URL, and the number of the URL in the request; returns the
 # content type and the bytes. Raises `InvalidInput`.
 Fetch = Callable[[Tenant, str, str, str, int], Awaitable[tuple[str, bytes]]]
