@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import many, one
 from sixfold.core.predictions.queries import PredictionFilter
-from sixfold.web.idempotency import IdempotencyGuard, IdempotentRequest
+from sixfold.web.idempotency import BATCH_LINE, IdempotencyGuard, IdempotentRequest, ReplyQuota
 from sixfold.web.responses import error_response
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_gallery import png
@@ -177,6 +178,34 @@ async def test_request_without_a_stored_response_runs_again(app: AppFixture) -> 
     with pytest.raises(asyncio.CancelledError):
         await repeats.run(keyed_request(), once, broken)
     assert (await repeats.run(keyed_request(), once, whole)).body == b"done"
+
+
+async def test_stored_responses_of_an_account_have_a_quota(app: AppFixture) -> None:
+    hours = [0]
+    repeats = IdempotencyGuard(app.database, "boot_1", 0.2)
+    repeats.quota = ReplyQuota(1000, lambda: hours[0] * 3600.0)
+    runs: list[str] = []
+
+    async def ask(key: str, account_id: str, scope: Mapping[str, Any] | None = None) -> str:
+        async def work(_idempotency_id: str | None) -> Response:
+            runs.append(key)
+            return Response(b"x" * 600)
+
+        fair_threads.owner.set(account_id)
+        request = keyed_request(app)
+        request.scope.update(scope or {}, headers=[(b"idempotency-key", key.encode())])
+        response = await repeats.run(request, IdempotentRequest(account_id, b"", error_response), work)
+        return response.headers.get("Idempotent-Replayed", "first")
+
+    own, other = app.account.id, app.other
+    assert [await ask(key, own) for key in ("a", "b", "a")] == ["first", "first", "true"]
+    with pytest.raises(errors.TooManyRequests, match="1,000 bytes"):
+        await ask("c", own)
+    assert await ask("line", own, {BATCH_LINE: True}) == "first"
+    assert await ask("c", other) == "first"
+    hours[0] = 26
+    assert await ask("c", own) == "first"
+    assert runs == ["a", "b", "line", "c", "c"]
 
 
 async def test_key_can_be_used_again_after_its_expiry(app: AppFixture) -> None:
