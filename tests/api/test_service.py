@@ -259,3 +259,20 @@ async def test_unknown_service_or_model_is_404_and_names_the_list(app: AppFixtur
     )
     for path in ("/api/services", "/api/containers/templates"):
         assert (await app.client.get(path, headers=app.bearer)).status_code == 200
+
+
+@pytest.mark.parametrize("area", ["gateway", "workflows"])
+async def test_prediction_can_be_polled_without_hosting(tmp_path: Path, area: str) -> None:
+    async with running_app(tmp_path, areas=(area,)) as app:
+        if area == "gateway":
+            response = await ask(app, {"service": "ra1", "prompt": "a fox", "async": True})
+            url = response.json()["status_url"]
+        else:
+            body = {"input": {"text": "x"}, "wait": 0}
+            path = "/api/graph/spaces/api-contract/run"
+            response = await app.client.post(path, json=body, headers=app.bearer)
+            url = response.json()["urls"]["get"]
+        assert response.status_code == 202
+        assert (await app.client.get(url, headers=app.bearer)).json()["id"] == response.json()["id"]
+        assert (await app.client.delete(url, headers=app.bearer)).status_code == 200
+        assert (await app.client.get("/api/containers/config")).status_code == 404

@@ -82,6 +82,8 @@ def create_app(application: Application, local_token: str | None = None) -> ASGI
         apis.append(ui.build_start_page(start_page))
     if "hosting" in enabled:
         apis += [hosting.build_api(services), replicate.build_api(services), fal.build_api(services)]
+    elif enabled & {"gateway", "workflows"}:
+        apis.append(hosting.build_predictions(services))
     if "memory" in enabled:
         apis.append(memory.build_api(services))
     if "workflows" in enabled:

@@ -149,9 +149,7 @@ def _webhook_renderer(services: WebServices) -> Renderer:
 
 def build_api(services: WebServices) -> ApiGroup:
     runs = PredictionRoutes(services)
-    services.outbox.renderers["hosting"] = _webhook_renderer(services)
-    cancel = {"POST": runs.cancel, "PUT": runs.cancel}
-    small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
+    large = services.settings.inline_body_bytes
     return ApiGroup(
         "hosting",
         responses.error_response,
@@ -164,21 +162,27 @@ def build_api(services: WebServices) -> ApiGroup:
             RouteEntry(
                 "/api/containers/{model_id:path}/quote", {"POST": runs.quote}, large, access=rights.RUN
             ),
-            RouteEntry("/api/containers/predictions", {"GET": runs.page}, access=rights.RUN),
-            RouteEntry(
-                "/api/containers/predictions/{prediction_id}",
-                {"GET": runs.show, "DELETE": runs.cancel},
-                small,
-                access=rights.RUN,
-            ),
-            RouteEntry(
-                "/api/containers/predictions/{prediction_id}/cancel", cancel, small, access=rights.RUN
-            ),
-            RouteEntry(
-                "/api/containers/predictions/{prediction_id}/events", {"GET": runs.events}, access=rights.RUN
-            ),
+            *_predictions(services, runs),
             *sessions.routes(services),
             *spaces.routes(services),
         ),
         sockets=sessions.sockets(services),
+    )
+
+
+def build_predictions(services: WebServices) -> ApiGroup:
+    """Return the routes of predictions alone, for a server whose other APIs create them."""
+    routes = _predictions(services, PredictionRoutes(services))
+    return ApiGroup("hosting", responses.error_response, routes)
+
+
+def _predictions(services: WebServices, runs: PredictionRoutes) -> tuple[RouteEntry, ...]:
+    services.outbox.renderers["hosting"] = _webhook_renderer(services)
+    root, small = "/api/containers/predictions", services.settings.json_body_bytes
+    one, cancel = f"{root}/{{prediction_id}}", {"POST": runs.cancel, "PUT": runs.cancel}
+    return (
+        RouteEntry(root, {"GET": runs.page}, access=rights.RUN),
+        RouteEntry(one, {"GET": runs.show, "DELETE": runs.cancel}, small, access=rights.RUN),
+        RouteEntry(f"{one}/cancel", cancel, small, access=rights.RUN),
+        RouteEntry(f"{one}/events", {"GET": runs.events}, access=rights.RUN),
     )
