@@ -56,6 +56,20 @@ def test_format_is_sniffed_from_the_first_bytes(name: str) -> None:
     assert media_types.EXTENSIONS[expected]
 
 
+@pytest.mark.parametrize(
+    ("claimed", "content_type"),
+    [
+        ("text/csv", "text/csv"),
+        ("text/markdown", "text/markdown"),
+        ("application/json", "application/json"),
+        ("application/javascript", "text/plain"),
+        ("image/png", "text/plain"),
+    ],
+)
+def test_declared_type_selects_among_kinds_of_text(claimed: str, content_type: str) -> None:
+    assert media_types.sniff(b"a,b\n1,2\n", claimed) == content_type
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_a_header_states_the_size_of_an_image(name: str) -> None:
     _, data = encoded_file(name)

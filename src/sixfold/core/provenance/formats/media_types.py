@@ -181,6 +181,7 @@ FORMATS = (
     FileFormat("application/x-safetensors", "safetensors"),
     FileFormat("text/plain", "txt", is_inline=True),
     FileFormat("text/markdown", "md", is_inline=True),
+    FileFormat("text/csv", "csv", is_inline=True),
     FileFormat("text/html", "html"),
 )
 BY_MEDIA_TYPE: Mapping[str, FileFormat] = {
@@ -191,7 +192,7 @@ BY_MEDIA_TYPE: Mapping[str, FileFormat] = {
 EXTENSIONS: Mapping[str, str] = {each.media_type: each.extension for each in FORMATS}
 INLINE = frozenset(each.media_type for each in FORMATS if each.is_inline)
 
-_TEXTS = frozenset({"text/plain", "text/markdown", "text/html", "application/json"})
+_TEXTS = frozenset({"text/plain", "text/markdown", "text/csv", "text/html", "application/json"})
 _TAGS = re.compile(rb"<(?:\?xml|!doctype|html|script|head|body)", re.IGNORECASE)
 _SVG = re.compile(rb"<svg", re.IGNORECASE)
 _WITH_HEAD = tuple(each for each in FORMATS if each.head)
