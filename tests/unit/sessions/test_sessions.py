@@ -189,6 +189,17 @@ async def test_clock_change_charges_no_time(fixture: SessionFixture, days: int) 
     assert await fixture.money() == (30_000 - 2 * SLICE, SLICE)
 
 
+async def test_time_of_a_free_session_does_not_begin_again(fixture: SessionFixture) -> None:
+    session = await fixture.ask(rate=0)
+    for event in EVENTS_TO[SessionState.ACTIVE]:
+        await fixture.write(sessions.transition(session.id, event, LEASE))
+    for _ in range(7):
+        fixture.clock["now"] += 60 * SECOND
+        session = await fixture.write(sessions.renew_slice(session.id, None))
+    assert session.running_us(fixture.clock["now"]) == 7 * 60 * SECOND
+    assert await fixture.money() == (30_000, 0)
+
+
 async def test_another_server_continues_the_current_interval(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.ACTIVE)
     other = SessionLease("boot_other", 30 * SECOND)

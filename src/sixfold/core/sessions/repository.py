@@ -265,7 +265,8 @@ def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionReco
     now_us = yield from now()
     if not (session.is_terminal or session.slice_amount):
         yield from ledger.require_not_below_zero(session.account_id)
-    if not session.is_paused and not 0 <= now_us - (session.slice_at or now_us) <= _MAX_LATE_US:
+    age_us = now_us - (session.slice_at or now_us)
+    if session.slice_amount and not session.is_paused and not 0 <= age_us <= _MAX_LATE_US:
         session = SessionRecord.of((yield Query("session_restart_slice", {"id": session_id}))[0])
     while not session.is_terminal and _is_over(session, now_us):
         micros = yield from _capture(session, SLICE_US)
