@@ -120,7 +120,7 @@ async def test_a_workflow_that_was_accepted_before_ends_as_usual(
 
 
 @pytest.mark.parametrize("end", ["suspended", "closed"])
-async def test_files_of_a_suspended_or_closed_account_are_404(either: Path, end: str) -> None:
+async def test_files_and_jobs_of_a_suspended_or_closed_account_are_404(either: Path, end: str) -> None:
     async with running_app(either) as app:
         image = await app.client.post("/api/ra1", json={"prompt": "a cat"}, headers=app.bearer)
         post = {"text": "a cat", "media_url": image.json()["image_url"]}
@@ -129,10 +129,15 @@ async def test_files_of_a_suspended_or_closed_account_are_404(either: Path, end:
         saved = await app.client.get("/create_and_upload_image", params=path, headers=app.bearer)
         assert saved.status_code == 200, saved.text
         urls = [image.json()["image_url"], posted.json()["media_url"], saved.json()["path"]]
+        queued = await app.client.post(
+            "/api/ra1", json={"prompt": "a cat", "response_mode": "polling"}, headers=app.bearer
+        )
+        job = queued.json()["status_url"]
         visitor = app.visitor("203.0.113.9")
 
         async def statuses() -> list[int]:
             shown = [(await visitor.get(url.removeprefix(app.settings.base_url))).status_code for url in urls]
+            assert (await visitor.get(job)).status_code == shown[0]
             for url in urls:
                 body = {"text": "mine", "media_url": url}
                 copied = await app.client.post("/api/create-post", json=body, headers=bearer(app.other))

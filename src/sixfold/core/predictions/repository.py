@@ -205,7 +205,10 @@ def _why_not_found(prediction_id: str, tenant: Tenant) -> Transaction[str]:
 
 
 def row_by_job(job_id: str) -> Transaction[Row]:
-    """Return the row of a prediction by its job id, which requires no key; raises `NotFound`."""
+    """Return the row of a prediction by its job id, which requires no key.
+
+    Raises `NotFound`, also while the account is suspended or closed.
+    """
     row = yield from one("prediction_by_job", job_id=job_id)
     if row is None:
         raise errors.NotFound("Job not found")

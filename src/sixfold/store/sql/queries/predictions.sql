@@ -39,8 +39,9 @@ SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids))
   AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
 
--- name: prediction_by_job | Return a prediction by its job id.
-SELECT * FROM prediction WHERE job_id = :job_id;
+-- name: prediction_by_job | Return a prediction of an open account by its job id.
+SELECT p.* FROM prediction p JOIN account a ON a.id = p.account_id
+WHERE p.job_id = :job_id AND a.suspended_at IS NULL AND a.closing_at IS NULL;
 
 -- name: prediction_by_idempotency | Return the prediction made earlier with an Idempotency-Key.
 SELECT * FROM prediction WHERE idempotency_id = :idempotency_id;
