@@ -1,4 +1,4 @@
-"""Fixtures of the API tests: a new app for each test."""
+"""Fixtures of the API tests: an app for each test, or one for all tests of a module."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from sixfold.app import catalog as app_catalog
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.gateway import Gateway, running_gateway
+from tests.api.realtime import RealtimeServer, running_realtime
+from tests.harness.backends import FILES
 from tests.mcp.loopback import serve
 
 
@@ -50,4 +53,28 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     """Run a gateway with two model servers."""
     async with running_gateway(tmp_path) as result:
+        yield result
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """Run one gateway with two model servers for all tests of a module."""
+    async with running_gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as result:
+        yield result
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_realtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealtimeServer]:
+    """Run one gateway on a real port for all tests of a module."""
+    async with running_realtime(tmp_path_factory.mktemp("realtime"), settings=FILES) as result:
+        yield result
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_realtime_with_engines(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[RealtimeServer]:
+    """Run one gateway with the embedded engines on a real port for all tests of a module."""
+    folder, models = tmp_path_factory.mktemp("realtime"), app_catalog.models_document()
+    async with running_realtime(folder, settings=FILES, models=models) as result:
         yield result

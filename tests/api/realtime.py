@@ -29,6 +29,11 @@ class RealtimeServer:
     gateway: Gateway
     address: str
 
+    def afresh(self) -> RealtimeServer:
+        """Reset the model servers and return the server."""
+        self.gateway.afresh()
+        return self
+
     def client(self, key: str | None = None) -> openai.AsyncOpenAI:
         """Return the official client, unmodified except for its base URL."""
         return openai.AsyncOpenAI(

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import openai
 import pytest
-import pytest_asyncio
 
 from sixfold.api.gateway.anthropic import messages as anthropic_face
 from sixfold.api.gateway.chat_handler import ChatCall
@@ -27,12 +26,10 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
 )
 from sixfold.core.gateway.pricing.usage import TokenUsage
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway
 from tests.api.test_gateway import PIXEL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# The stores do not affect these tests, so they run on one kind only.
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 DATA = PIXEL.partition("base64,")[2]
 TOOL: Any = {
     "name": "read",
@@ -48,16 +45,9 @@ TWO_CALLS = (
 )
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as result:
-        yield result
-
-
 @pytest.fixture
-def gateway(shared: Gateway) -> Gateway:
-    return shared.afresh()
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway.afresh()
 
 
 async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from sixfold.app import catalog as app_catalog
 from tests.api.gateway import Gateway, running_gateway
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TURN = [{"role": "user", "content": "say 3 words"}]
@@ -22,7 +23,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import openai
 import pytest
-import pytest_asyncio
 
 from sixfold.core import money
 from sixfold.core.accounts.keys import KeyLimits
@@ -31,16 +30,9 @@ TURNS: list[Any] = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """A gateway: `azure` has the endpoint, `acme` has only chats, and `anth` has only messages."""
-    files: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
-    async with running_gateway(tmp_path_factory.mktemp("compact"), settings=files) as result:
-        yield result
-
-
 @pytest.fixture
 def gateway(shared_gateway: Gateway) -> Gateway:
+    """A gateway: `azure` has the endpoint, `acme` has only chats, and `anth` has only messages."""
     shared_gateway.acme.answer = ""
     return shared_gateway.afresh()
 

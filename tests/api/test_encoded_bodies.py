@@ -14,8 +14,8 @@ from sixfold import errors
 from sixfold.web.connections import encoded_bodies
 from tests.api.app_fixture import running_app
 from tests.api.gateway import running_gateway
+from tests.harness.backends import FILES
 
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 CHAT = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
 
 

@@ -13,9 +13,9 @@ from starlette.types import Receive, Scope, Send
 
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.fakes import fault_server
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 PRICES = {
     "each/text": {"input_per_million_usd": 100, "output_per_million_usd": 1000},
     "each/vec": {"input_per_million_usd": 100},

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import anthropic
 import openai
 import pytest
-import pytest_asyncio
 
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
@@ -31,20 +29,11 @@ PIXEL = image_files.data_uri(PIXEL_BYTES)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# The stores do not affect these tests, so they run on one kind only.
-FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("gateway"), settings=FILES) as result:
-        yield result
 
 
 @pytest.fixture
-def gateway(shared: Gateway) -> Gateway:
-    return shared.afresh()
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway.afresh()
 
 
 def text_of(text: str) -> Any:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
 
 import anthropic
 import openai
 import pytest
-import pytest_asyncio
 
 from tests.api.app_fixture import client as app_client
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
 CALL = re.compile(r'self\._(get|post|delete|patch|put|get_api_list)\(\s*(?:path_template\(\s*)?f?"(/[^"]*)"')
 # The fewest calls that the sources of a library have; fewer would mean that they are not read.
 LEAST = {"openai": 300, "anthropic": 200}
@@ -37,11 +34,9 @@ def calls(library: ModuleType) -> list[tuple[str, str]]:
     return sorted(names)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("calls"), settings=FILES) as result:
-        yield result
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 @pytest.mark.parametrize("library", [openai, anthropic], ids=["openai", "anthropic"])

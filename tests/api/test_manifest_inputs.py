@@ -13,6 +13,7 @@ from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.provenance import redaction
 from tests.api.app_fixture import running_app
 from tests.harness import image_files
+from tests.harness.backends import FILES
 
 
 async def test_large_inputs_are_redacted_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,10 +27,9 @@ async def test_large_inputs_are_redacted_in_a_thread(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(redaction, "clean", recorded)
     loop = threading.current_thread().name
-    settings: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
     small = image_files.data_uri(image_files.encode(Image.new("RGB", (8, 8))))
     large = small + "%20" * (LOOP_BYTES // 3 + 1)
-    async with running_app(tmp_path, probe=False, **settings) as app:
+    async with running_app(tmp_path, probe=False, **FILES) as app:
         for image, is_in_loop in ((small, True), (large, False)):
             body = {"model": "bg-remover", "input": {"image": image}, "wait": 0}
             answer = await app.client.post(

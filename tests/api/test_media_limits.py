@@ -15,9 +15,9 @@ from sixfold.core.catalog import models as catalog
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.settings import Settings
 from tests.api.app_fixture import AppFixture, running_app
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 CATALOG = catalog.build(
     app_catalog.models_document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {}
 )

@@ -21,13 +21,13 @@ from replicate.exceptions import ReplicateError
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.harness import image_files
+from tests.harness.backends import FILES
 from tests.mcp.agent import Agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ABSENT = "sixfold_no_such_package"
 SPEECH = "pip install 'sixfold[speech]'"
 EMBEDDED = "pip install 'sixfold[embedded]'"
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 def without_engines() -> Mapping[str, Any]:

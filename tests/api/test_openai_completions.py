@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from tests.api.gateway import PRICE, Gateway, running_gateway
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -22,9 +22,9 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.queries import PredictionFilter
 from tests import gil_time, loop_time
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 # The name of the file in the cache of tiktoken.
 RANKS = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
 

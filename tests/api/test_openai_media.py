@@ -27,10 +27,9 @@ from sixfold.core.predictions.service import PredictionService
 from sixfold.errors import EngineFailed
 from tests.api.app_fixture import AppFixture, running_app
 from tests.harness import image_files
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# The stores do not affect these tests, so they run on one kind only.
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

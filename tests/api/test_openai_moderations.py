@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
+from tests.harness.backends import FILES
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     # The official client marks translated requests in this way.
     pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning"),
 ]
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 RECORDING = ("a.wav", fault_server.tone(60, 8000), "audio/wav")
 
 

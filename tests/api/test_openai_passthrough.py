@@ -20,10 +20,9 @@ from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.fakes import fault_server
 from tests.fakes.openai_media import PIECE, PIECES
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# The stores do not affect these tests, so they run on one kind only.
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 IMAGE_BYTES = fault_server.image(8, 8)
 PRICES = {
     "acme/vec": {"input_per_million_usd": 100},

@@ -6,12 +6,10 @@ import asyncio
 import functools
 import gc
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import pytest_asyncio
 import websockets
 
 from sixfold.api.gateway.openai.realtime import connection as realtime_connection
@@ -32,21 +30,13 @@ from tests.harness import backends
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 ON_ALL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 TOOL = {"type": "function", "name": "weather", "description": "The weather", "parameters": {"type": "object"}}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealtimeServer]:
-    async with running_realtime(tmp_path_factory.mktemp("realtime"), settings=FILES) as result:
-        yield result
-
-
 @pytest.fixture
-def server(running: RealtimeServer) -> RealtimeServer:
-    running.gateway.afresh()
-    return running
+def server(shared_realtime: RealtimeServer) -> RealtimeServer:
+    return shared_realtime.afresh()
 
 
 def kinds(events: list[Any]) -> list[str]:
@@ -322,7 +312,7 @@ async def test_a_failed_model_server_costs_nothing(server: RealtimeServer) -> No
 
 
 async def test_guardrails_and_the_content_log_apply(tmp_path: Path) -> None:
-    async with running_realtime(tmp_path, settings=FILES) as server:
+    async with running_realtime(tmp_path, settings=backends.FILES) as server:
         app = server.gateway.app
         fields = {"mask": ["emails"], "mask_responses": True}
         answer = await app.client.put("/api/account/guardrails", json=fields, headers=app.bearer)
@@ -446,7 +436,7 @@ async def test_responses_are_charged_as_chat_completions(ground: str, tmp_path: 
 
 
 async def test_an_open_websocket_ends_when_the_server_stops(tmp_path: Path) -> None:
-    async with running_realtime(tmp_path, settings=FILES) as server:
+    async with running_realtime(tmp_path, settings=backends.FILES) as server:
         async with server.connect(TEXT) as connection:
             server.gateway.app.predictions.drain()
             error = (await event(connection)).error
@@ -458,7 +448,7 @@ async def test_an_open_websocket_ends_when_the_server_stops(tmp_path: Path) -> N
 
 
 async def test_websockets_of_an_account_are_limited(tmp_path: Path) -> None:
-    limits = {**FILES, "websockets_per_account": 1}
+    limits = {**backends.FILES, "websockets_per_account": 1}
     async with running_realtime(tmp_path, settings=limits) as server, server.connect(TEXT):
         bearer = {"Authorization": f"Bearer {server.gateway.app.key}"}
         assert await status_of(server.address, bearer) == 429

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +20,6 @@ from tests.harness import backends
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 ON_ALL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 SPOKEN_TEXT = "Good morning. How are you today?"
 FRAME = 1920
@@ -29,22 +27,14 @@ SECOND = bytes(48_000)
 TURNED = "input_audio_buffer.speech_stopped"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealtimeServer]:
-    folder = tmp_path_factory.mktemp("listening")
-    async with running_realtime(folder, settings=FILES, models=app_catalog.models_document()) as result:
-        yield result
-
-
 @pytest.fixture
-def server(running: RealtimeServer) -> RealtimeServer:
-    running.gateway.afresh()
-    return running
+def server(shared_realtime_with_engines: RealtimeServer) -> RealtimeServer:
+    return shared_realtime_with_engines.afresh()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def speech(running: RealtimeServer) -> bytes:
-    return await spoken(running)
+async def speech(shared_realtime_with_engines: RealtimeServer) -> bytes:
+    return await spoken(shared_realtime_with_engines)
 
 
 async def spoken(server: RealtimeServer) -> bytes:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import websockets
 
 from sixfold.app import storage
@@ -20,22 +18,14 @@ from tests.api.realtime import PATIENCE_SECONDS, TEXT, RealtimeServer, event, ru
 from tests.harness import backends
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 ON_ALL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 PATH = "/v1/realtime/client_secrets"
 PAGE = {"Origin": "https://app.example"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealtimeServer]:
-    async with running_realtime(tmp_path_factory.mktemp("secrets"), settings=FILES) as result:
-        yield result
-
-
 @pytest.fixture
-def server(running: RealtimeServer) -> RealtimeServer:
-    running.gateway.afresh()
-    return running
+def server(shared_realtime: RealtimeServer) -> RealtimeServer:
+    return shared_realtime.afresh()
 
 
 async def secret_of(server: RealtimeServer, session: Any = TEXT, key: str | None = None) -> Any:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import KeyLimits
@@ -20,7 +18,6 @@ from tests.api.realtime import RealtimeServer, event, running_realtime, say, unt
 from tests.harness import backends
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 ON_ALL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 ANSWER = "Hello there, my friend. This is the second sentence. Here is a third one, as Dr. Smith said."
 AUDIO: Any = {"type": "realtime"}
@@ -28,18 +25,10 @@ AUDIO: Any = {"type": "realtime"}
 SPEECH_USD = 0.002
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealtimeServer]:
-    folder = tmp_path_factory.mktemp("speech")
-    async with running_realtime(folder, settings=FILES, models=app_catalog.models_document()) as result:
-        yield result
-
-
 @pytest.fixture
-def server(running: RealtimeServer) -> RealtimeServer:
-    running.gateway.afresh()
-    running.gateway.acme.answer = ANSWER
-    return running
+def server(shared_realtime_with_engines: RealtimeServer) -> RealtimeServer:
+    shared_realtime_with_engines.afresh().gateway.acme.answer = ANSWER
+    return shared_realtime_with_engines
 
 
 def audio_samples(events: list[Any], encoding: audio.Encoding = "audio/pcm") -> np.ndarray[Any, Any]:

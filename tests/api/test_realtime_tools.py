@@ -15,9 +15,9 @@ from tests.api.realtime import TEXT, RealtimeServer, running_realtime, say, unti
 from tests.api.test_chat_tools import weather
 from tests.api.test_oauth import OAuthClient
 from tests.api.test_realtime import kinds
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 WEATHER: Any = {"type": "mcp", "server_label": "weather", "require_approval": "never"}
 
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import pytest_asyncio
 import websockets
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
-from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
@@ -35,22 +33,13 @@ from tests.harness import backends
 from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 ON_ALL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 COMPLETED = "conversation.item.input_audio_transcription.completed"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealtimeServer]:
-    folder = tmp_path_factory.mktemp("transcription")
-    async with running_realtime(folder, settings=FILES, models=app_catalog.models_document()) as result:
-        yield result
-
-
 @pytest.fixture
-def server(running: RealtimeServer) -> RealtimeServer:
-    running.gateway.afresh()
-    return running
+def server(shared_realtime_with_engines: RealtimeServer) -> RealtimeServer:
+    return shared_realtime_with_engines.afresh()
 
 
 @asynccontextmanager
@@ -179,7 +168,7 @@ async def test_slow_client_buffers_a_limited_amount(tmp_path: Path, monkeypatch:
             super().handle_connect(event)
 
     monkeypatch.setattr(realtime, "WebSocketProtocol", Noted)
-    async with running_realtime(tmp_path, send_buffer=8192, settings=FILES) as server:
+    async with running_realtime(tmp_path, send_buffer=8192, settings=backends.FILES) as server:
         host, port = server.address.split(":")
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)

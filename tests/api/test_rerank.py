@@ -13,9 +13,9 @@ import pytest_asyncio
 from sixfold.app import catalog as app_catalog
 from sixfold.core.gateway.reranking import parse_ranking, rank_vectors
 from tests.api.gateway import Gateway, running_gateway
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 QUERY = "where do whales sleep"
 DOCUMENTS = ["bread needs flour", "whales sleep near the surface", "where do birds live"]
 

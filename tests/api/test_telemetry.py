@@ -16,9 +16,8 @@ from starlette.routing import Route
 from sixfold.settings import InvalidSetting, load
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
+from tests.harness.backends import FILES
 
-# The stores do not affect these tests, so they run on one kind only.
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

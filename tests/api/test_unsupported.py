@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import anthropic
 import openai
 import pytest
-import pytest_asyncio
 
 from sixfold.api.gateway import unsupported
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway
 from tests.fakes import fault_server
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
-    """One app for all tests of this module."""
-    async with running_gateway(tmp_path_factory.mktemp("none"), settings=FILES) as result:
-        yield result
+@pytest.fixture
+def gateway(shared_gateway: Gateway) -> Gateway:
+    return shared_gateway
 
 
 CALLS: dict[str, Any] = {

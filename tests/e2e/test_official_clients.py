@@ -12,12 +12,11 @@ from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from tests.api.gateway import listening, running_gateway
 from tests.harness import processes
+from tests.harness.backends import FILES
 
 pytestmark = pytest.mark.nightly
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto"
-# The stores do not affect these tests, so they run on one kind only.
-FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 
 async def test_both_official_clients_run_all_their_methods(tmp_path: Path) -> None:

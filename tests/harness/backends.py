@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sixfold.core.media.ports import BlobStore
 
 DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
+# Settings for SQLite and files, for tests whose results do not depend on the stores.
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 EACH_DATABASE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 DATABASE_FILE, BLOB_FILE = "database.url", "blob.url"
 _chosen = {"database": "sqlite", "blobs": "files", "run": ""}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sixfold.app import catalog as app_catalog
 from tests.api.gateway import listening, running_gateway
+from tests.harness.backends import FILES
 from tools.recipes import installation
 from tools.recipes.installation import NotInstalled
 from tools.recipes.place import Place, RecipeFailed
@@ -26,7 +27,6 @@ from tools.recipes.programs import RECIPES, Recipe
 
 HOME = Path(tempfile.gettempdir()) / "sixfold-recipes"
 _MODEL = "acme/small"
-_FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
 _FREE = {"acme/small": {"input_per_million_usd": "0", "output_per_million_usd": "0"}}
 
 
@@ -48,7 +48,7 @@ async def _run(names: list[str], home: Path) -> int:
         async with (
             running_gateway(
                 Path(data),
-                settings=_FILES,
+                settings=FILES,
                 models=app_catalog.models_document(),
                 prices=_FREE,
                 aliases={"default": _MODEL},
