@@ -158,3 +158,26 @@ async def leave_stream(gateway: Gateway, text: str) -> None:
                 break
     async with asyncio.timeout(60):
         await gateway.acme.disconnect_event.wait()
+
+
+async def call_tool(gateway: Gateway, model: str, *, stream: bool) -> tuple[Any, Any]:
+    """Let a thinking model call a tool by Anthropic's client; return its call, and its final answer."""
+    client: Any = gateway.anthropic()
+    tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
+    thinking = {"type": "enabled", "budget_tokens": 2000}
+    more = {"model": model, "max_tokens": 3000, "tools": tools, "thinking": thinking}
+
+    async def ask(messages: list[Any]) -> Any:
+        if not stream:
+            return await client.messages.create(messages=messages, **more)
+        async with client.messages.stream(messages=messages, **more) as events:
+            return await events.get_final_message()
+
+    question = {"role": "user", "content": "weather?"}
+    called = await ask([question])
+    assert called.stop_reason == "tool_use"
+    (call,) = [block for block in called.content if block.type == "tool_use"]
+    assert (call.name, call.input) == ("weather", {"city": "Oslo"})
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
+    turn = {"role": "assistant", "content": called.content}
+    return called, await ask([question, turn, {"role": "user", "content": [result]}])

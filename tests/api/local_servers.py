@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.clients.chat.servers import ServerStatus
 from tests.api.app_fixture import AppFixture, running_app
-from tests.fakes.local_models import COMPLETION, EMBEDDING
+from tests.fakes.local_models import COMPLETION, EMBEDDING, Ollama, listening, look_at
 
 USUAL = {"nomic-embed-text:latest": EMBEDDING, "llama3.2:latest": COMPLETION, "qwen3:latest": COMPLETION}
 SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
@@ -23,6 +24,17 @@ async def app_with(folder: Path, **changes: Any) -> AsyncIterator[AppFixture]:
     async with running_app(folder, app_catalog.models_document(), **changes) as app:
         await app.server.gateway_runtime.wait_refreshed()
         yield app
+
+
+@asynccontextmanager
+async def app_with_ollama(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ollama: Ollama, **changes: Any
+) -> AsyncIterator[AppFixture]:
+    """Run a server that has discovered an Ollama."""
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with app_with(folder, **changes) as app:
+            yield app
 
 
 async def chat(app: AppFixture, model: str, content: Any = "hello") -> httpx.Response:

@@ -15,7 +15,7 @@ import pytest
 from botocore.config import Config
 from PIL import Image
 
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway, call_tool, running_gateway
 from tests.fakes import bedrock as fakes
 from tests.fakes.bedrock import MODEL, Bedrock, bedrock
 from tests.harness import image_files
@@ -81,25 +81,7 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tool_is_called_and_answered(tmp_path: Path, stream: bool) -> None:
     async with served(tmp_path) as (gateway, fake):
-        client, text = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
-        tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
-        more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
-        thinking: Any = {"type": "enabled", "budget_tokens": 2000}
-
-        async def ask(messages: Any) -> Any:
-            if not stream:
-                return await client.messages.create(messages=messages, thinking=thinking, **more)
-            async with client.messages.stream(messages=messages, thinking=thinking, **more) as events:
-                return await events.get_final_message()
-
-        called = await ask(text)
-        assert called.stop_reason == "tool_use"
-        (call,) = [block for block in called.content if block.type == "tool_use"]
-        assert (call.name, call.input) == ("weather", {"city": "Oslo"})
-        result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
-        answered = await ask(
-            [*text, {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
-        )
+        _, answered = await call_tool(gateway, NAME, stream=stream)
         assert "The tool said rain" in [block.text for block in answered.content if block.type == "text"]
         turns = fake.requests[-1][1]["messages"]
         assert [list(block) for block in turns[1]["content"]] == [["reasoningContent"], ["toolUse"]]

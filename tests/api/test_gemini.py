@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.api.gateway import Gateway, running_gateway
+from tests.api.gateway import Gateway, call_tool, running_gateway
 from tests.fakes import gemini as fakes
 from tests.fakes.gemini import Gemini, gemini
 from tests.harness import image_files
@@ -59,25 +59,8 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, stream: bool) -> None:
     async with served(tmp_path) as (gateway, fake):
-        client, text = gateway.anthropic(), [{"role": "user", "content": "weather?"}]
-        tools = [{"name": "weather", "description": "", "input_schema": {"type": "object"}}]
-        more: Any = {"model": NAME, "max_tokens": 3000, "tools": tools}
-        thinking: Any = {"type": "enabled", "budget_tokens": 2000}
-
-        async def ask(messages: Any) -> Any:
-            if not stream:
-                return await client.messages.create(messages=messages, thinking=thinking, **more)
-            async with client.messages.stream(messages=messages, thinking=thinking, **more) as events:
-                return await events.get_final_message()
-
-        called = await ask(text)
-        assert called.stop_reason == "tool_use"
+        called, answered = await call_tool(gateway, NAME, stream=stream)
         assert "Let me see" in [block.thinking for block in called.content if block.type == "thinking"]
-        (call,) = [block for block in called.content if block.type == "tool_use"]
-        assert (call.name, call.input) == ("weather", {"city": "Oslo"})
-        result = {"type": "tool_result", "tool_use_id": call.id, "content": "rain"}
-        turn = {"role": "assistant", "content": called.content}
-        answered = await ask([*text, turn, {"role": "user", "content": [result]}])
         texts = [block.text for block in answered.content if block.type == "text"]
         assert texts == ["The tool weather said rain"]
         (part,) = fake.requests[-1][1]["contents"][1]["parts"]

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from sixfold.core.gateway.capabilities import CHAT, TOOLS
-from tests.api.local_servers import SEEING, USUAL, app_with, chat, model_names, service, serving_model, status
+from tests.api.local_servers import (
+    SEEING,
+    USUAL,
+    app_with,
+    app_with_ollama,
+    chat,
+    model_names,
+    service,
+    serving_model,
+    status,
+)
 from tests.api.test_gateway import PIXEL
 from tests.fakes import local_models as fakes
 from tests.fakes.local_models import COMPLETION, EMBEDDING, LocalModels, Ollama, listening, look_at
@@ -21,25 +31,22 @@ from tests.fakes.local_models import COMPLETION, EMBEDDING, LocalModels, Ollama,
 async def test_default_skips_an_embedding_model_that_is_listed_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    async with listening(Ollama(USUAL)) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert await serving_model(app, name) == "llama3.2:latest"
-            talk = {"service": "chat", "prompt": "hello"}
-            response = await app.client.post("/api/service", json=talk, headers=app.bearer)
-            assert response.json()["engine"] == "ollama/llama3.2:latest"
+    async with app_with_ollama(tmp_path, monkeypatch, Ollama(USUAL)) as app:
+        assert await serving_model(app, name) == "llama3.2:latest"
+        talk = {"service": "chat", "prompt": "hello"}
+        response = await app.client.post("/api/service", json=talk, headers=app.bearer)
+        assert response.json()["engine"] == "ollama/llama3.2:latest"
 
 
 async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with listening(Ollama(USUAL, "nomic-embed-text:latest", "qwen3:latest")) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert await serving_model(app) == "qwen3:latest"
-            loaded = {model.name for model in status(app, "ollama").listing if model.loaded}
-            assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
-            ollama.loaded = ["llama3.2:latest"]
-            await app.server.gateway_runtime.refresh()
-            assert app.server.gateway_runtime.gateway.router.resolve("default")[0].model == "llama3.2:latest"
+    ollama = Ollama(USUAL, "nomic-embed-text:latest", "qwen3:latest")
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert await serving_model(app) == "qwen3:latest"
+        loaded = {model.name for model in status(app, "ollama").listing if model.loaded}
+        assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
+        ollama.loaded = ["llama3.2:latest"]
+        await app.server.gateway_runtime.refresh()
+        assert app.server.gateway_runtime.gateway.router.resolve("default")[0].model == "llama3.2:latest"
 
 
 async def test_default_prefers_the_loaded_model_of_another_server(
@@ -56,11 +63,9 @@ async def test_default_prefers_a_local_model_to_a_cloud_model(
 ) -> None:
     ollama = Ollama({"gpt-oss:120b-cloud": COMPLETION, "qwen3:latest": COMPLETION})
     ollama.remote = {"gpt-oss:120b-cloud"}
-    async with listening(ollama):
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert await serving_model(app) == "qwen3:latest"
-            assert await serving_model(app, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert await serving_model(app) == "qwen3:latest"
+        assert await serving_model(app, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
 
 
 async def test_default_model_is_never_an_aliased_embedding_model(
@@ -76,13 +81,12 @@ async def test_default_model_is_never_an_aliased_embedding_model(
 async def test_default_with_only_embedding_models_is_503_with_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            response = await chat(app, "default")
-            assert (response.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
-            assert "The model servers do not list a chat model" in response.json()["error"]["message"]
-            assert (await service(app, "chat"))["available"] is False
+    ollama = Ollama({"nomic-embed-text:latest": EMBEDDING})
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        response = await chat(app, "default")
+        assert (response.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
+        assert "The model servers do not list a chat model" in response.json()["error"]["message"]
+        assert (await service(app, "chat"))["available"] is False
 
 
 @pytest.mark.parametrize(
@@ -144,14 +148,12 @@ async def test_ollama_with_unreadable_models_describes_the_others(
     broken = {f"broken-{number}:latest": COMPLETION for number in range(16)}
     ollama = Ollama({**broken, "eyes:latest": (*COMPLETION, "vision")})
     ollama.broken = set(broken)
-    async with listening(ollama):
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            await app.server.gateway_runtime.refresh()
-            stated = {model.name for model in status(app, "ollama").listing if model.stated}
-            assert stated == {"eyes:latest"}
-            # Each model is queried only once.
-            assert sorted(ollama.show_requests) == sorted([*broken, "eyes:latest"])
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        await app.server.gateway_runtime.refresh()
+        stated = {model.name for model in status(app, "ollama").listing if model.stated}
+        assert stated == {"eyes:latest"}
+        # Each model is queried only once.
+        assert sorted(ollama.show_requests) == sorted([*broken, "eyes:latest"])
 
 
 @pytest.mark.parametrize("in_tags", [False, True])
@@ -159,26 +161,24 @@ async def test_ollama_unknown_capabilities_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_tags: bool
 ) -> None:
     many = (*COMPLETION, "tools", "x" * 100_000, *(f"word-{number}" for number in range(1000)))
-    async with listening(Ollama({"liar:latest": many, "other:latest": ("sing",)}, in_tags=in_tags)) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            listing = {model.name: model for model in status(app, "ollama").listing}
-            assert listing["liar:latest"].capabilities == {CHAT, TOOLS}
-            assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (
-                frozenset(),
-                True,
-            )
+    ollama = Ollama({"liar:latest": many, "other:latest": ("sing",)}, in_tags=in_tags)
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        listing = {model.name: model for model in status(app, "ollama").listing}
+        assert listing["liar:latest"].capabilities == {CHAT, TOOLS}
+        assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (
+            frozenset(),
+            True,
+        )
 
 
 async def test_ollama_model_with_too_long_details_is_read_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = (*COMPLETION, "vision", "x" * 2**20)
-    async with listening(Ollama({"long:latest": long, "eyes:latest": (*COMPLETION, "vision")})) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            listing = {model.name: model for model in status(app, "ollama").listing}
-            assert (listing["long:latest"].stated, listing["eyes:latest"].stated) == (False, True)
+    ollama = Ollama({"long:latest": long, "eyes:latest": (*COMPLETION, "vision")})
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        listing = {model.name: model for model in status(app, "ollama").listing}
+        assert (listing["long:latest"].stated, listing["eyes:latest"].stated) == (False, True)
 
 
 # -- embedding models ------------------------------------------------------------------------------
@@ -187,52 +187,49 @@ async def test_ollama_model_with_too_long_details_is_read_by_name(
 async def test_ollama_embedding_model_serves_under_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with listening(Ollama(USUAL)) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            for name in ("nomic-embed-text", "nomic-embed-text:latest", "ollama/nomic-embed-text"):
-                body = {"model": name, "input": "a red fox"}
-                response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-                assert response.json()["data"][0]["embedding"] == [0.25, 0.5], name
-            assert ollama.count("/v1/embeddings") == 3
+    ollama = Ollama(USUAL)
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        for name in ("nomic-embed-text", "nomic-embed-text:latest", "ollama/nomic-embed-text"):
+            body = {"model": name, "input": "a red fox"}
+            response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+            assert response.json()["data"][0]["embedding"] == [0.25, 0.5], name
+        assert ollama.count("/v1/embeddings") == 3
 
 
 async def test_openai_embedding_name_error_names_the_ollama_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with listening(Ollama(USUAL)) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            body = {"model": "text-embedding-3-small", "input": "a red fox"}
-            response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-            assert response.status_code == 503
-            assert "use `ollama/nomic-embed-text`" in response.json()["error"]["message"]
-            del ollama.models["nomic-embed-text:latest"]
-            await app.server.gateway_runtime.refresh()
-            response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
-            assert "Or ask" not in response.json()["error"]["message"]
+    ollama = Ollama(USUAL)
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        body = {"model": "text-embedding-3-small", "input": "a red fox"}
+        response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+        assert response.status_code == 503
+        assert "use `ollama/nomic-embed-text`" in response.json()["error"]["message"]
+        del ollama.models["nomic-embed-text:latest"]
+        await app.server.gateway_runtime.refresh()
+        response = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
+        assert "Or ask" not in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 async def test_chat_with_an_embedding_model_is_refused_by_every_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    async with listening(Ollama(USUAL)) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            text: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
-            body = {
-                "model": "nomic-embed-text",
-                **({"input": "hello"} if path.endswith("responses") else text),
-            }
-            response = await app.client.post(path, json=body, headers=app.bearer)
-            assert response.status_code == 400
-            assert response.json()["error"]["message"] == (
-                "nomic-embed-text is an embedding model: send it to /v1/embeddings, or choose a chat model "
-                "from GET /v1/models"
-            )
-            assert ollama.count("/v1/chat/completions") == 0
-            assert await app.balance() == ("5.00", "0.00")
+    ollama = Ollama(USUAL)
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        text: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
+        body = {
+            "model": "nomic-embed-text",
+            **({"input": "hello"} if path.endswith("responses") else text),
+        }
+        response = await app.client.post(path, json=body, headers=app.bearer)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"] == (
+            "nomic-embed-text is an embedding model: send it to /v1/embeddings, or choose a chat model "
+            "from GET /v1/models"
+        )
+        assert ollama.count("/v1/chat/completions") == 0
+        assert await app.balance() == ("5.00", "0.00")
 
 
 # -- images ----------------------------------------------------------------------------------------
@@ -241,39 +238,35 @@ async def test_chat_with_an_embedding_model_is_refused_by_every_api(
 async def test_vision_without_an_image_model_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with listening(Ollama(USUAL)) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert (await service(app, "chat"))["quality"] == "full"
-            row = await service(app, "vision")
-            assert (row["available"], row["quality"]) == (False, None)
-            assert "accepts images" in row["unlock"]
-            assert not app.server.availability("relay-vision").ready
-            request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
-            for later in (False, True):
-                response = await app.client.post(
-                    "/api/service", json={**request, "async": later}, headers=app.bearer
-                )
-                assert (response.status_code, "images" in response.json()["error"]) == (503, True), (
-                    response.text
-                )
-            assert (await chat(app, "vision")).status_code == 503
-            assert ollama.count("/v1/chat/completions") == 0
+    ollama = Ollama(USUAL)
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert (await service(app, "chat"))["quality"] == "full"
+        row = await service(app, "vision")
+        assert (row["available"], row["quality"]) == (False, None)
+        assert "accepts images" in row["unlock"]
+        assert not app.server.availability("relay-vision").ready
+        request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
+        for later in (False, True):
+            response = await app.client.post(
+                "/api/service", json={**request, "async": later}, headers=app.bearer
+            )
+            assert (response.status_code, "images" in response.json()["error"]) == (503, True), response.text
+        assert (await chat(app, "vision")).status_code == 503
+        assert ollama.count("/v1/chat/completions") == 0
 
 
 async def test_vision_goes_to_the_model_that_accepts_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with listening(Ollama(SEEING, "llama3.2:latest")) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert (await service(app, "vision"))["quality"] == "full"
-            assert await serving_model(app, "vision") == "llava:7b"
-            assert await serving_model(app, "chat") == "llama3.2:latest"
-            request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
-            response = await app.client.post("/api/service", json=request, headers=app.bearer)
-            assert response.json()["engine"] == "ollama/llava:7b"
-            assert ollama.bodies[-1]["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
+    ollama = Ollama(SEEING, "llama3.2:latest")
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert (await service(app, "vision"))["quality"] == "full"
+        assert await serving_model(app, "vision") == "llava:7b"
+        assert await serving_model(app, "chat") == "llama3.2:latest"
+        request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
+        response = await app.client.post("/api/service", json=request, headers=app.bearer)
+        assert response.json()["engine"] == "ollama/llava:7b"
+        assert ollama.bodies[-1]["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
 
 
 @pytest.mark.parametrize(
@@ -311,18 +304,17 @@ async def test_models_list_has_the_general_names_that_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     general = {"default", "chat", "auto", "text-llm", "vision"}
-    async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert general.isdisjoint(await model_names(app))
-            ollama.models |= USUAL
-            await app.server.gateway_runtime.refresh()
-            assert general & await model_names(app) == general - {"vision"}
-            ollama.models |= SEEING
-            await app.server.gateway_runtime.refresh()
-            assert general <= await model_names(app)
-            response = await app.client.get("/v1/models/vision", headers=app.bearer)
-            assert (response.status_code, response.json()["id"]) == (200, "vision")
+    ollama = Ollama({"nomic-embed-text:latest": EMBEDDING})
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert general.isdisjoint(await model_names(app))
+        ollama.models |= USUAL
+        await app.server.gateway_runtime.refresh()
+        assert general & await model_names(app) == general - {"vision"}
+        ollama.models |= SEEING
+        await app.server.gateway_runtime.refresh()
+        assert general <= await model_names(app)
+        response = await app.client.get("/v1/models/vision", headers=app.bearer)
+        assert (response.status_code, response.json()["id"]) == (200, "vision")
 
 
 async def test_models_list_omits_transcription_without_an_engine(tmp_path: Path) -> None:
@@ -338,20 +330,19 @@ async def test_ollama_models_are_queried_once_and_few_per_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = {f"model-{number}": COMPLETION for number in range(40)} | {"seer": (*COMPLETION, "vision")}
-    async with listening(Ollama(models, "seer")) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert len(ollama.show_requests) == 16
-            # Loaded models are queried first.
-            assert "seer" in ollama.show_requests
-            for most in (32, 41, 41):
-                await app.server.gateway_runtime.refresh()
-                assert len(ollama.show_requests) == most
-            assert len(set(ollama.show_requests)) == 41
-            # The model was pulled again, so its digest has changed.
-            ollama.models["model-7"] = EMBEDDING
+    ollama = Ollama(models, "seer")
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert len(ollama.show_requests) == 16
+        # Loaded models are queried first.
+        assert "seer" in ollama.show_requests
+        for most in (32, 41, 41):
             await app.server.gateway_runtime.refresh()
-            assert ollama.show_requests[41:] == ["model-7"]
+            assert len(ollama.show_requests) == most
+        assert len(set(ollama.show_requests)) == 41
+        # The model was pulled again, so its digest has changed.
+        ollama.models["model-7"] = EMBEDDING
+        await app.server.gateway_runtime.refresh()
+        assert ollama.show_requests[41:] == ["model-7"]
 
 
 async def test_ollama_list_with_capabilities_needs_no_details(
@@ -383,11 +374,9 @@ async def test_invalid_model_lists_leave_a_usable_list(
 ) -> None:
     ollama = Ollama({"nomic-embed-text": EMBEDDING, "qwen3": COMPLETION})
     ollama.responses = answers
-    async with listening(ollama):
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert await serving_model(app) == "qwen3"
-            assert all(name.isprintable() and len(name) < 200 for name in status(app, "ollama").models)
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert await serving_model(app) == "qwen3"
+        assert all(name.isprintable() and len(name) < 200 for name in status(app, "ollama").models)
 
 
 async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
@@ -397,14 +386,12 @@ async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
     ollama.responses = {
         "/api/tags": {"models": [{"name": f"m{n}", "capabilities": ["completion"]} for n in range(5000)]}
     }
-    async with listening(ollama):
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            assert len(status(app, "ollama").models) == 1000
-            huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
-            assert len(huge) > 4 * 2**20
-            ollama.responses = {"/api/tags": huge}
-            await app.server.gateway_runtime.refresh()
-            assert "other" not in status(app, "ollama").models
-            # The list that was known before remains.
-            assert len(status(app, "ollama").models) == 1000
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        assert len(status(app, "ollama").models) == 1000
+        huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
+        assert len(huge) > 4 * 2**20
+        ollama.responses = {"/api/tags": huge}
+        await app.server.gateway_runtime.refresh()
+        assert "other" not in status(app, "ollama").models
+        # The list that was known before remains.
+        assert len(status(app, "ollama").models) == 1000

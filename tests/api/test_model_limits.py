@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.api.app_fixture import AppFixture
-from tests.api.local_servers import app_with, chat
+from tests.api.local_servers import app_with, app_with_ollama, chat
 from tests.fakes import local_models as fakes
 from tests.fakes.local_models import COMPLETION, EMBEDDING, LocalModels, Ollama, listening, look_at
 
@@ -34,10 +34,9 @@ PATHS = {
 async def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[AppFixture, Ollama]]:
     fake = Ollama(MODELS)
     fake.lengths, fake.broken = LENGTHS, {"unknown"}
-    async with listening(fake) as ollama:
-        look_at(monkeypatch, ollama=ollama.port)
-        async with app_with(tmp_path) as app:
-            yield app, ollama
+    ollama = fake
+    async with app_with_ollama(tmp_path, monkeypatch, ollama) as app:
+        yield app, ollama
 
 
 def body_of(path: str, model: str, text: str, **more: Any) -> dict[str, Any]:

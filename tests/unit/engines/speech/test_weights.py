@@ -42,38 +42,53 @@ def _open(name: str, kind: int, ends: int, sides: int) -> bytes:
     return _field(ends, _field(1, name) + _field(2, _field(1, _field(1, kind) + _field(2, shape))))
 
 
+_FLOAT, _INTEGER = 1, 7
+_TONE_CONSTANTS = b"".join(
+    [
+        _constant("many", np.array([300], np.float32)),
+        _constant("last", np.array([2])),
+        _constant("tone", np.array([0.01], np.float32)),
+        _constant("ramp", np.arange(300 * 8, dtype=np.float32)),
+        _constant("zero", np.array([0])),
+    ]
+)
+
+
+def _tones(phonemes: str) -> bytes:
+    """Return nodes that turn each of `phonemes` into `wide` samples of its own tone, in `wave`."""
+    nodes = [
+        _node("Cast", "wide", "width", to=_INTEGER),
+        _node("Shape", phonemes, "shape"),
+        _node("Concat", "shape width", "room", axis=0),
+        _node("Cast", phonemes, "numbers", to=_FLOAT),
+        _node("Unsqueeze", "numbers last", "deep"),
+        _node("Expand", "deep room", "held"),
+        _node("Slice", "ramp zero width", "steps"),
+        _node("Mul", "held steps", "turned"),
+        _node("Mul", "turned tone", "slow"),
+        _node("Sin", "slow", "wave"),
+    ]
+    return b"".join(nodes)
+
+
 def voice_file(folder: Path, name: str, language: str, speakers: int = 1) -> Path:
     """Write a Piper voice in which every phoneme is 300 samples of its own tone."""
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
-    floats, integer_type = 1, 7
     graph = b"".join(
         [
             _node("Gather", "scales one", "length"),
             _node("Mul", "length many", "wide"),
-            _node("Cast", "wide", "width", to=integer_type),
-            _node("Shape", "input", "shape"),
-            _node("Concat", "shape width", "room", axis=0),
-            _node("Cast", "input", "numbers", to=floats),
-            _node("Unsqueeze", "numbers last", "deep"),
-            _node("Expand", "deep room", "held"),
-            _node("Slice", "ramp zero width", "steps"),
-            _node("Mul", "held steps", "turned"),
-            _node("Mul", "turned tone", "slow"),
-            _node("Sin", "slow", "wave"),
+            _tones("input"),
             _node("Reshape", "wave flat", "output"),
             _field(2, "hum"),
+            _TONE_CONSTANTS,
             _constant("one", np.array([1])),
-            _constant("many", np.array([300], np.float32)),
-            _constant("last", np.array([2])),
             _constant("flat", np.array([1, 1, -1])),
-            _constant("tone", np.array([0.01], np.float32)),
-            _constant("ramp", np.arange(300 * 8, dtype=np.float32)),
-            _constant("zero", np.array([0])),
-            _open("input", integer_type, 11, 2),
-            _open("input_lengths", integer_type, 11, 1),
-            _open("scales", floats, 11, 1),
-            _open("sid", integer_type, 11, 1) if speakers > 1 else b"",
-            _open("output", floats, 12, 3),
+            _open("input", _INTEGER, 11, 2),
+            _open("input_lengths", _INTEGER, 11, 1),
+            _open("scales", _FLOAT, 11, 1),
+            _open("sid", _INTEGER, 11, 1) if speakers > 1 else b"",
+            _open("output", _FLOAT, 12, 3),
         ]
     )
     path = folder / f"{name}.onnx"
@@ -106,34 +121,20 @@ def test_piper_voice_keeps_its_sample_rate_at_any_speed(tmp_path: Path) -> None:
 def kokoro_folder(folder: Path) -> Path:
     """Write a Kokoro network with four voices whose level is that of the style."""
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
-    floats, integer_type = 1, 7
     graph = b"".join(
         [
             _node("Div", "many speed", "wide"),
-            _node("Cast", "wide", "width", to=integer_type),
-            _node("Shape", "tokens", "shape"),
-            _node("Concat", "shape width", "room", axis=0),
-            _node("Cast", "tokens", "numbers", to=floats),
-            _node("Unsqueeze", "numbers last", "deep"),
-            _node("Expand", "deep room", "held"),
-            _node("Slice", "ramp zero width", "steps"),
-            _node("Mul", "held steps", "turned"),
-            _node("Mul", "turned tone", "slow"),
-            _node("Sin", "slow", "wave"),
+            _tones("tokens"),
             _node("ReduceMean", "style", "loud", keepdims=0),
             _node("Mul", "wave loud", "heard"),
             _node("Reshape", "heard flat", "audio"),
             _field(2, "hum"),
-            _constant("many", np.array([300], np.float32)),
-            _constant("last", np.array([2])),
+            _TONE_CONSTANTS,
             _constant("flat", np.array([-1])),
-            _constant("tone", np.array([0.01], np.float32)),
-            _constant("ramp", np.arange(300 * 8, dtype=np.float32)),
-            _constant("zero", np.array([0])),
-            _open("tokens", integer_type, 11, 2),
-            _open("style", floats, 11, 2),
-            _open("speed", floats, 11, 1),
-            _open("audio", floats, 12, 1),
+            _open("tokens", _INTEGER, 11, 2),
+            _open("style", _FLOAT, 11, 2),
+            _open("speed", _FLOAT, 11, 1),
+            _open("audio", _FLOAT, 12, 1),
         ]
     )
     network = _field(1, 8) + _field(7, graph) + _field(8, _field(1, "") + _field(2, 13))
