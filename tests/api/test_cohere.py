@@ -217,7 +217,7 @@ async def test_a_chat_stream_that_fails_ends_with_an_error(gateway: Gateway) -> 
     assert await gateway.pending() == 0
 
 
-async def test_models_list_states_what_the_own_models_can_do(gateway: Gateway) -> None:
+async def test_models_list_states_capabilities_of_own_models(gateway: Gateway) -> None:
     rows = (await gateway.app.client.get("/v1/models", headers=gateway.headers)).json()["data"]
     own = {row["id"]: row["capabilities"] for row in rows}
     kinds = {"ra1": "images", "dall-e-3": "images", "tts": "speech", "video-text": "videos"}

@@ -401,7 +401,7 @@ async def test_conversation_of_another_account_is_not_found(gateway: Gateway) ->
     assert await texts(gateway, mine.id) == [("user", "Hello")]
 
 
-async def test_key_without_account_read_finds_its_own_only(gateway: Gateway) -> None:
+async def test_key_without_account_read_finds_only_its_own(gateway: Gateway) -> None:
     mine = await gateway.openai().conversations.create(items=[HELLO])
     result = keys.create(gateway.app.account.id, granted=Rights.RUN)
     key = (await gateway.app.database.write(result)).api_key

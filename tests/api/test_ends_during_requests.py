@@ -173,7 +173,7 @@ def demote(account_id: str, member_id: str) -> Transaction[None]:
 
 
 @pytest.mark.parametrize("end", [remove, demote])
-async def test_former_admin_invites_nobody(any_database_app: AppFixture, end: Ending) -> None:
+async def test_former_admin_cannot_invite_members(any_database_app: AppFixture, end: Ending) -> None:
     """A request that was authenticated before the end of the role of its member writes after it."""
     app = any_database_app
     write, read = app.database.write, app.database.read

@@ -227,7 +227,7 @@ async def test_few_copies_are_written_at_the_same_time(
     assert [each.status_code for each in await asyncio.gather(*tasks)] == [200] * limit + [303]
 
 
-async def test_own_photo_is_published_without_its_place(any_database_app: AppFixture) -> None:
+async def test_own_photo_is_published_without_its_location(any_database_app: AppFixture) -> None:
     app, exif = any_database_app, Image.Exif()
     exif[0x010E] = "the house of Ada"
     exif.get_ifd(0x8825)[29] = "2026:11:30"

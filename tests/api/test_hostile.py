@@ -295,7 +295,7 @@ async def slowly(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + 100]
 
 
-async def test_secrets_are_in_no_error_and_no_log(app: AppFixture) -> None:
+async def test_errors_and_logs_contain_no_secrets(app: AppFixture) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())

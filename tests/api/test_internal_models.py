@@ -49,7 +49,7 @@ async def test_internal_model_is_not_found(
     )
 
 
-async def test_internal_model_is_in_no_list(bundled_app: AppFixture) -> None:
+async def test_lists_omit_internal_models(bundled_app: AppFixture) -> None:
     for path in (
         "/v1/models",
         "/replicate/v1/models",

@@ -122,7 +122,7 @@ async def test_the_images_of_a_result_have_no_bars_beside_them(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_a_workflow_with_missing_nodes_says_that_it_cannot_run(
+async def test_a_workflow_with_missing_nodes_states_that_it_cannot_run(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
     async with browser_app.tab(TabOptions(width=width)) as tab:

@@ -32,7 +32,7 @@ async def pausing_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
         yield browser.BrowserApp(app, url, chromium)
 
 
-async def test_a_session_pauses_and_continues_at_no_charge(pausing_app: browser.BrowserApp) -> None:
+async def test_a_session_pauses_and_continues_free_of_charge(pausing_app: browser.BrowserApp) -> None:
     app = pausing_app.app
     async with pausing_app.tab() as tab:
         page = tab.page

@@ -145,7 +145,7 @@ async def test_replicate_client_with_a_file_gets_503_with_remedy(bare: AppFixtur
     assert SPEECH in (excinfo.value.detail or "")
 
 
-async def test_mcp_run_with_an_upload_tells_the_remedy(bare: AppFixture) -> None:
+async def test_mcp_run_with_an_upload_names_the_remedy(bare: AppFixture) -> None:
     upload = await uploaded(bare, recording(), "audio/wav")
     response = await Agent(bare).error_of("run", model="stt", input={"audio_url": upload["id"]})
     assert SPEECH in response

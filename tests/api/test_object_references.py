@@ -156,7 +156,7 @@ async def test_foreign_and_unknown_responses_are_not_continued(servers: tuple[Ga
     assert len(first.acme.requests) == request_count
 
 
-async def test_deleted_response_is_not_continued_by_anyone(servers: tuple[Gateway, Gateway]) -> None:
+async def test_deleted_response_cannot_be_continued(servers: tuple[Gateway, Gateway]) -> None:
     _, gateway = servers
     client = gateway.openai()
     result = await client.responses.create(model=MODEL, input="Hello")

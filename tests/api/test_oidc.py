@@ -65,7 +65,7 @@ async def test_verified_email_signs_in_and_returns_to_the_page(app_and_provider:
     assert (await sign_in(app, result)).status_code == 303
 
 
-async def test_unverified_email_signs_in_to_no_account(app_and_provider: AppAndProvider) -> None:
+async def test_unverified_email_cannot_sign_in(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     for claims in (
         {"email_verified": False},

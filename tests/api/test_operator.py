@@ -75,7 +75,7 @@ async def test_an_invited_person_signs_in_with_credit(any_database_app: AppFixtu
     assert "ada@example.com" not in (await app.client.get("/admin/people?q=NEW")).text
 
 
-async def test_credit_of_an_invitation_is_booked_once(any_database_app: AppFixture) -> None:
+async def test_credit_of_an_invitation_is_added_once(any_database_app: AppFixture) -> None:
     app = any_database_app
     write = app.database.write
     invited = await write(customers.invite(app.operator.owner, "new@example.com", 1_000_000, "a trial"))
@@ -102,7 +102,7 @@ async def test_key_of_an_invited_account_books_its_credit_once(any_database_app:
     assert (account.posted, account.invitation_credit) == (960_000, None)
 
 
-async def test_rejected_invitation_keeps_what_was_entered(app: AppFixture) -> None:
+async def test_rejected_invitation_keeps_the_entered_values(app: AppFixture) -> None:
     csrf = await signed_in(app, app.operator)
     form = {"csrf": csrf, "email": "new@example.com", "credit": "many", "reason": "a trial"}
     page = await app.client.post("/admin/people/invite", data=form)
@@ -318,7 +318,7 @@ async def test_request_leads_to_its_account_and_to_a_credit(
 
 
 @pytest.mark.parametrize(("path", "part"), [("budgets", "budget"), ("keys", "key")])
-async def test_refused_budget_keeps_what_was_entered(app: AppFixture, path: str, part: str) -> None:
+async def test_refused_budget_keeps_the_entered_values(app: AppFixture, path: str, part: str) -> None:
     csrf = await signed_in(app, app.operator)
     form = {"csrf": csrf, "part": part, "budget_day": "5,50", "budget_month": "40", "name": "ci"}
     page = await app.client.post(f"/admin/people/{app.account.id}/{path}", data=form)

@@ -116,7 +116,7 @@ async def test_process_with_the_id_of_another_container_is_not_killed(app: AppFi
         process.wait()
 
 
-async def test_backup_being_started_is_not_taken_for_the_one_before(
+async def test_backup_being_started_is_not_the_previous_one(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backups, before = app.server.operator.backups, "sixfold-20261130-070000.tar"

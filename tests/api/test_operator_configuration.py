@@ -69,7 +69,7 @@ async def running_server(folder: Path, text: str = "") -> AsyncIterator[tuple[Ap
         yield app, acme
 
 
-async def test_form_keeps_the_fields_of_a_server_that_it_lacks(either: Path) -> None:
+async def test_form_keeps_server_fields_that_it_does_not_contain(either: Path) -> None:
     async with running_server(either) as (app, acme):
         row = {"kind": "openai", "base_url": acme.url, "local": True, "responses": False}
         assert await put(app, "gateway.upstreams", "box", row) == 200

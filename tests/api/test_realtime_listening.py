@@ -260,7 +260,7 @@ async def test_silence_is_answered_after_the_idle_timeout(server: RealtimeServer
     assert events[-1].response.status == "completed"
 
 
-async def test_no_silence_is_answered_after_the_client_left(
+async def test_silence_after_a_disconnect_starts_no_response(
     server: RealtimeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions: list[RealtimeSession] = []

@@ -382,7 +382,7 @@ async def test_call_of_a_conversation_is_approved(tmp_path: Path, own: bool) -> 
         ]
 
 
-async def test_other_accounts_approve_nothing(tmp_path: Path) -> None:
+async def test_other_accounts_cannot_approve_calls(tmp_path: Path) -> None:
     async with running(tmp_path) as (gateway, cities):
         first = await respond(gateway, tools=[APPROVED])
         answer = {"type": "mcp_approval_response", "approval_request_id": first.output[1].id, "approve": True}

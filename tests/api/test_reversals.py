@@ -96,7 +96,7 @@ async def test_refund_withdraws_posts_of_the_result(any_database_app: AppFixture
 
 
 @pytest.mark.parametrize("kind", ["post", "character"])
-async def test_nothing_is_published_of_a_run_refunded_meanwhile(
+async def test_run_refunded_meanwhile_is_not_published(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     app = any_database_app

@@ -318,7 +318,7 @@ async def test_interrupted_capture_pays_and_releases_all_or_nothing(
     assert await dot_app.faults() == ()
 
 
-async def test_cached_results_of_no_known_prediction_are_not_used(dot_app: AppFixture) -> None:
+async def test_cached_results_without_a_known_prediction_are_not_used(dot_app: AppFixture) -> None:
     parent = await prompted(dot_app, FOX)
     await dot_app.predictions.wait(parent, 60)
     database, account = dot_app.database, dot_app.account.id

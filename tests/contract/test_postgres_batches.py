@@ -167,7 +167,7 @@ async def test_connection_loss_in_a_batch_keeps_the_ledger_valid(database: Any, 
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_batch_is_booked_after_a_database_restart(database: Any, tmp_path: Path) -> None:
+async def test_batch_commits_after_a_database_restart(database: Any, tmp_path: Path) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
     [account_id] = await _accounts(database, 1, 100)

@@ -211,7 +211,7 @@ class BudgetMachine(LedgerMachine):
         return super().available(account_id) - sum(held.amount for held in own)
 
     @invariant()
-    def the_budgets_are_right(self) -> None:
+    def budgets_are_consistent(self) -> None:
         spent = self.loop.run_until_complete(self.database.read(budgets.spent_now(BUDGETS)))
         day, month = _periods(self.moment)
         assert spent == {each: (self.spent[each, day], self.spent[each, month]) for each in BUDGETS}

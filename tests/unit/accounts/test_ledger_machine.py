@@ -130,7 +130,7 @@ class LedgerMachine(RuleBasedStateMachine):
         del self.pending[name]
 
     @invariant()
-    def the_books_are_right(self) -> None:
+    def ledger_is_consistent(self) -> None:
         faults, standing = self.loop.run_until_complete(self.database.read(_standing(tuple(self.posted))))
         assert faults == ()
         for account in standing:
@@ -259,7 +259,7 @@ class RefundMachine(LedgerMachine):
         assert self.loop.run_until_complete(self.database.read(locations(name))) == set()
 
     @invariant()
-    def what_is_paid_for_is_there(self) -> None:
+    def paid_results_are_readable(self) -> None:
         for name in self.paid:
             remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(name)))
             assert remaining.state is PredictionState.SUCCEEDED
@@ -327,7 +327,7 @@ class PartsMachine(LedgerMachine):
         del self.pending[parent]
 
     @invariant()
-    def parts_are_readable_once_they_are_paid(self) -> None:
+    def parts_are_readable_once_paid(self) -> None:
         for parent, parts in self.parts.items():
             for part in parts:
                 remaining = self.loop.run_until_complete(self.database.read(predictions.get_any(part)))

@@ -102,7 +102,7 @@ def test_check_names_the_missing_url(sixfold: Commands, key_input: pytest.Monkey
     assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.error_of("provider", "check", "azure")
 
 
-async def test_check_of_a_provider_without_one_says_so() -> None:
+async def test_provider_without_a_key_check_is_reported() -> None:
     spec = msgspec.structs.replace(PROVIDERS["fal"], check="")
     with pytest.raises(EngineError, match="fal has no request that checks a key"):
         await provider_check.check(spec, KEY, "http://127.0.0.1:9")

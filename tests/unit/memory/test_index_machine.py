@@ -81,7 +81,7 @@ class Histories(RuleBasedStateMachine):
             self.index.embed(page_id, self.vectors[page_id])
 
     @invariant()
-    def a_fresh_index_says_the_same(self) -> None:
+    def rebuilt_index_gives_the_same_results(self) -> None:
         """Every search returns the same results and score parts, in whatever order pages are read."""
         fresh = PageIndex()
         for page_id in reversed(self.pages):

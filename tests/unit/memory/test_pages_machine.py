@@ -217,7 +217,7 @@ class PagesMachine(RuleBasedStateMachine):
         self.reads(number, page.versions[steps - 1])
 
     @invariant()
-    def every_page_is_as_the_model_has_it(self) -> None:
+    def pages_equal_the_model(self) -> None:
         rows = self.run_(self.memory.service.list(self.memory.ann, PageFilter(), 100)).rows
         alive = {page.slug: page for page in self.pages if not page.deleted}
         assert [row["slug"] for row in rows] == sorted(alive)
@@ -245,7 +245,7 @@ class PagesMachine(RuleBasedStateMachine):
         assert row["bytes"] >= 512 * len(versions)
 
     @invariant()
-    def old_slugs_lead_to_their_pages(self) -> None:
+    def old_slugs_redirect_to_their_pages(self) -> None:
         for slug, number in self.redirects.items():
             page = self.pages[number]
             if page.deleted:
@@ -254,7 +254,7 @@ class PagesMachine(RuleBasedStateMachine):
             assert (view.moved, view.page.slug) == (True, page.slug)
 
     @invariant()
-    def folders_have_as_many_pages_as_lie_in_them(self) -> None:
+    def folders_count_their_pages(self) -> None:
         slugs = [page.slug for page in self.pages if not page.deleted]
         for prefix in ("", "x/", "y/", "y/long/"):
             below = [slug.removeprefix(prefix) for slug in slugs if slug.startswith(prefix)]
@@ -266,7 +266,7 @@ class PagesMachine(RuleBasedStateMachine):
             )
 
     @invariant()
-    def the_past_stays_as_it_was(self) -> None:
+    def earlier_versions_do_not_change(self) -> None:
         moment = self.run_(self.memory.service.database.read(now()))
         alive = {n: (page.slug, page.body) for n, page in enumerate(self.pages) if not page.deleted}
         self.past.append((moment, alive))

@@ -15,7 +15,7 @@ STRAY = OutputFile("c.png", "blob/c", "image/png", 1, {"output": ["mask"]})
 
 
 @pytest.mark.parametrize("value", [5, None, "text", [1, 2], {"seed": 1}, {"seed": None}])
-def test_data_with_any_key_has_no_part_in_the_other_outputs(value: Any) -> None:
+def test_data_with_any_key_is_not_in_the_other_outputs(value: Any) -> None:
     output = Output((FIRST,), {"_outputs": value})
     assert output.first == output
     assert output.named == {}

@@ -445,7 +445,7 @@ async def test_stream_ends_when_its_client_disconnects() -> None:
         assert (tasks, served.end_counts["stream"]) == (1, 1)
 
 
-async def test_closed_connections_wait_for_no_garbage_collection(without_gc: None) -> None:
+async def test_closed_connections_are_freed_without_garbage_collection(without_gc: None) -> None:
     async with serving() as (served, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert (await answer((reader, writer), GET))[0] == 200

@@ -405,7 +405,7 @@ async def test_key_invalid_in_a_header_is_refused_and_not_shown(
     assert fal.faults.requests == []
 
 
-async def test_the_key_is_in_no_log_and_in_no_error(
+async def test_logs_and_errors_do_not_contain_the_key(
     fal: fakes.Fal, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -191,7 +191,7 @@ async def test_canceled_run_closes_its_connection(
     assert run.cancelled()
 
 
-async def test_the_key_is_in_no_log_and_in_no_error(
+async def test_logs_and_errors_do_not_contain_the_key(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -254,7 +254,7 @@ async def test_unreadable_source_is_a_client_error_and_is_not_sent(
     assert replicate.faults.requests == []
 
 
-async def test_the_key_is_in_no_log_and_in_no_error(
+async def test_logs_and_errors_do_not_contain_the_key(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -57,7 +57,7 @@ async def check(hooks: GuardrailHooks, account: str, hook: HookSettings = SLOW) 
     return await hooks.check(hook, "request", request(account), ["text"], account)
 
 
-async def test_slow_hook_occupies_eight_slots_and_other_accounts_go_on() -> None:
+async def test_slow_hook_occupies_eight_slots_without_delaying_others() -> None:
     sender = HeldSender()
     hooks = GuardrailHooks(cast("Any", None), sender, cast("Any", Secrets()))
     pending_tasks = [asyncio.create_task(check(hooks, "slow")) for _ in range(100)]
