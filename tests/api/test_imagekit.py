@@ -346,6 +346,9 @@ async def test_saved_images_are_inputs_by_their_urls(app: AppFixture) -> None:
     path = mine.json()["path"].removeprefix(ORIGIN)
     for url in (ORIGIN + path, path):
         assert (await restyle(url, **bearer(app.other))).status_code == 200
+        body = {"source_image_url": url, "quality": 0}
+        invalid = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
+        assert [item["loc"][1] for item in invalid.json()["detail"]] == ["style_prompt", "quality"]
     assert (await restyle(keyless.json()["path"])).status_code == 200
     guessed = await restyle("/uploads/cards/fox.webp", **bearer(app.other))
     assert guessed.status_code == 422

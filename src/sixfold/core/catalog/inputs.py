@@ -49,8 +49,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = re.compile(r"\w*(\|\w+)+")
 # Maximum number of characters of a rejected value that is repeated in an error message.
 _MAX_SHOWN = 40
-# A URL, `data:` URI, upload id or media path.
-ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
+# A URL, `data:` URI, upload id or path on this server.
+ADDRESS = re.compile(r"https?://.|data:.|blob_.|/(?:media|uploads)/.", re.IGNORECASE | re.DOTALL)
 
 
 class Descriptor(msgspec.Struct, frozen=True):

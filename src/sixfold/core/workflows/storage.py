@@ -153,7 +153,7 @@ class GraphFiles:
         Raises `InvalidInput` with a message that begins with `label`, or else with the kind.
         """
         label = label or kind
-        if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
+        if "://" not in text and not text.startswith(_ADDRESSES):
             name = StoredName.parse(text)
             stored_file = await self.find(tenant, name) if name is not None else None
             if stored_file is None:
@@ -179,6 +179,7 @@ class GraphFiles:
             await self._database.write(many(query), durable=False)
 
 
+_ADDRESSES = ("data:", "blob_", media_files.MEDIA_PATH, media_files.UPLOADS_PATH)
 _EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
 
 
