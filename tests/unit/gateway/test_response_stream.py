@@ -6,15 +6,20 @@ import asyncio
 import contextlib
 import threading
 import time
+import tracemalloc
+from collections.abc import AsyncGenerator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sixfold import errors
+from sixfold.api.gateway.chat_handler import EventStreamResponse
+from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture
 from sixfold.clients.chat import completions
 from sixfold.clients.chat.completions import Completions
 from sixfold.core.concurrency.memory_limit import MemoryLimit
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import response_stream
 from sixfold.core.gateway.chat import ChatRequest, TextDelta
@@ -23,6 +28,7 @@ from sixfold.core.gateway.pricing.usage import NOTHING
 from sixfold.core.gateway.response_stream import ResponseStream
 
 DELTA = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+SCOPE: Any = {"type": "http"}
 END = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
@@ -152,11 +158,41 @@ async def test_incomplete_events_share_a_limit() -> None:
     assert memory.total == 0
 
 
-async def test_memory_is_released_when_an_event_is_complete() -> None:
+async def test_memory_of_an_event_is_released_when_it_is_sent() -> None:
     memory = MemoryLimit(2**30, "")
     async with contextlib.aclosing(stream_of(event(2**21) + DELTA, END, memory=memory).blocks()) as blocks:
         assert len(await anext(blocks)) > 2**21
+        assert memory.total > 2**21
+        await anext(blocks)
         assert memory.total == 0
+
+
+async def test_long_responses_that_are_converted_share_a_limit() -> None:
+    memory = MemoryLimit(8 * 2**20, "The memory is in use", 0.01)
+    text = event(2**19) * 2 + DELTA
+    async with contextlib.aclosing(stream_of(text, DELTA, memory).events()) as first:
+        while not memory.total:
+            await anext(first)
+        assert memory.total == 6 * 2**20
+        with pytest.raises(errors.EngineFailed, match="The memory is in use"):
+            async for _ in stream_of(text, DELTA, memory).events():
+                pass
+    assert memory.total == 0
+
+
+async def test_a_large_block_is_sent_in_pieces() -> None:
+    async def blocks() -> AsyncGenerator[bytes]:
+        for size in (0, 10, 2**20 + 1):
+            yield b"a" * size
+
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    await EventStreamResponse(blocks())(SCOPE, cast("Any", asyncio.Event().wait), send)
+    assert [len(piece) for piece in sent if len(piece) > 10] == [2**18] * 4
+    assert sum(map(len, sent)) == 2**20 + 11
 
 
 async def test_a_canceled_stream_waits_for_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +216,37 @@ async def test_a_canceled_stream_waits_for_the_thread(monkeypatch: pytest.Monkey
         await reading
     order.append("closed")
     assert order == ["scanned", "closed"]
+
+
+async def test_a_sent_event_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, sizes = asyncio.Event(), list[int]()
+    parts = [b'data: {"choices":[{"delta":{"content":"', *[b"a" * 2**16] * 64, b'"}}]}\n\n']
+
+    async def read(_blocks: Blocks) -> bytes:
+        if parts:
+            return parts.pop(0)
+        waiting.set()
+        await asyncio.Event().wait()
+        return b""
+
+    async def send(message: Any) -> None:
+        sizes.append(len(message.get("body", b"")))
+
+    monkeypatch.setattr(Blocks, "read", read)
+    plan = CapturePlan(cast("Any", None), keep=False, previous="", raw=b"")
+    tracemalloc.start()
+    try:
+        blocks = ResponseCapture(cast("Any", None), plan).record_stream(stream_of(DELTA).blocks(), "")
+        sending = asyncio.create_task(
+            EventStreamResponse(blocks)(SCOPE, cast("Any", asyncio.Event().wait), send)
+        )
+        await asyncio.wait_for(waiting.wait(), 30)
+        # The thread has returned its last result.
+        await PARSER.run(int)
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    sending.cancel()
+    await asyncio.wait({sending})
+    assert sum(sizes) > 2**22
+    assert kept < 2**20

@@ -36,6 +36,8 @@ from sixfold.web.services import WebServices
 KEEP_ALIVE = b": keep-alive\n\n"
 # With `false`, the call is not logged.
 _STORE_HEADER = b"x-sixfold-store"
+# Larger blocks are sent in pieces, so that little is buffered for a client that does not read.
+_SEND_BYTES = 256 * 1024
 SERVICES = ("chat", "vision", "text-llm")
 
 
@@ -305,6 +307,7 @@ class ChatHandler:
             async with contextlib.aclosing(blocks):
                 async for block in blocks:
                     yield block
+                    del block  # it would stay in memory until the next one
         except errors.SixfoldError as error:
             yield self._dialect.render_error(error, gateway_request.request_id)
         finally:
@@ -390,7 +393,8 @@ class EventStreamResponse(LongResponse):
                     {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
                 )
                 async for block in source:
-                    await send({"type": "http.response.body", "body": block, "more_body": True})
+                    await _send_in_pieces(send, block)
+                    del block
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
             if not disconnected or task is None or task.uncancel() > 0:
@@ -402,6 +406,13 @@ class EventStreamResponse(LongResponse):
                 connection.on_disconnect = None
             if self.on_close is not None:
                 await self.on_close()
+
+
+async def _send_in_pieces(send: Send, block: bytes) -> None:
+    for start in range(0, len(block) or 1, _SEND_BYTES):
+        # The slice of a small block is the block.
+        piece = block[start : start + _SEND_BYTES]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 def check_replay(*, stream: bool, has_key: bool) -> None:

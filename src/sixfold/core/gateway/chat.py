@@ -231,6 +231,8 @@ class ResponseSize:
 
     def __init__(self) -> None:
         self.chars = self.parts = 0
+        # Bytes of the texts in memory, where a character beyond ASCII may take four.
+        self.memory = 0
         # The type of the events that continue the latest part.
         self._open: type[Event] | None = None
 
@@ -263,11 +265,12 @@ class ResponseSize:
         kind = type(event)
         match event:
             case TextDelta():
-                self.chars += len(event.text)
+                self._add_text(event.text)
                 self.parts += kind is not self._open
                 self._open = kind
             case ReasoningDelta():
-                self.chars += len(event.text) + len(event.signature)
+                self._add_text(event.text)
+                self._add_text(event.signature)
                 # A signature ends its piece of reasoning.
                 self.parts += kind is not self._open
                 self._open = None if event.signature else kind
@@ -276,9 +279,13 @@ class ResponseSize:
                 self.parts += 1
                 self._open = kind
             case ToolCallDelta():
-                self.chars += len(event.text)
+                self._add_text(event.text)
             case MessageEnd():
                 pass
+
+    def _add_text(self, text: str) -> None:
+        self.chars += len(text)
+        self.memory += len(text) if text.isascii() else 4 * len(text)
 
 
 def _response_chars(part: TextPart | ToolCall | ReasoningPart) -> int:

@@ -34,6 +34,10 @@ _END_SECONDS = 0.5
 MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The caller did not read the response in time; the part that was delivered is charged"
+# Some formats collect the text, and repeat it in several events at the end.
+_TEXT_COPIES = 6
+# A large event, and a copy that is scanned or sent.
+_EVENT_COPIES = 2
 # Events that are converted in one iteration of the event loop, about 5 ms.
 _TURN_EVENTS = 200
 T = TypeVar("T")
@@ -54,6 +58,8 @@ class ResponseStream:
         self.raw = response.wire.name == active.request.wire
         self.filter: StreamFilter | None = None
         self._is_closed = False
+        # Bytes that are reserved for the text of a converted response.
+        self._retained = 0
         self._call_seconds = call_seconds
         self._on_end = on_end
         self._active = active
@@ -79,18 +85,17 @@ class ResponseStream:
                 if output:
                     await TURNS.next(len(output))
                     yield output
+                    # The client has received it. It would stay in memory until the next one.
+                    del output
+                    self._shrink(scanner.buffered)
             last_chunk = await self._step(scanner, b"", partial(scanner.forward, keep_usage=keep_usage))
             final = _outcome(scanner)
             # After an incomplete event, clients would not recognize the error that follows.
             if last_chunk and final.state == "succeeded":
                 yield last_chunk
             outcome = final
-        except _CallerTooSlow:
-            outcome = CallOutcome("left", error=_SLOW_CALLER)
-        except UpstreamFailure as error:
-            outcome = CallOutcome("failed", error=f"The model server {error}")
-        except errors.TooManyRequests as error:
-            outcome = CallOutcome("failed", error=error.message)
+        except (_CallerTooSlow, UpstreamFailure, errors.TooManyRequests) as error:
+            outcome = _early_end(error)
         finally:
             await self._close(scanner, outcome, lambda block: scanner.forward(block, keep_usage=True))
         if outcome.error:
@@ -100,12 +105,15 @@ class ResponseStream:
         parser = self._response.wire.stream_parser(self._active.conversation())
         outcome = CallOutcome("left")
         try:
-            count, size = 0, chats.ResponseSize()
+            count, reserved, size = 0, 0, chats.ResponseSize()
             async for block in self._read():
                 events = await self._step(parser, block, parser.events)
                 await TURNS.next(len(block))
                 for event in events:
                     _count(size, event)
+                    if size.memory >= reserved + FREE_BYTES:
+                        reserved = size.memory
+                        await self._retain(reserved, parser)
                     yield event
                     count += 1
                     if not count % _TURN_EVENTS:
@@ -118,12 +126,8 @@ class ResponseStream:
                 usage = _usage(self._active, parser, parser.chars, complete=True)
                 end = parser.end()
                 yield replace(end, usage=usage) if isinstance(end, chats.MessageEnd) else end
-        except _CallerTooSlow:
-            outcome = CallOutcome("left", error=_SLOW_CALLER)
-        except UpstreamFailure as error:
-            outcome = CallOutcome("failed", error=f"The model server {error}")
-        except errors.TooManyRequests as error:
-            outcome = CallOutcome("failed", error=error.message)
+        except (_CallerTooSlow, UpstreamFailure, errors.TooManyRequests) as error:
+            outcome = _early_end(error)
         finally:
             await self._close(parser, outcome, parser.events)
         if outcome.error:
@@ -139,21 +143,34 @@ class ResponseStream:
         if size <= LOOP_BYTES:
             await TURNS.next(size)
             return scan(block)
-        lease = self._response.lease
         if size > FREE_BYTES:
-            await lease.resize(size)
+            await self._response.lease.resize(self._retained + _EVENT_COPIES * size)
         scanning = asyncio.ensure_future(PARSER.run(scan, block))
+        sending = 0
         try:
-            return await asyncio.shield(scanning)
+            result = await asyncio.shield(scanning)
         except asyncio.CancelledError:
             # The rest of the stream may be scanned, but not by two threads at once.
             await asyncio.wait({scanning})
             raise
+        else:
+            # The complete events of a raw stream are in memory until the client has received them.
+            sending = len(result) if isinstance(result, bytes) else 0
+            return result
         finally:
             # An exception refers to this frame, and the task to the exception.
             del scanning
-            if scanner.buffered <= FREE_BYTES:
-                lease.release()
+            self._shrink(max(sending, scanner.buffered))
+
+    def _shrink(self, size: int) -> None:
+        """Release the memory that is not needed for `size` bytes of events."""
+        lease = self._response.lease
+        lease.shrink(min(lease.size, self._retained + _counted(size)))
+
+    async def _retain(self, text_bytes: int, scanner: UsageScanner) -> None:
+        """Reserve memory for a long response that is converted; raises `TooManyRequests`."""
+        self._retained = _TEXT_COPIES * text_bytes
+        await self._response.lease.resize(self._retained + _counted(scanner.buffered))
 
     async def abandon(self) -> None:
         """Close a stream whose caller disconnected before it was read."""
@@ -221,11 +238,26 @@ class ResponseStream:
             block = await stream.read()
 
 
+def _counted(event_bytes: int) -> int:
+    """Return the bytes that a large event takes of the memory for responses of model servers."""
+    return _EVENT_COPIES * event_bytes if event_bytes > FREE_BYTES else 0
+
+
 def _count(size: chats.ResponseSize, event: Event) -> None:
     """Count an event; raises `UpstreamFailure`. Some protocols repeat the whole response at the end."""
     size.add(event)
     if size.excess:
         raise UpstreamFailure(size.excess)
+
+
+def _early_end(error: _CallerTooSlow | UpstreamFailure | errors.TooManyRequests) -> CallOutcome:
+    match error:
+        case _CallerTooSlow():
+            return CallOutcome("left", error=_SLOW_CALLER)
+        case UpstreamFailure():
+            return CallOutcome("failed", error=f"The model server {error}")
+        case errors.TooManyRequests():
+            return CallOutcome("failed", error=error.message)
 
 
 def _outcome(scanner: UsageScanner) -> CallOutcome:

@@ -146,6 +146,7 @@ async def _blocks(stream: ResponseStream, call: ForwardedCall, request_id: str) 
         async with contextlib.aclosing(stream.blocks()) as blocks:
             async for block in blocks:
                 yield block
+                del block  # it would stay in memory until the next one
     except errors.SixfoldError as error:
         if call.kind != EVENTS:
             raise

@@ -138,6 +138,7 @@ class ResponseCapture:
                     yield await self._record_lines(block, server)
                 else:
                     yield block
+                del block  # it would stay in memory until the next one
 
     async def _record_lines(self, block: bytes, server: str) -> bytes:
         """Return the lines of a block, with the conversation added to their responses."""
