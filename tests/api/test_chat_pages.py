@@ -99,7 +99,7 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
     conversation_id = where.rpartition("/")[2]
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
     assert [getattr(item, "role", "") for item in items.data] == ["user", "assistant"] * 2
-    own = {"account_id": gateway.app.account.id, "after": "", "limit": 10}
+    own: Any = {"account_id": gateway.app.account.id, "parent_id": "", "number": 0, "limit": 10}
     rows = await gateway.app.database.read(many("export_conversation_items", **own))
     assert json.loads(rows[1]["detail"])["model"] == "acme/small"
     assert await gateway.app.faults() == ()

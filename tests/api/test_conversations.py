@@ -63,7 +63,8 @@ async def test_conversation_is_created_read_changed_and_deleted(any_database_gat
     with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{result.id}' not found"):
         await client.conversations.retrieve(result.id)
     database = any_database_gateway.app.database
-    left = {"account_id": any_database_gateway.app.account.id, "after": "", "limit": 10}
+    account_id = any_database_gateway.app.account.id
+    left: Any = {"account_id": account_id, "parent_id": "", "number": 0, "limit": 10}
     assert list(await database.read(many("export_conversation_items", **left))) == []
 
 

@@ -271,6 +271,9 @@ def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection
         ("vector_store_bytes", "COVERING INDEX vector_store_file_order"),
         ("vector_store_batch_counts", "COVERING INDEX vector_store_file_order"),
         ("vector_store_usage", "COVERING INDEX vector_store_file_account"),
+        # Exports read one of these rows at a time.
+        ("export_posts", "INDEX gallery_post_account (account_id=? AND id>?)"),
+        ("export_conversation_items", "(account_id=? AND (conversation_id,place)>(?,?))"),
         (
             "vector_store_files_after_bound",
             "vector_store_file_order (store_id=? AND (created_at,file_id)>",
@@ -283,7 +286,10 @@ def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection
 )
 def test_sqlite_lists_and_counts_rows_of_an_index(empty: sqlite3.Connection, name: str, index: str) -> None:
     statement = sql.queries("sqlite")[name].sql
-    fields = ("id", "account_id", "credential_id", "now", "status", "batch_id", "bound", "limit")
+    fields = (
+        *("id", "account_id", "credential_id", "now", "status", "batch_id", "bound", "limit"),
+        *("after", "parent_id", "number"),
+    )
     plan = empty.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(fields, "")).fetchall()
     assert any(index in step[-1] for step in plan), plan
 

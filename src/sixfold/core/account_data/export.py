@@ -291,9 +291,9 @@ def _batch(account_id: str, query: str, after: str) -> Transaction[tuple[list[Ro
 
 
 def _place(after: str) -> dict[str, Value]:
-    """Return the parts of the id of a batch's answer, which consists of its batch and number."""
-    batch_id, _, number = after.rpartition(":")
-    return {"batch_id": batch_id, "number": int(number) if batch_id and number.isdecimal() else 0}
+    """Return the parts of an id that consists of a batch or conversation and a number in it."""
+    parent_id, _, number = after.replace("/", ":").rpartition(":")
+    return {"parent_id": parent_id, "number": int(number) if parent_id and number.isdecimal() else 0}
 
 
 def _account(account_id: str) -> Transaction[Mapping[str, Any]]:

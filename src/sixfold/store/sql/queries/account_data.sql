@@ -27,7 +27,7 @@ WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 -- name: export_conversation_items | Return a page of the items of an account's conversations; `id` has a conversation and a place.
 SELECT conversation_id || '/' || place AS id, conversation_id, item, detail FROM relay_conversation_item
 WHERE account_id = :account_id
-  AND (conversation_id, place) > (substr(:after, 1, 41), CAST('0' || substr(:after, 43) AS BIGINT))
+  AND (conversation_id, place) > (:parent_id, :number)
 ORDER BY conversation_id, place LIMIT :limit;
 
 -- name: export_objects | Return a page of the objects that model servers store for an account, ordered by id.
@@ -43,14 +43,14 @@ WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 SELECT * FROM (
     SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
     FROM batch b JOIN batch_line l ON l.batch_id = b.id
-    WHERE b.account_id = :account_id AND b.id = :batch_id AND l.number > :number AND l.state = 'done'
+    WHERE b.account_id = :account_id AND b.id = :parent_id AND l.number > :number AND l.state = 'done'
     ORDER BY l.number LIMIT :limit
 ) AS same_batch
 UNION ALL
 SELECT * FROM (
     SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
     FROM batch b JOIN batch_line l ON l.batch_id = b.id AND l.state = 'done'
-    WHERE b.account_id = :account_id AND b.id > :batch_id
+    WHERE b.account_id = :account_id AND b.id > :parent_id
     ORDER BY b.id, l.number LIMIT :limit
 ) AS next_batch
 LIMIT :limit;
