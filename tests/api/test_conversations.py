@@ -135,8 +135,8 @@ async def test_items_are_added_listed_read_and_deleted(any_database_gateway: Gat
         ("POST", "/{id}", {}, "metadata"),
         ("POST", "/{id}/items", {}, "items"),
         ("POST", "/{id}/items", {"items": []}, "items"),
-        ("GET", "/{id}/items?limit=101", None, None),
-        ("GET", "/{id}/items?order=up", None, None),
+        ("GET", "/{id}/items?limit=101", None, "limit"),
+        ("GET", "/{id}/items?order=up", None, "order"),
     ],
 )
 async def test_invalid_conversation_is_refused(

@@ -43,7 +43,7 @@ async def test_invalid_pages_are_refused(gateway: Gateway) -> None:
     client = gateway.anthropic()
     with pytest.raises(anthropic.BadRequestError, match="after_id must be the id of a model"):
         await client.models.list(after_id="none")
-    with pytest.raises(anthropic.BadRequestError, match="limit must be between"):
+    with pytest.raises(anthropic.BadRequestError, match="limit must be from 1 to"):
         await client.models.list(limit=0)
     with pytest.raises(openai.BadRequestError, match="cannot be combined"):
         await gateway.openai().models.list(extra_query={"after_id": "a", "before_id": "b"})

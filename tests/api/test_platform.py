@@ -192,7 +192,9 @@ async def test_account_and_its_ledger_are_returned(app: AppFixture) -> None:
     assert all(entry["request_id"].startswith("req_") for entry in entries[:3])
     for bad in ("0", "201", "x", "-1", "9" * 30):
         response = await app.client.get("/api/account/ledger", params={"limit": bad}, headers=app.bearer)
-        assert (response.status_code, response.json()["code"]) == (400, "bad_request")
+        assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
+        message = f"limit must be from 1 to 200 (got {bad[:20]})"
+        assert response.json()["errors"] == [{"input": "limit", "message": message}]
     nonsense = await app.client.get("/api/account/ledger", params={"cursor": "x"}, headers=app.bearer)
     assert nonsense.status_code == 400
 

@@ -33,18 +33,18 @@ def query_text(request: Request, name: str, max_chars: int) -> str:
 
 
 def query_choice(request: Request, name: str, words: Collection[str], max_chars: int) -> str:
-    """Return a query parameter that must be one of `words`, or ""; raises `BadRequest` for other values."""
+    """Return a query parameter that must be one of `words`, or ""; raises `InvalidInput` for other values."""
     value = query_text(request, name, max_chars)
     if value and value not in words:
-        raise errors.BadRequest(f"{name} must be one of {', '.join(words)}")
+        raise errors.InvalidInput.of(name, f"{name} must be one of {', '.join(words)} (got {value[:40]})")
     return value
 
 
 def page_size(request: Request, default: int, largest: int, max_chars: int) -> int:
-    """Return the parameter `limit`, the rows of a page; raises `BadRequest` unless it is 1 to `largest`."""
+    """Return the parameter `limit`, the rows of a page; raises `InvalidInput` unless it is 1 to `largest`."""
     value = query_text(request, "limit", max_chars) or str(default)
     if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
-        raise errors.BadRequest(f"limit must be between 1 and {largest} (got {value[:20]!r})")
+        raise errors.InvalidInput.of("limit", f"limit must be from 1 to {largest} (got {value[:20]})")
     return int(value)
 
 

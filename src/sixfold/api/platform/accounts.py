@@ -160,10 +160,5 @@ def usage_dimensions(request: Request, allowed: Collection[str], default: Collec
 
 
 def page_size(request: Request) -> int:
-    """Return the number of entries of a page; raises `BadRequest`."""
-    text = request.query_params.get("limit")
-    if text is None:
-        return PAGE
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_PAGE):
-        raise errors.BadRequest(f"limit must be an integer from 1 to {MAX_PAGE}")
-    return int(text)
+    """Return the number of entries of a page; raises `InvalidInput`."""
+    return requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
