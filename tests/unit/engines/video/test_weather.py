@@ -10,11 +10,12 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Result, Task
+from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import noise, prompt_parser
 from sixfold.engines.video import layers, parallax, yuv
 from sixfold.engines.video.camera_moves import CameraPose
 from sixfold.engines.video.engine import CameraEngine
-from sixfold.engines.video.motion import wind
+from sixfold.engines.video.motion import ambient, motion_words, wind
 from sixfold.engines.video.motion.lightning import Lightning
 from tests.unit.engines.video import videos
 
@@ -36,6 +37,15 @@ def landscape() -> layers.SourceStill:
     sky = np.zeros((SIZE[1], SIZE[0]), np.float32)
     sky[:HORIZON] = 1
     return layers.SourceStill(rgb, np.full((45, 80), 0.5, np.float32), sky=sky)
+
+
+def shown_storm(prompt: str, negative: str = "") -> tuple[bool, bool]:
+    """Return whether a video of the prompt has wind, and whether it has lightning."""
+    scene, text = prompt_parser.parse(prompt, negative), prompt_words.fold(prompt)
+    wind_is_shown, lightning_is_shown = (
+        ambient._is_stormy(scene, words, text, negative) for words in (motion_words.WIND, motion_words.FLASH)
+    )
+    return wind_is_shown, lightning_is_shown
 
 
 def luma_at(second: float, pose: CameraPose) -> Any:
@@ -119,6 +129,47 @@ def test_negated_weather_is_not_shown(tmp_path: Path) -> None:
     moving = rendered(tmp_path, "rain over a garden without lightning, no wind").data["moving"]
     assert "rain" in moving
     assert not {"lightning", "wind"} & set(moving)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "negative"),
+    [
+        ("a storm at sea without lightning, no wind", ""),
+        ("a storm at sea", "lightning, wind"),
+        ("Regen ohne Blitze, kein Wind", ""),
+        ("lluvia sin relámpagos, sin viento", ""),
+        ("pluie, pas d'éclairs, sans vent", ""),
+        ("дождь без молний, без ветра", ""),
+        ("雨、雷なし、風のない草原", ""),
+        ("下雨，没有闪电，没有风", ""),
+        ("a shoe in the wind with lightning on a white background", ""),
+    ],
+)
+def test_denied_wind_and_lightning_are_not_shown(prompt: str, negative: str) -> None:
+    assert shown_storm(prompt, negative) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "a chocolate éclair on a plate",
+        "a lightning-fast car on a road",
+        "a wind turbine on a hill",
+        "a wind-up toy car",
+        "a road that winds between hills",
+        "アニメ風に描いた猫",
+        "こんな風に走る犬",
+    ],
+)
+def test_other_meanings_of_wind_and_lightning_show_nothing(prompt: str) -> None:
+    assert shown_storm(prompt) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "prompt", ["a tree in the wind", "ein Baum im Wind", "強い風に揺れる木", "海風が吹く草原"]
+)
+def test_wind_is_read_in_other_languages(prompt: str) -> None:
+    assert shown_storm(prompt) == (True, False)
 
 
 def test_words_for_what_is_drawn_over_an_image_are_understood(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
+from sixfold.engines.image.scene.words import place_choice
 from sixfold.engines.video import parallax, yuv
 from sixfold.engines.video.camera_moves import CameraPose
 from sixfold.engines.video.layers import SourceStill
@@ -32,7 +33,7 @@ from sixfold.engines.video.yuv import YuvPlanes
 Array = NDArray[Any]
 
 _WET = frozenset({"sea", "lake", "river", "beach", "underwater"})
-_SHELTERED = frozenset({"space", "moon", "mars", "underwater", "interior", "cave"})
+_SHELTERED = place_choice.WITHOUT_WEATHER | {"cave"}
 _FLAMES = re.compile(
     r"\b(?:camp|bon)?fires?\b|\bflam(?:e|es|ing)\b|\bcandles?\b|\btorch(?:es)?\b|\blanterns?\b|\bfireplace\b"
     r"|\bembers?\b|\bhearth\b|\bkerze|\bfeuer|\bflicker"
@@ -328,13 +329,12 @@ def _estimate_water(rgb: Array) -> Array:
 
 
 def _is_stormy(scene: ParsedScene, words: re.Pattern[str], text: str, negative: str) -> bool:
-    """Return whether an effect of a storm is shown: outside, in a storm or if words name it."""
-    if _SHELTERED & set(scene.places):
+    """Return whether an effect of a storm is shown: outside, if there is a storm or words name it."""
+    if _SHELTERED & set(scene.places) or words.search(prompt_words.fold(negative)):
         return False
-    if scene.weather == "storm":
-        return True
-    named = words.search(motion_words.CALM.sub(" ", text))
-    return named is not None and not words.search(prompt_words.fold(negative))
+    if any(words.search(denial[0]) for denial in motion_words.CALM.finditer(text)):
+        return False
+    return scene.weather == "storm" or words.search(text) is not None
 
 
 def _sky(
