@@ -1,4 +1,4 @@
-"""An agent's day at a memory: it writes, links, tags, searches, reads; a person corrects it; it merges.
+"""An agent's day with a memory: it writes, links, tags, searches and reads; a user corrects a page.
 
 SIXFOLD_API_KEY=sf_… python agents_day.py http://127.0.0.1:8600
 """
@@ -20,13 +20,13 @@ WIDTH = 116
 
 
 def show_fields(value: Any, *names: str) -> None:
-    """Write down some of what came back."""
+    """Print some fields of a result."""
     shown = {name: value[name] for name in names}
     sys.stdout.write(pformat(shown, width=WIDTH, sort_dicts=False) + "\n\n")
 
 
 async def call(agent: Client, tool: str, shown: str, **arguments: Any) -> Any:
-    """Call a tool, and write down the call and the answer."""
+    """Call a tool; print the call and the result."""
     sys.stdout.write(f"> {tool} {pformat(arguments, width=WIDTH, sort_dicts=False)}\n")
     answer = (await agent.call_tool(tool, arguments)).structured_content
     show_fields(answer, *shown.split())
@@ -58,7 +58,7 @@ async def correct(http: httpx2.AsyncClient, origin: str) -> None:
 
 
 async def main(origin: str) -> None:
-    """The day."""
+    """Run the day from morning to evening."""
     bearer = {"Authorization": f"Bearer {os.environ['SIXFOLD_API_KEY']}"}  # noqa: TID251  # a program of its own
     async with (
         httpx2.AsyncClient(headers=bearer) as http,

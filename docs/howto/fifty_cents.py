@@ -1,4 +1,4 @@
-"""An agent with fifty cents: what it remembers becomes a film, and the budget of its key ends the work.
+"""An agent with a budget of fifty cents, which turns its notes into a video until the budget is spent.
 
 SIXFOLD_API_KEY=sf_… python fifty_cents.py http://127.0.0.1:8600
 """
@@ -25,12 +25,12 @@ SHOTS = (
     "the lighthouse under the stars",
 )
 SHOT = {"size": "1152x768", "seed": 7}
-SECONDS = 5  # of each shot
+SECONDS = 5
 WIDTH = 116
 
 
 class Agent:
-    """The tools of the server; it writes down what it does, with short names for long addresses."""
+    """Calls tools of the server and prints each call, with short names for long URLs."""
 
     def __init__(self, tools: Client) -> None:
         self.tools = tools
@@ -38,7 +38,7 @@ class Agent:
         self._names: dict[str, str] = {}
 
     async def call(self, tool: str, shown: str, **arguments: Any) -> Any:
-        """Call a tool, and write down the call and some of the answer."""
+        """Call a tool; print the call and some fields of the result."""
         sys.stdout.write(f"> {tool} {self._short(arguments)}\n")
         answer = (await self.tools.call_tool(tool, arguments)).structured_content
         result = answer["results"][0] if tool == "search" else answer
@@ -46,7 +46,7 @@ class Agent:
         return answer
 
     async def make(self, name: str, model: str, **inputs: Any) -> Any:
-        """Run a model: the address of what it made, or None where the budget does not reach."""
+        """Run a model; return the URL of its output, or None if the budget does not suffice."""
         sys.stdout.write(f"> run {model} {self._short(inputs)}\n")
         order = {"model": model, "input": inputs, "wait": 300}
         answer = (await self.tools.call_tool("run", order)).structured_content
@@ -69,7 +69,7 @@ class Agent:
 
 
 def project(pictures: list[str], voice: str, sea: str) -> dict[str, Any]:
-    """A timeline: the shots dissolve into each other, under them the sea and a voice."""
+    """Return a timeline: the shots with crossfades, a voice, and the sound of the sea."""
     shots = [{"url": url, "start": n * SECONDS, "duration": SECONDS} for n, url in enumerate(pictures)]
     for shot in shots[1:]:
         shot["transition"] = {"type": "crossfade", "duration": 1}
@@ -87,7 +87,7 @@ def project(pictures: list[str], voice: str, sea: str) -> dict[str, Any]:
 
 
 async def work(agent: Agent) -> None:
-    """Remember, make, cut, go on until the money ends, and write all of it down."""
+    """Read the notes, generate and edit a video, spend the rest on posters, and write a page about it."""
     found = await agent.call(
         "search", "slug snippet", query="What did Ann want for the lighthouse film?", limit=1
     )
@@ -108,7 +108,7 @@ async def work(agent: Agent) -> None:
 
 
 async def main(origin: str) -> None:
-    """The work, and what the server itself says that it cost."""
+    """Run the agent, and print the costs as the server states them."""
     bearer = {"Authorization": f"Bearer {os.environ['SIXFOLD_API_KEY']}"}  # noqa: TID251  # a program of its own
     async with (
         httpx2.AsyncClient(headers=bearer, timeout=330) as http,

@@ -1,4 +1,4 @@
-"""The official clients of OpenAI and Anthropic, unmodified, over their whole surface.
+"""The official clients of OpenAI and Anthropic, unmodified, with all their methods.
 
 SIXFOLD_API_KEY=sf_… python official_clients.py http://127.0.0.1:8600 [MODEL]
 """
@@ -25,7 +25,7 @@ SHAPES: Any = ("json", "text", "srt", "vtt", "verbose_json")
 
 
 def report(what: str, result: object) -> None:
-    """One line of the report."""
+    """Print a line of the report."""
     sys.stdout.write(f"{what:<37}{result}\n")
 
 
@@ -35,7 +35,7 @@ client = openai.OpenAI(base_url=f"{ORIGIN}/v1", api_key=KEY, max_retries=0)
 
 
 def talk() -> None:
-    """Chat completions."""
+    """Test chat completions."""
     chat = client.chat.completions
     answer: Any = chat.create(model=MODEL, messages=ASKED)
     report("chat.completions", f"{answer.choices[0].message.content!r}, {answer.usage.total_tokens} tokens")
@@ -61,7 +61,7 @@ def talk() -> None:
 
 
 def see(picture: str) -> None:
-    """A picture in a conversation."""
+    """Test an image in a conversation."""
     parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": picture}}]
     messages: Any = [{"role": "user", "content": parts}]
     answer = client.chat.completions.create(model=MODEL, messages=messages)
@@ -69,7 +69,7 @@ def see(picture: str) -> None:
 
 
 def respond() -> None:
-    """Responses."""
+    """Test responses."""
     answer = client.responses.create(model=MODEL, input="say 4 words", instructions="Be short.")
     report("responses", f"{answer.output_text!r}, {answer.status}")
     with client.responses.stream(model=MODEL, input="say 4 words") as events:
@@ -86,7 +86,7 @@ def respond() -> None:
 
 
 def draw() -> str:
-    """Pictures; gives one as a data URI."""
+    """Test images; return one as a data URI."""
     size: Any = "128x128"
     images: Any = client.images.generate(model="gpt-image-1", prompt="a lighthouse at dawn", size=size)
     picture = base64.b64decode(images.data[0].b64_json)
@@ -103,7 +103,7 @@ def draw() -> str:
 
 
 def speak() -> None:
-    """Speech in every format, and what was said."""
+    """Test speech in every format, and its transcription."""
     spoken = {}
     for kind in FORMATS:
         answer = client.audio.speech.create(
@@ -128,7 +128,7 @@ def speak() -> None:
 
 
 def rest() -> None:
-    """Vectors, models, and what goes wrong."""
+    """Test embeddings, lists of models and errors."""
     vectors = client.embeddings.create(model="embeddings", input=["a fox", "a wolf"])
     report("embeddings", f"{len(vectors.data)} of {len(vectors.data[0].embedding)} numbers")
     names = [model.id for model in client.models.list()]
@@ -151,7 +151,7 @@ claude = anthropic.Anthropic(base_url=ORIGIN, api_key=KEY, max_retries=0)
 
 
 def messages(picture: str) -> None:
-    """Messages."""
+    """Test messages."""
     create = claude.messages.create
     answer: Any = create(model=MODEL, max_tokens=100, system="Be short.", messages=ASKED)
     report("messages", f"{answer.content[0].text!r}, {answer.stop_reason}")
@@ -178,7 +178,7 @@ def messages(picture: str) -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Run all tests."""
     talk()
     picture = draw()
     see(picture)
