@@ -52,7 +52,7 @@ def _list(client: ServerClient, arguments: argparse.Namespace) -> int:
 def _row(prediction: Document) -> tuple[str, ...]:
     metrics: dict[str, Any] = prediction.get("metrics") or {}
     return (
-        _when(str(prediction["created_at"])),
+        _format_time(str(prediction["created_at"])),
         str(prediction["model"]),
         str(prediction["status"]),
         _took(metrics.get("queue_ms")),
@@ -66,7 +66,7 @@ def _took(ms: float | None) -> str:
     return "" if ms is None else duration(float(ms))
 
 
-def _when(text: str) -> str:
+def _format_time(text: str) -> str:
     """Return a local time, without the date if it is today."""
     moment = datetime.fromisoformat(text).astimezone()
     today = moment.date() == datetime.now(UTC).astimezone().date()

@@ -110,10 +110,10 @@ class Spinner:
 
     _CELLS, _EVERY_SECONDS = 28, 0.1
 
-    def __init__(self, what: str, total: int = 0) -> None:
+    def __init__(self, label: str, total: int = 0) -> None:
         """Create a progress line; `total` is the number of bytes, or 0 if it is unknown."""
         self._paint = TerminalStyle(sys.stderr)
-        self._what = what
+        self._label = label
         self._total = total
         self._done = 0
         self._drawn = 0.0
@@ -132,7 +132,7 @@ class Spinner:
         moment = time.monotonic()
         if self._paint.is_terminal and moment - self._drawn >= self._EVERY_SECONDS:
             self._drawn = moment
-            self._paint.stream.write(f"\r\x1b[2K  {self._what}  {self._rail()}{size(self._done)}")
+            self._paint.stream.write(f"\r\x1b[2K  {self._label}  {self._rail()}{size(self._done)}")
             self._paint.stream.flush()
 
     def _rail(self) -> str:

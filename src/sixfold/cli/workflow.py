@@ -135,10 +135,10 @@ def _faults(errors: list[Document]) -> list[str]:
     for fault in errors:
         text = f"{fault['message']} {fault['details']}"
         alike.setdefault((fault.get("class_type", ""), text), []).append(fault.get("node_id", ""))
-    return [f"{_where(kind, nodes)}{text}" for (kind, text), nodes in alike.items()]
+    return [f"{_node_prefix(kind, nodes)}{text}" for (kind, text), nodes in alike.items()]
 
 
-def _where(kind: str, nodes: list[str]) -> str:
+def _node_prefix(kind: str, nodes: list[str]) -> str:
     if not kind:
         return ""
     return f"node {nodes[0]} ({kind}): " if len(nodes) == 1 else f"{len(nodes)} nodes of {kind}: "

@@ -96,10 +96,10 @@ class OidcClient:
     def issuer(self) -> str:
         return self._issuer
 
-    async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:
+    async def begin(self, callback_url: str, *, reauthenticate: bool = False) -> OidcLoginAttempt:
         """Start a sign-in: `state` binds the response to this browser, `nonce` the ID token to it.
 
-        With `again`, the provider must ask for the user's password or passkey again.
+        With `reauthenticate`, the provider must ask for the user's password or passkey again.
         """
         metadata = await self._discover()
         attempt = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
@@ -113,9 +113,9 @@ class OidcClient:
             "nonce": attempt["nonce"],
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
-            **({"prompt": "login", "max_age": "0"} if again else {"max_age": str(_MAX_AGE_SECONDS)}),
+            **({"prompt": "login", "max_age": "0"} if reauthenticate else {"max_age": str(_MAX_AGE_SECONDS)}),
         }
-        if again:
+        if reauthenticate:
             attempt["again_at"] = str(int(time.time()))
         separator = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
         return OidcLoginAttempt(

@@ -297,9 +297,9 @@ async def finish_watches(watches: set[asyncio.Task[None]]) -> None:
 
 
 async def _watch(handle: ContainerHandle, worker: RemoteWorker) -> None:
-    why = await handle.wait()
+    reason = await handle.wait()
     with contextlib.suppress(ContainersFailed):
-        await worker.end(f"went away: its container {why}")
+        await worker.end(f"went away: its container {reason}")
 
 
 def _spec_of(options: Mapping[str, Any], memory_bytes: int) -> ContainerSpec:

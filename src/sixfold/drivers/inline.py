@@ -91,7 +91,7 @@ class InlineWorker:
         self._steps = SessionStepper()
         self._runs = 0
         self._alive = True
-        self._why = ""
+        self._end_reason = ""
 
     @property
     def alive(self) -> bool:
@@ -106,7 +106,7 @@ class InlineWorker:
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         if not self._alive:
-            return WorkerLost(f"the worker {self._why}")
+            return WorkerLost(f"the worker {self._end_reason}")
         if len(self._current) >= self._spec.max_tasks:
             raise RuntimeError(f"the worker is already running its maximum of {self._spec.max_tasks} tasks")
         self._runs += 1
@@ -129,7 +129,7 @@ class InlineWorker:
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         if not self._alive:
-            return [WorkerLost(f"the worker {self._why}")] * len(requests)
+            return [WorkerLost(f"the worker {self._end_reason}")] * len(requests)
         self._runs += 1
         point = self._driver.failpoints.get(requests[0].model)
         return await self._steps.send(self._runs, requests, point, self._send)
@@ -139,10 +139,10 @@ class InlineWorker:
         job = self._current.get(task_id)
         if job is not None and not job.canceled.is_set():
             job.canceled.set()
-            why = "did not stop when canceled, and was given up"
+            reason = "did not stop when canceled, and was given up"
             cancel_seconds = max(self._driver.cancel_seconds, self._spec.cancel_seconds)
             job.deadline = self._loop.call_later(
-                cancel_seconds, self._give_up, WorkerLost(f"the worker {why}"), why
+                cancel_seconds, self._give_up, WorkerLost(f"the worker {reason}"), reason
             )
 
     async def give_up(self, task_id: str) -> None:
@@ -160,19 +160,19 @@ class InlineWorker:
                 await self._ended.wait()
         await self.kill()
 
-    def _give_up(self, outcome: Outcome, why: str) -> None:
-        self._end(why)
-        self._steps.fail_all(f"the worker {why}")
+    def _give_up(self, outcome: Outcome, reason: str) -> None:
+        self._end(reason)
+        self._steps.fail_all(f"the worker {reason}")
         for job in tuple(self._current.values()):
             job.end(RunStopped() if job.canceled.is_set() else outcome)
             job.canceled.set()
         self._current.clear()
         self._inbox.put(None)
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         if self._alive:
             self._alive = False
-            self._why = why
+            self._end_reason = reason
         self._driver.workers.discard(self)
         self._ended.set()
 

@@ -85,7 +85,7 @@ class RaySlot:
         )
         self._runs += 1
         folder = self._folder.path / f"run-{self._runs}"
-        files = await asyncio.to_thread(_laid_out, folder, contents)
+        files = await asyncio.to_thread(_write_files, folder, contents)
         work = asyncio.create_task(self._ended(Task(*task, files), reports, events))
         try:
             while True:
@@ -102,7 +102,7 @@ class RaySlot:
         outcome = await self._worker.run(task, reports)
         contents: tuple[bytes, ...] = ()
         if isinstance(outcome, RunCompleted):
-            contents = await asyncio.to_thread(_taken, outcome.files)
+            contents = await asyncio.to_thread(_read_and_remove, outcome.files)
         events.put_nowait(RayEvent("ended", outcome, contents))
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
@@ -123,7 +123,7 @@ class RaySlot:
         await asyncio.to_thread(self._folder.leave)
 
 
-def _laid_out(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
+def _write_files(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
     folder.mkdir(mode=0o700)
     files = {name: folder / str(number) for number, name in enumerate(contents)}
     for name, path in files.items():
@@ -131,7 +131,7 @@ def _laid_out(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
     return files
 
 
-def _taken(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
+def _read_and_remove(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
     contents = tuple(file.path.read_bytes() for file in files)
     for file in files:
         file.path.unlink()
@@ -157,7 +157,7 @@ class RayWorker:
         self._runs: dict[str, _RayRun] = {}
         self._count = 0
         self._alive = True
-        self._why = "had ended"
+        self._end_reason = "had ended"
         # Whether the engine is loaded.
         self.begun = False
 
@@ -194,7 +194,7 @@ class RayWorker:
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         if not self._alive:
-            return WorkerLost(f"the worker {self._why}")
+            return WorkerLost(f"the worker {self._end_reason}")
         if len(self._runs) >= self._spec.max_tasks:
             raise RuntimeError(f"the worker is already running its maximum of {self._spec.max_tasks} tasks")
         try:
@@ -232,7 +232,7 @@ class RayWorker:
         except RayError:
             self.kill_now("was lost with its machine, or was killed")
             await self._driver.check_alive()
-        return RunStopped() if run.canceled else WorkerLost(f"the worker {self._why}")
+        return RunStopped() if run.canceled else WorkerLost(f"the worker {self._end_reason}")
 
     async def _ending(self, event: RayEvent, number: int) -> Outcome:
         outcome: Outcome = event.value
@@ -261,7 +261,7 @@ class RayWorker:
                 return await self._actor.steps.remote(tuple(requests))
             except RayError:
                 self.kill_now("was lost with its machine, or was killed")
-        return [WorkerLost(f"the worker {self._why}")] * len(requests)
+        return [WorkerLost(f"the worker {self._end_reason}")] * len(requests)
 
     async def check_alive(self) -> None:
         """Check whether the actor is still alive; an actor that answers slowly counts as alive."""
@@ -301,11 +301,11 @@ class RayWorker:
                     await self._actor.leave.remote()
         await self.kill()
 
-    def kill_now(self, why: str) -> None:
+    def kill_now(self, reason: str) -> None:
         """Kill the actor and record the reason `why`. Idempotent."""
         if self._alive:
             self._alive = False
-            self._why = why
+            self._end_reason = reason
             self._driver.workers.discard(self)
             with contextlib.suppress(RayError):
                 ray.kill(self._actor)

@@ -140,7 +140,7 @@ class RemoteWorker:
     """One remote engine, which runs up to `max_tasks` of its spec at the same time."""
 
     def __init__(self, driver: RemoteSlot, spec: WorkerSpec, engine: RemoteEngine) -> None:
-        self.why = "had ended"
+        self.reason = "had ended"
         self.id = uuid.uuid4().hex
         self._driver = driver
         self._spec = spec
@@ -156,7 +156,7 @@ class RemoteWorker:
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` and return its outcome; never raises for errors of the engine or its machine."""
         if not self._alive:
-            return WorkerLost(f"the worker {self.why}")
+            return WorkerLost(f"the worker {self.reason}")
         if len(self._runs) >= self._spec.max_tasks:
             raise RuntimeError(f"the worker is already running its maximum of {self._spec.max_tasks} tasks")
         self._started += 1
@@ -185,7 +185,7 @@ class RemoteWorker:
         # Waiting for a GPU or in a queue is not part of the run, which may be priced by its time.
         run_us = (time.perf_counter_ns() - began) // 1000 - int(run_clock.waited_seconds() * 1_000_000)
         if isinstance(outcome, Canceled) and not self._alive:
-            return WorkerLost(f"the worker {self.why}")
+            return WorkerLost(f"the worker {self.reason}")
         if isinstance(outcome, RemoteLost):
             await self.end(str(outcome))
             return WorkerLost(f"the worker {outcome}")
@@ -218,11 +218,11 @@ class RemoteWorker:
         """Abort all runs immediately. Idempotent."""
         await self.end("was killed")
 
-    async def end(self, why: str) -> None:
+    async def end(self, reason: str) -> None:
         """Abort every run and record the reason `why`. Idempotent."""
         if self._alive:
             self._alive = False
-            self.why = why
+            self.reason = reason
             self._driver.workers.discard(self)
             for task_id in tuple(self._runs):
                 self.cancel(task_id)

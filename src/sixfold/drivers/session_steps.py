@@ -62,11 +62,11 @@ class SessionStepper:
         if answers is not None and not answers.done():
             answers.set_result([_answer(answer) for answer in message.answers])
 
-    def fail_all(self, why: str) -> None:
+    def fail_all(self, reason: str) -> None:
         """Answer all pending requests with `WorkerLost`."""
         for count, answers in self._open.values():
             if not answers.done():
-                answers.set_result([WorkerLost(why)] * count)
+                answers.set_result([WorkerLost(reason)] * count)
 
 
 def _fault(request: StepRequest) -> RunFailed | None:

@@ -66,7 +66,7 @@ class HostedSpaces:
         try:
             config, info, prefix = await self._driver.inspect(target)
         except StartFailed as failed:
-            raise errors.BadRequest(_why(space, target, str(failed))) from failed
+            raise errors.BadRequest(_start_error(space, target, str(failed))) from failed
         function = await asyncio.to_thread(gradio_schema.best_function, config, info)
         title = str(config.get("title") or space.name)[:200]
         engine = _engine(target, {"prefix": prefix, **gradio.arguments(function)})
@@ -81,7 +81,7 @@ class HostedSpaces:
             return SpaceTarget(image=image, network=self._terms.network)
         source = await asyncio.to_thread(self._folder, folder)
         if mode == "container":
-            return SpaceTarget(image=await self._built(folder, source), network=self._terms.network)
+            return SpaceTarget(image=await self._build_image(folder, source), network=self._terms.network)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise errors.EngineUnavailable(
                 f"A sandbox is not available because {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
@@ -95,7 +95,7 @@ class HostedSpaces:
             raise errors.BadRequest(f"Folder {name} not found; `sixfold space import FOLDER` creates it")
         return folders.read(path)
 
-    async def _built(self, name: str, source: SpaceFolder) -> str:
+    async def _build_image(self, name: str, source: SpaceFolder) -> str:
         image = f"localhost/sixfold-space-{name}:latest"
         if not (await self._containers.standing(image)).ready:
             context = await asyncio.to_thread(source.context, self._terms.base_image)
@@ -106,7 +106,7 @@ class HostedSpaces:
         return image
 
 
-def _why(space: SpaceId, target: SpaceTarget, output: str) -> str:
+def _start_error(space: SpaceId, target: SpaceTarget, output: str) -> str:
     """Return why a space did not start, with the remedy if a package is missing."""
     missing = _MISSING.search(output)
     if missing is None:

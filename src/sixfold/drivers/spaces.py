@@ -106,8 +106,8 @@ class _SpaceEngine:
         try:
             return await self._engine.run(task, context)
         except EngineError as error:
-            if why := await self._gone():
-                raise RemoteLost(f"was lost: the space {why}") from error
+            if reason := await self._gone():
+                raise RemoteLost(f"was lost: the space {reason}") from error
             raise
 
     async def _gone(self) -> str:

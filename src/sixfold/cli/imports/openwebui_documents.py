@@ -60,8 +60,10 @@ def read(connection: sqlite3.Connection, users: Mapping[str, str], uploads: Path
             export.documents.append(document)
     except sqlite3.OperationalError as error:
         is_other = str(error).startswith("no such")
-        why = "this version of Open WebUI stores them in another way" if is_other else "they cannot be read"
-        export.omit("further documents", f"{why}: {error}")
+        reason = (
+            "this version of Open WebUI stores them in another way" if is_other else "they cannot be read"
+        )
+        export.omit("further documents", f"{reason}: {error}")
 
 
 def _documents(

@@ -26,7 +26,9 @@ def create(arguments: argparse.Namespace) -> None:
         owner = yield from accounts.by_email(arguments.owner)
         return (yield from organizations.create(owner.id, name)).id
 
-    _say(arguments, {"organization_id": _write(arguments, work()), "name": name}, f"{name} is created")
+    _print_record(
+        arguments, {"organization_id": _write(arguments, work()), "name": name}, f"{name} is created"
+    )
 
 
 def show(arguments: argparse.Namespace) -> None:
@@ -65,7 +67,7 @@ def budget(arguments: argparse.Namespace) -> None:
         yield from organizations.set_budgets(account.id, day, month)
 
     _write(arguments, work())
-    _say(
+    _print_record(
         arguments, {"organization": arguments.organization}, f"The budget of {arguments.organization} is set"
     )
 
@@ -76,7 +78,7 @@ def transfer(arguments: argparse.Namespace) -> None:
         yield from organizations.transfer(member.account_id, member.id, arguments.name)
 
     _write(arguments, work())
-    _say(arguments, {"owner": arguments.email}, f"{arguments.email} owns the organization now")
+    _print_record(arguments, {"owner": arguments.email}, f"{arguments.email} owns the organization now")
 
 
 def add(arguments: argparse.Namespace) -> None:
@@ -87,7 +89,9 @@ def add(arguments: argparse.Namespace) -> None:
         return (yield from members.add(account.id, person.id, arguments.role, "operator", team_id))
 
     member = _write(arguments, work())
-    _say(arguments, {"member_id": member.id}, f"{member.email} is a member of {arguments.organization} now")
+    _print_record(
+        arguments, {"member_id": member.id}, f"{member.email} is a member of {arguments.organization} now"
+    )
 
 
 def invite(arguments: argparse.Namespace) -> None:
@@ -101,7 +105,7 @@ def invite(arguments: argparse.Namespace) -> None:
 
     new = _write(arguments, work())
     url = f"{server_lock.link_origin(database_access.settings_of(arguments))}/invitation?token={new.token}"
-    _say(arguments, {"url": url}, f"{url}  (valid once, within {invitations.DAYS} days)")
+    _print_record(arguments, {"url": url}, f"{url}  (valid once, within {invitations.DAYS} days)")
 
 
 def change(arguments: argparse.Namespace) -> None:
@@ -118,7 +122,7 @@ def change(arguments: argparse.Namespace) -> None:
         yield from members.change(member.account_id, member.id, **changes)
 
     _write(arguments, work())
-    _say(arguments, {"member": arguments.email}, f"{arguments.email} is changed")
+    _print_record(arguments, {"member": arguments.email}, f"{arguments.email} is changed")
 
 
 def remove(arguments: argparse.Namespace) -> None:
@@ -127,7 +131,7 @@ def remove(arguments: argparse.Namespace) -> None:
         yield from members.remove(member.account_id, member.id)
 
     _write(arguments, work())
-    _say(
+    _print_record(
         arguments,
         {"removed": arguments.email},
         f"{arguments.email} is removed, with its sessions, programs and keys in {arguments.organization}",
@@ -142,7 +146,9 @@ def create_team(arguments: argparse.Namespace) -> None:
         day, month = changes.get("budget_day"), changes.get("budget_month")
         return (yield from teams.create(account.id, arguments.team, day, month))
 
-    _say(arguments, {"team_id": _write(arguments, work()).id}, f"The team {arguments.team} is created")
+    _print_record(
+        arguments, {"team_id": _write(arguments, work()).id}, f"The team {arguments.team} is created"
+    )
 
 
 def budget_team(arguments: argparse.Namespace) -> None:
@@ -154,7 +160,7 @@ def budget_team(arguments: argparse.Namespace) -> None:
         yield from teams.change(account.id, str(team_id), **changes)
 
     _write(arguments, work())
-    _say(arguments, {"team": arguments.team}, f"The budget of {arguments.team} is set")
+    _print_record(arguments, {"team": arguments.team}, f"The budget of {arguments.team} is set")
 
 
 def remove_team(arguments: argparse.Namespace) -> None:
@@ -164,7 +170,7 @@ def remove_team(arguments: argparse.Namespace) -> None:
         yield from teams.remove(account.id, str(team_id))
 
     _write(arguments, work())
-    _say(arguments, {"removed": arguments.team}, f"The team {arguments.team} is removed")
+    _print_record(arguments, {"removed": arguments.team}, f"The team {arguments.team} is removed")
 
 
 def key_team(arguments: argparse.Namespace) -> None:
@@ -178,7 +184,7 @@ def key_team(arguments: argparse.Namespace) -> None:
         return (yield from keys.create(account.id, scope, granted=key_rights, holder=Holder(None, team_id)))
 
     key = _write(arguments, work())
-    _say(arguments, {"id": key.id, "api_key": key.api_key}, f"{key.api_key}  (shown this once)")
+    _print_record(arguments, {"id": key.id, "api_key": key.api_key}, f"{key.api_key}  (shown this once)")
 
 
 # -- helpers -------------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ def _write(arguments: argparse.Namespace, transaction: Transaction[Any]) -> Any:
     return database_access.write(database_access.settings_of(arguments), transaction)
 
 
-def _say(arguments: argparse.Namespace, record: dict[str, Any], text: str) -> None:
+def _print_record(arguments: argparse.Namespace, record: dict[str, Any], text: str) -> None:
     if arguments.json:
         put_json(record)
     else:

@@ -86,19 +86,19 @@ def replay(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {graphs.OTHERWISE}"
-        _print_result(source, target, len(data), "" if identical else why)
+        reason = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {graphs.OTHERWISE}"
+        _print_result(source, target, len(data), "" if identical else reason)
     return 0 if identical else 1
 
 
-def _print_result(source: Path, target: Path | None, count: int, why: str) -> None:
+def _print_result(source: Path, target: Path | None, count: int, reason: str) -> None:
     paint = TerminalStyle()
     if target is not None:
         paint.line(f"  {paint.bold(str(target))}  {paint.dim(size(count))}")
-    if not why:
+    if not reason:
         paint.line(f"  {paint.accent('●')} identical to {source}")
     else:
-        sys.stderr.write(f"sixfold: {source} has different bytes: {why}.\n")
+        sys.stderr.write(f"sixfold: {source} has different bytes: {reason}.\n")
 
 
 # -- what to run -----------------------------------------------------------------------------------

@@ -218,13 +218,13 @@ def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:
 def _string(descriptor: Descriptor, value: Any) -> str:
     if descriptor.choices and value not in descriptor.choices:
         kind = "enum" if isinstance(value, str) else "string_type"
-        raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", kind)
+        raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_rejected_value(value)}", kind)
     if not isinstance(value, str):
         raise _InvalidValue("must be a string", "string_type")
     if descriptor.max_chars is not None and len(value) > descriptor.max_chars:
         raise _InvalidValue(f"must be at most {descriptor.max_chars} characters", "string_too_long")
     if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
-        raise _InvalidValue(f"must {_pattern_text(descriptor)}{_got(value)}", "string_pattern")
+        raise _InvalidValue(f"must {_pattern_text(descriptor)}{_rejected_value(value)}", "string_pattern")
     if not value.isascii() and _SURROGATE.search(value):
         raise _InvalidValue("must be valid Unicode", "string_unicode")
     return value
@@ -242,10 +242,12 @@ def _integer(descriptor: Descriptor, value: Any) -> int:
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
         if descriptor.choices:
-            raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
+            raise _InvalidValue(
+                f"must be one of {', '.join(descriptor.choices)}{_rejected_value(value)}", "int_type"
+            )
         raise _InvalidValue(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
     if descriptor.choices and str(number) not in descriptor.choices:
-        raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
+        raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_rejected_value(value)}", "enum")
     # The limits apply to the number as sent, so that rounding cannot move an invalid number within them.
     _in_range(descriptor, number)
     if descriptor.snap:
@@ -266,7 +268,7 @@ def _number(descriptor: Descriptor, value: Any) -> float:
 def _in_range(descriptor: Descriptor, value: float) -> None:
     low, high = descriptor.min, descriptor.max
     if (low is not None and value < low) or (high is not None and value > high):
-        raise _InvalidValue(f"must be{_limits(descriptor)}{_got(value)}", "out_of_range")
+        raise _InvalidValue(f"must be{_limits(descriptor)}{_rejected_value(value)}", "out_of_range")
     # Values are stored as signed 64-bit integers.
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise _InvalidValue(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
@@ -282,7 +284,7 @@ def _limits(descriptor: Descriptor, of: str = "") -> str:
     return f"{of} at most {high:g}" if high is not None else ""
 
 
-def _got(value: object) -> str:
+def _rejected_value(value: object) -> str:
     """Return ` (got 9)` for a short printable value, otherwise an empty string."""
     if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
         return ""

@@ -339,7 +339,9 @@ def _write(
     if occupied:
         yield Query("redirects_clear", {"account_id": account_id, "slugs": encode_json(occupied)})
     rows = [_row(page, operation, caller) for _, page in batch]
-    yield Query("pages_put", {"account_id": account_id, "rows": encode_json([_who(row) for row in rows])})
+    yield Query(
+        "pages_put", {"account_id": account_id, "rows": encode_json([_page_fields(row) for row in rows])}
+    )
     yield Query("versions_put", {"account_id": account_id, "rows": encode_json(rows)})
     for plan, page in batch:
         if plan.current is not None and plan.current.slug != page.slug:
@@ -371,11 +373,11 @@ def _row(page: MemoryPage, operation: str, caller: Caller) -> dict[str, str | in
     }
 
 
-_OF_VERSIONS = frozenset({"head", "body", "chars", "path", "operation", "by", "behalf"})
+_VERSION_FIELDS = frozenset({"head", "body", "chars", "path", "operation", "by", "behalf"})
 
 
-def _who(row: dict[str, str | int]) -> dict[str, str | int]:
-    return {name: value for name, value in row.items() if name not in _OF_VERSIONS}
+def _page_fields(row: dict[str, str | int]) -> dict[str, str | int]:
+    return {name: value for name, value in row.items() if name not in _VERSION_FIELDS}
 
 
 def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPage]]) -> Transaction[None]:

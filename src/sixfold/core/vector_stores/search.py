@@ -97,7 +97,7 @@ class VectorStoreSearch:
         while True:
             page = VectorStoreFilePage(_FILTERED_FILES, bound, status="completed")
             rows = await self._database.read(stores.page_rows(store_id, page))
-            names += await PARSER.run(_kept, rows, keep)
+            names += await PARSER.run(_matching_files, rows, keep)
             if len(rows) < page.limit:
                 return names
             bound = str(rows[-1]["file_id"])
@@ -147,7 +147,7 @@ class VectorStoreSearch:
             del self._indexes[oldest]
 
 
-def _kept(rows: Rows, keep: Filter) -> list[str]:
+def _matching_files(rows: Rows, keep: Filter) -> list[str]:
     return [str(row["file_id"]) for row in rows if keep(stores.file_of(row).attributes)]
 
 

@@ -32,10 +32,10 @@ def missing_input(schema: NodeInput) -> Fault:
     return fault("required_input_missing", "Required input is missing", schema.name, input_name=schema.name)
 
 
-def bad_link(schema: NodeInput, value: Any, why: str = "") -> Fault:
+def bad_link(schema: NodeInput, value: Any, reason: str = "") -> Fault:
     """Return the error for a link that is malformed or does not lead to an output."""
     text = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
-    details = f"{schema.name}, {why}" if why else schema.name
+    details = f"{schema.name}, {reason}" if reason else schema.name
     return of_input("bad_linked_input", text, details, schema, received_value=value)
 
 

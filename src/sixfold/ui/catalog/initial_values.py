@@ -94,7 +94,7 @@ async def of_request(
         with contextlib.suppress(errors.NotFound):
             prediction = await services.predictions.get(run, user.tenant)
             if prediction.model == model.name:
-                return await _again(services, model, prediction, run)
+                return await _values_of_run(services, model, prediction, run)
     if not origin or origin == _EXAMPLE:
         return InitialValues()
     return await _from_output(services, user, model, query)
@@ -108,12 +108,12 @@ async def _from_output(
     if origin.startswith(_CHAT):
         chats = ChatStore(services.database, services.conversations)
         text = await chat_text(chats, user.tenant, origin, query.get("item", ""))
-        return InitialValues(_text_as(model, name, text))
+        return InitialValues(_text_value(model, name, text))
     prediction = await services.predictions.get(origin, user.tenant)
     if name:
         labels = {name: title_of(prediction.inputs) or model_title(services.catalog, prediction.model)}
         return InitialValues(_output_as(services, model, prediction, name), labels=labels)
-    return await _again(services, model, prediction)
+    return await _values_of_run(services, model, prediction)
 
 
 async def chat_text(chats: ChatStore, tenant: Tenant, chat_id: str, item_id: str) -> str:
@@ -123,7 +123,9 @@ async def chat_text(chats: ChatStore, tenant: Tenant, chat_id: str, item_id: str
     return "" if message is None else message.text
 
 
-async def _again(services: WebServices, model: Model, prediction: Prediction, run: str = "") -> InitialValues:
+async def _values_of_run(
+    services: WebServices, model: Model, prediction: Prediction, run: str = ""
+) -> InitialValues:
     base = services.settings.base_url
     inputs = await services.database.read(lineage.reusable_inputs(prediction, base))
     options = {"hardware": prediction.hardware, "variant": prediction.task.inputs.get("variant")}
@@ -165,10 +167,10 @@ def _output_as(services: WebServices, model: Model, prediction: Prediction, name
         return {}
     if output.files:
         return {name: services.media_url(output.files[0])}
-    return _text_as(model, name, next_models.text_of(output.first.data))
+    return _text_value(model, name, next_models.text_of(output.first.data))
 
 
-def _text_as(model: Model, name: str, text: str) -> dict[str, Any]:
+def _text_value(model: Model, name: str, text: str) -> dict[str, Any]:
     """Return a text as the input `name`; an input with several texts gets its lines."""
     if not text or not model.takes(name):
         return {}

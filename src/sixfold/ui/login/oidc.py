@@ -43,7 +43,7 @@ class OidcLoginPages:
         self._services.trusted_hosts.admit(request)
         self._login.attempts.count_challenge(request)
         next_path = sessions.own_path(request.query_params.get("next", ""))
-        url, ticket = await self._begin({"next": next_path}, again="again" in request.query_params)
+        url, ticket = await self._begin({"next": next_path}, reauthenticate="again" in request.query_params)
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
         self._services.sessions.set_ticket(response, ticket)
         return response
@@ -100,9 +100,9 @@ class OidcLoginPages:
         )
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 
-    async def _begin(self, context: dict[str, str], *, again: bool = False) -> tuple[str, str]:
+    async def _begin(self, context: dict[str, str], *, reauthenticate: bool = False) -> tuple[str, str]:
         """Return the provider's URL and the ticket for the browser's cookie."""
-        authorization = await self._services.oidc.begin(self._callback_url, again=again)
+        authorization = await self._services.oidc.begin(self._callback_url, reauthenticate=reauthenticate)
         ticket = ids.secret("ticket")
         transaction = auth_challenges.create(_KIND, ticket, {**authorization.content, **context})
         await self._services.database.write(transaction, durable=False)

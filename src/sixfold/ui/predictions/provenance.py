@@ -97,7 +97,7 @@ class ProvenancePages:
     async def replay(self, request: Request, user: PageUser) -> Response:
         """Run a prediction again with the same inputs and seed; the page states whether the outputs match."""
         prediction = await self._of_form(request, user)
-        return await self._again(request, user, prediction, {}, lineage.drawn_values(prediction))
+        return await self._resubmit(request, user, prediction, {}, lineage.drawn_values(prediction))
 
     async def vary(self, request: Request, user: PageUser) -> Response:
         """Run a prediction again with the same inputs and a new seed; raises `BadRequest` without a seed."""
@@ -111,7 +111,7 @@ class ProvenancePages:
         low, high = int(seed.min or 0), int(min(seed.max or _MAX_SEED, _MAX_SEED))
         inputs: dict[str, Any] = {_SEED: low + ids.draw(high - low + 1)}
         extras = lineage.drawn_values(prediction)
-        return await self._again(
+        return await self._resubmit(
             request, user, prediction, inputs, {name: extras[name] for name in extras if name != _SEED}
         )
 
@@ -123,7 +123,7 @@ class ProvenancePages:
             requests.path_value(request, "prediction_id"), user.tenant
         )
 
-    async def _again(
+    async def _resubmit(
         self,
         request: Request,
         user: PageUser,
@@ -133,7 +133,7 @@ class ProvenancePages:
     ) -> Response:
         origin = self._services.settings.base_url
         read = self._services.database.read
-        again = PredictionRequest(
+        repetition = PredictionRequest(
             principal=user.principal,
             model=prediction.model,
             inputs={**await read(lineage.reusable_inputs(prediction, origin)), **inputs},
@@ -143,7 +143,7 @@ class ProvenancePages:
             sources=await read(lineage.stored_inputs(prediction)),
             extras=extras,
         )
-        repeated = await self._services.predictions.submit(again)
+        repeated = await self._services.predictions.submit(repetition)
         return RedirectResponse(f"/predictions/{repeated.id}", 303)
 
 

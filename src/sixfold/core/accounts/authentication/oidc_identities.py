@@ -59,7 +59,7 @@ class OidcProvider(Protocol):
         """The memberships that the provider's groups grant."""
         ...
 
-    async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:
+    async def begin(self, callback_url: str, *, reauthenticate: bool = False) -> OidcLoginAttempt:
         """Start a login that redirects to `callback_url`; `again` requires the user to sign in again."""
         ...
 

@@ -78,8 +78,8 @@ class ImportReport(msgspec.Struct):
         self.skipped += part.skipped
         self.left_out += part.left_out
         self.left_out_paths += part.left_out_paths[: MAX_LEFT_OUT - len(self.left_out_paths)]
-        for path, why in part.errors:
-            self.refuse(path, why)
+        for path, reason in part.errors:
+            self.refuse(path, reason)
 
     def leave_out(self, path: str) -> None:
         """Record a file that is not a page."""
@@ -88,10 +88,10 @@ class ImportReport(msgspec.Struct):
         if len(self.left_out_paths) < MAX_LEFT_OUT:
             self.left_out_paths.append(path[: paths.MAX_CHARS])
 
-    def refuse(self, path: str, why: str) -> None:
+    def refuse(self, path: str, reason: str) -> None:
         """Record a file that could not be imported."""
         if len(self.errors) < MAX_ERRORS:
-            self.errors.append((path[: paths.MAX_CHARS], why))
+            self.errors.append((path[: paths.MAX_CHARS], reason))
         elif len(self.errors) == MAX_ERRORS:
             self.errors.append(("", f"More files were not imported: only the first {MAX_ERRORS} are listed"))
 

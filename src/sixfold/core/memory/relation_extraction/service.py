@@ -443,10 +443,10 @@ def _query_answers(
             RelationAnswer(end, weights.RELATION_ANSWER * fit, row["sentence"])
             for end in _answer_ids(row, question, slug_set)
         ]
-        says = weights.RELATION_SOURCE * min(
+        source_score = weights.RELATION_SOURCE * min(
             1.0, weights.RELATION_SOURCES / max(saying[row["subject_id"], row["object_id"]], 1)
         )
-        result.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
+        result.append(RelationAnswer(row["page_id"], source_score * fit, row["sentence"]))
     for row in link_rows:
         fit = weights.RELATION_OTHER_TIME if question.moment else 1.0
         result += [
