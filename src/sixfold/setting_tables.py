@@ -46,7 +46,7 @@ def as_table(where: str, value: object) -> dict[str, Any]:
 def refuse_unknown(where: str, table: Mapping[str, object], allowed: Collection[str]) -> None:
     """Raise `ValueError` if a table has a setting that is not allowed."""
     if unknown := sorted(table.keys() - set(allowed)):
-        raise ValueError(f"{where} has an unknown setting {unknown[0]!r}; use {', '.join(sorted(allowed))}")
+        raise ValueError(f"{where} has an unknown setting {unknown[0]!r}: use {', '.join(sorted(allowed))}")
 
 
 @functools.cache

@@ -261,7 +261,7 @@ class Settings(_ProviderSettings):
             )
         unknown = self.enabled_apis - set(APIS)
         if unknown:
-            raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}; use {', '.join(APIS)}")
+            raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}: use {', '.join(APIS)}")
         if not 0 <= self.blob_link_seconds <= MAX_LINK_SECONDS:
             raise InvalidSetting(
                 f"blob_link_seconds must be from 0 to {MAX_LINK_SECONDS} (got {self.blob_link_seconds})"

@@ -224,7 +224,7 @@ async def test_unsupported_gradio_versions_are_rejected(tmp_path: Path) -> None:
         assert (await app.client.post(IMPORT, json={"space": "acme/paint"})).status_code == 401
 
 
-async def test_name_that_is_no_port_of_the_endpoint_is_refused(tmp_path: Path) -> None:
+async def test_name_that_makes_an_invalid_port_is_refused(tmp_path: Path) -> None:
     async with running_app(tmp_path, space_endpoint="http://127.0.0.1:{name}") as app:
         for name in ("paint", "99999"):
             response = await post(app, IMPORT, {"space": f"acme/{name}"})

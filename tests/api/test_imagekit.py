@@ -266,7 +266,7 @@ async def test_invalid_body_is_422_with_details(
         *((raw, "The body must be a JSON object") for raw in (b"[]", b"5", b"null")),
     ],
 )
-async def test_body_that_is_no_json_object_is_422(app: AppFixture, raw: bytes, message: str) -> None:
+async def test_body_that_is_not_a_json_object_is_422(app: AppFixture, raw: bytes, message: str) -> None:
     response = await app.client.post("/api/style-transfer", content=raw)
     assert response.status_code == 422
     assert [(item["loc"], item["msg"]) for item in response.json()["detail"]] == [(["body"], message)]

@@ -166,7 +166,7 @@ async def test_parameters_are_checked_before_the_balance(app: AppFixture) -> Non
         *((raw, "The body must be a JSON object") for raw in (b"[]", b" [1]", b'"x"', b"5", b"null")),
     ],
 )
-async def test_body_that_is_no_json_object_is_400(app: AppFixture, raw: bytes, message: str) -> None:
+async def test_body_that_is_not_a_json_object_is_400(app: AppFixture, raw: bytes, message: str) -> None:
     keyless = await app.client.post("/api/ra1", content=raw)
     keyed = await app.client.post("/api/ra1", content=raw, headers=app.bearer)
     wrong = await app.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))

@@ -311,7 +311,7 @@ async def test_request_leads_to_its_account_and_to_a_credit(
     assert found is not None
     form = html.unescape((await app.client.get(found[1])).text)
     fields = dict(re.findall(r'<input name="(amount_usd|reason)"[^>]* value="([^"]+)"', form))
-    assert fields == {"amount_usd": "0.04", "reason": f"Price of {run} given back"}
+    assert fields == {"amount_usd": "0.04", "reason": f"Price of {run} returned"}
     credit = await app.client.post(f"{account}/credit", data={"csrf": csrf, **fields})
     assert credit.status_code == 303
     assert float((await app.balance())[0]) == pytest.approx(float(before) + 0.04)

@@ -76,7 +76,7 @@ async def test_operator_keeps_an_account_that_its_user_closed(any_database_app: 
     form = {"csrf": await signed_in(app), "confirm": app.account.email}
     await app.client.post("/account/close", data=form)
     csrf = await signed_in(app, app.operator)
-    assert "closed by its user" in (await app.client.get(f"/admin/people/{app.account.id}")).text
+    assert "was closed by its user" in (await app.client.get(f"/admin/people/{app.account.id}")).text
     kept = await app.client.post(f"/admin/people/{app.account.id}/keep", data={"csrf": csrf})
     assert kept.status_code == 303
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200

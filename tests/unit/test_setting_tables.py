@@ -36,7 +36,7 @@ class Table(msgspec.Struct):
         ({"access": "none"}, "[a] access must be all or one (got 'none')"),
         ({"tools": "x"}, "[a] tools must be a list of names (got 'x')"),
         ({"local": 1}, "[a] local must be true or false (got 1)"),
-        ({"b": 1}, "[a] has an unknown setting 'b'; use access, later, local, seconds, slots, tools, url"),
+        ({"b": 1}, "[a] has an unknown setting 'b': use access, later, local, seconds, slots, tools, url"),
         (3, "[a] must be a table (got 3)"),
     ],
 )
@@ -58,7 +58,7 @@ def test_table_is_converted_without_the_settings_of_the_caller() -> None:
     [
         ({"retries": 11}, "[gateway] retries must be a whole number from 0 to 10 (got 11)"),
         ({"cache": "yes"}, "[gateway] cache must be true or false (got 'yes')"),
-        ({"cach": True}, "[gateway] has an unknown setting 'cach'; use aliases, allow_unpriced, cache,"),
+        ({"cach": True}, "[gateway] has an unknown setting 'cach': use aliases, allow_unpriced, cache,"),
         ({"aliases": []}, "[gateway.aliases] must be a table"),
         (
             {"upstreams": {"a": {"kind": "vllm", "base_url": "ftp://a"}}},

@@ -64,7 +64,7 @@ class Failpoints:
         elif name in _POINTS:
             self._server[name] = (action, int(nth or 1))
         else:
-            raise ValueError(f"unknown failpoint {name!r}; use {_ENGINE}MODEL, {', '.join(_POINTS)}")
+            raise ValueError(f"unknown failpoint {name!r}: use {_ENGINE}MODEL, {', '.join(_POINTS)}")
 
     def hit(self, name: str) -> None:
         """Perform the failpoint's action if a test has set it."""

@@ -145,7 +145,7 @@ def _check_names(tool: McpTool, arguments: Mapping[str, Any]) -> None:
         raise errors.InvalidInput(
             [
                 errors.Problem(
-                    unknown[0], f"{tool.name} does not have the argument {names}; use {', '.join(properties)}"
+                    unknown[0], f"{tool.name} does not have the argument {names}: use {', '.join(properties)}"
                 )
             ]
         )

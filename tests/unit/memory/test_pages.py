@@ -186,7 +186,7 @@ async def test_empty_lines_around_headings_are_kept(memory: MemoryFixture) -> No
         (PageEdit("replace_text", "x", "a"), "2 times"),
         (PageEdit("replace_section", "x", section="Z"), "its sections are A"),
         (PageEdit("set_fields", fields={"title": None}), "title must be a string"),
-        (PageEdit("set_fields", fields={"slug": "x"}), "; use title"),
+        (PageEdit("set_fields", fields={"slug": "x"}), ": use title"),
         (PageEdit("set_fields", fields={"tags": [1]}), "list of strings"),
         (PageEdit("append", "x\0"), r"U\+0000"),
         (PageEdit("append", "x\ud800"), r"U\+D800"),

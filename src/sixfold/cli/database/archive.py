@@ -108,7 +108,7 @@ def show(arguments: argparse.Namespace) -> None:
         try:
             return [record async for record in reader.find(arguments.id)]
         except SegmentDamaged as damage:
-            raise CommandError(f"The archive is damaged: {damage}; run `sixfold archive verify`") from damage
+            raise CommandError(f"The archive is damaged ({damage}): run `sixfold archive verify`") from damage
 
     records = read(database_access.settings_of(arguments), find)
     if not records:

@@ -94,7 +94,7 @@ def _days(where: str, table: Any, others: Sequence[str] = ()) -> _Days:
     for name, value in cast("dict[str, Any]", table).items():
         if name not in _SETTINGS:
             allowed = ", ".join((*_SETTINGS, *others))
-            raise ValueError(f"{where} has an unknown setting {name!r}; use {allowed}")
+            raise ValueError(f"{where} has an unknown setting {name!r}: use {allowed}")
         _check(f"{where} {name}", value)
     return {_SETTINGS[name]: value for name, value in cast("dict[str, int]", table).items()}
 

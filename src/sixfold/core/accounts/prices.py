@@ -163,7 +163,7 @@ def apply_overrides(
     merged = {name: dict(row) for name, row in rows.items()}
     for name, row in own.items():
         if name not in merged:
-            raise InvalidPrice(f"[prices] has an unknown row {name!r}; use {', '.join(merged)}")
+            raise InvalidPrice(f"[prices] has an unknown row {name!r}: use {', '.join(merged)}")
         if not isinstance(row, dict):
             raise InvalidPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }} (got {row!r})')
         merged[name] |= _own_row(name, merged[name], cast("dict[str, Any]", row))
@@ -173,7 +173,7 @@ def apply_overrides(
 def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     where, before = f"[prices.{name}]", bundled["usd"]
     if unknown := sorted(set(row) - _FIELDS):
-        raise InvalidPrice(f"{where} has an unknown field {unknown[0]!r}; use usd or request_usd")
+        raise InvalidPrice(f"{where} has an unknown field {unknown[0]!r}: use usd or request_usd")
     checked: dict[str, Any] = {}
     for field, value in row.items():
         if not isinstance(value, dict):
@@ -187,7 +187,7 @@ def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> d
         for variant, amount in variants.items():
             if variant not in base_row:
                 raise InvalidPrice(
-                    f"{where} usd has an unknown variant {variant!r}; use {', '.join(base_row)}"
+                    f"{where} usd has an unknown variant {variant!r}: use {', '.join(base_row)}"
                 )
             _check_amount(f"{where} usd.{variant}", amount)
         checked[field] = {**base_row, **variants}

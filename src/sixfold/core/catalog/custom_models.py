@@ -273,7 +273,7 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
         raise catalog_models.unknown(name)
     if row["version"] != expected:
         raise errors.PreconditionFailed(
-            f"{name} has version {row['version']}, not {expected}: it was changed in the meantime; read it "
+            f"{name} was changed in the meantime (it has version {row['version']}, not {expected}): read it "
             "again first"
         )
 

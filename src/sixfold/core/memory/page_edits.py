@@ -371,7 +371,7 @@ def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
         elif name in {"tags", "collections"}:
             draft = replace(draft, **{name: texts(name, value)})
         else:
-            raise errors.BadRequest(f"fields must not contain {name!r}; use {', '.join(FIELDS)}")
+            raise errors.BadRequest(f"fields must not contain {name!r}: use {', '.join(FIELDS)}")
     return draft
 
 

@@ -15,7 +15,7 @@ Values = NDArray[np.float64]
 
 MIN_VALUES = 2
 _MAX_STEPS = 20_000
-_MIXED = "The series mixes numbers with objects that have t and y; use one form for all values."
+_MIXED = "The series mixes numbers with objects that have t and y: use one form for all values."
 _TOLERANCE = 0.34  # the maximum deviation of a time from the grid, as a fraction of a step
 
 

@@ -238,7 +238,7 @@ def route(provider: str, capability: str, over: Override | None = None) -> Model
     """Return the route of a row with the operator's changes; raises `ValueError` for an unknown row."""
     rows = _table()[provider]
     if capability not in rows:
-        raise ValueError(f"{provider} has an unknown route {capability!r}; use {', '.join(rows)}")
+        raise ValueError(f"{provider} has an unknown route {capability!r}: use {', '.join(rows)}")
     row, override = rows[capability], over or Override()
     cost: dict[str, Any] = {
         name: Decimal(str(value)) if name in _AMOUNTS else value

@@ -90,7 +90,7 @@ def resolve_model(model: str, name: Any) -> str:
         return model
     if model == "ra2" and requested.startswith("custom:"):
         return requested
-    raise UnknownModel(f"The model {requested[:100]!r} was not found for this endpoint; use {model}")
+    raise UnknownModel(f"The model {requested[:100]!r} was not found for this endpoint: use {model}")
 
 
 class RunUnfinished(errors.EngineFailed):

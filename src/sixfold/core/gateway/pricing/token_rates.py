@@ -185,7 +185,7 @@ def rates(row: Mapping[str, Any]) -> TokenRates:
             amounts[name] = micros(key, value)
         else:
             raise ValueError(
-                f"{key} is not a price setting; use, for example, input{_SUFFIX} and output{_SUFFIX}"
+                f"{key} is not a price setting: use, for example, input{_SUFFIX} and output{_SUFFIX}"
             )
     if not amounts.keys() & {"input", "character", *_MODEL_PRICES.values()}:
         raise ValueError(f"a price must set input{_SUFFIX}")

@@ -76,7 +76,7 @@ def parse(settings: Mapping[str, Any]) -> DiffusersOptions:
     for name in settings:
         if name not in names:
             raise InvalidDiffusersOption(
-                f"the image engine has an unknown option {name!r}; use {', '.join(sorted(names))}"
+                f"the image engine has an unknown option {name!r}: use {', '.join(sorted(names))}"
             )
     values = dict(settings)
     for name in ("weights", "hub_cache"):

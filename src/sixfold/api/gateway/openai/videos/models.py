@@ -36,7 +36,7 @@ def resolve(catalog: Catalog, name: Any, *, has_image: bool) -> Model:
         raise InvalidRequest("model must be a string", param="model")
     model_names = names(catalog)
     if name not in model_names:
-        raise UnknownModel(f"The model {name[:100]!r} was not found for videos; use {', '.join(model_names)}")
+        raise UnknownModel(f"The model {name[:100]!r} was not found for videos: use {', '.join(model_names)}")
     model, inputs = catalog[name], _inputs(catalog[name])
     if has_image and REFERENCE not in inputs:
         raise InvalidRequest(
