@@ -71,6 +71,23 @@ async def test_user_cannot_cancel_or_delay_the_deletion_by_an_operator(any_datab
     assert (await app.client.get(path, headers=headers)).json()["closing_at"] is None
 
 
+async def test_operator_deletes_an_account_that_its_user_closed(any_database_app: AppFixture) -> None:
+    app, email = any_database_app, any_database_app.account.email
+    path, headers = f"/api/operator/accounts/{app.account.id}", bearer(await app.operator_key())
+    await app.client.post("/account/close", data={"csrf": await signed_in(app), "confirm": email})
+    closing_at = (await app.client.get(path, headers=headers)).json()["closing_at"]
+    await signed_in(app, app.operator)
+    assert "Delete the account" in (await app.client.get(f"/admin/people/{app.account.id}")).text
+    object.__setattr__(app.settings, "deletion_days", 30.0)
+    for status in (202, 409):
+        closed = await app.client.request("DELETE", path, json={"confirm": email}, headers=headers)
+        assert closed.status_code == status, closed.text
+    assert "Delete the account" not in (await app.client.get(f"/admin/people/{app.account.id}")).text
+    csrf = {"csrf": await signed_in(app)}
+    assert (await app.client.post("/account/keep", data=csrf)).status_code == 400
+    assert (await app.client.get(path, headers=headers)).json()["closing_at"] == closing_at
+
+
 async def test_operator_keeps_an_account_that_its_user_closed(any_database_app: AppFixture) -> None:
     app, headers = any_database_app, bearer(await any_database_app.operator_key())
     form = {"csrf": await signed_in(app), "confirm": app.account.email}

@@ -109,11 +109,14 @@ def close(account: Account, days: float, token: str = "", *, by_operator: bool =
     API keys are disabled, OAuth clients lose their access, and all shares and sessions end, including those
     of members; only the session of `token` continues. The user leaves their organizations. Raises `Forbidden`
     for the operator's account, and `Conflict` for a user who owns an organization, or whose account an
-    operator has closed.
+    operator has closed. If an operator closes an account that its user has closed, an earlier time of the
+    user remains.
     """
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account cannot be deleted")
     erased_at = (yield from now()) + round(days * DAY_US)
+    if by_operator and account.closing_at:
+        erased_at = min(erased_at, account.closing_at)
     if not (yield from _set_erasure(account.id, erased_at, by_operator=by_operator)):
         raise errors.NotFound("Account not found")
     yield from audit_log.note(account.id, "account.close")

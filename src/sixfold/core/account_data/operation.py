@@ -13,17 +13,18 @@ from sixfold.core.database import Transaction
 def close(actor: Principal, account_id: str, days: float, confirmation: str) -> Transaction[int]:
     """Close an account for `days` and return the time of its erasure (epoch µs).
 
-    `confirmation` is its e-mail address or name.
+    `confirmation` is its e-mail address or name. If its user has closed the account, the user can no longer
+    cancel that.
 
     Raises `NotFound`, `BadRequest` for another confirmation, `Forbidden` for the operator's account, and
-    `Conflict` for an account that is closed or whose user owns an organization.
+    `Conflict` for an account that an operator has closed or whose user owns an organization.
     """
     account = yield from customers.find(account_id)
     if confirmation.strip().lower() != account.email:
         raise errors.BadRequest(
             f"Enter {account.email} to delete this account (got {confirmation[:80]!r}): nothing was changed"
         )
-    if account.closing_at:
+    if account.closing_at and account.closed_by_operator:
         raise errors.Conflict(
             f"The account is already closed: it will be erased on {_date(account.closing_at)}"
         )
