@@ -6,12 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
 
 import jinja2
+import jinja2.runtime
 from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse, Response
 
@@ -50,6 +52,26 @@ _HEADERS = {
 }
 
 
+class _PageContext(jinja2.runtime.Context):
+    """The variables of a template, of which those of one page can be dropped."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if (contexts := _contexts.get()) is not None:
+            contexts.append(self)
+
+    def drop(self, values: Mapping[str, Any]) -> None:
+        """Drop the values of a page; a context without them belongs to macros that other pages use."""
+        if self.parent.keys() & values.keys():
+            self.vars.clear()
+            for name in values:
+                self.parent.pop(name, None)
+
+
+# The contexts of the page that is being rendered.
+_contexts: ContextVar[list[_PageContext] | None] = ContextVar("contexts", default=None)
+
+
 class PageTemplates:
     """The Jinja environment with the filters and globals of all templates."""
 
@@ -69,6 +91,7 @@ class PageTemplates:
             auto_reload=False,
             bytecode_cache=self.bytecode_cache,
         )
+        self._environment.context_class = _PageContext
         self._environment.filters |= {
             "usd": money.format_usd,
             "short_usd": money.short_usd,
@@ -104,7 +127,16 @@ class PageTemplates:
 
     def text(self, name: str, **values: Any) -> str:
         """Return a template as HTML text."""
-        return self._environment.get_template(name).render(**values)
+        contexts: list[_PageContext] = []
+        token = _contexts.set(contexts)
+        try:
+            return self._environment.get_template(name).render(**values)
+        finally:
+            _contexts.reset(token)
+            # Macros and their context refer to each other: the text of a page, of up to megabytes, would stay
+            # in memory until the next collection of garbage.
+            for context in contexts:
+                context.drop(values)
 
     def balance(self, account: Account) -> str:
         """Return the balance at the top of pages as HTML."""

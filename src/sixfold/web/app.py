@@ -24,6 +24,7 @@ from sixfold.core.accounts.connections import (
     shared_folder,
 )
 from sixfold.core.concurrency import memory_limit
+from sixfold.core.concurrency.request_turns import RequestTurns
 from sixfold.web import admission, bodies, refusals, sessions
 from sixfold.web.admission import Admission
 from sixfold.web.connections import encoded_bodies, late_bodies
@@ -78,6 +79,7 @@ class WebApp:
         self._metrics = metrics
         self._connections = connections
         self._headers = _HTTPS_HEADERS if is_https else _HEADERS
+        self._turns = RequestTurns()
 
     @property
     def table(self) -> Router:
@@ -95,7 +97,10 @@ class WebApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
-        reset(network(_client(scope)))
+        peer = network(_client(scope))
+        reset(peer)
+        if scope["path"] not in PROBES:
+            await self._turns.start(peer)
         sessions.begin(scope["path"])
         late_headers.set(None)
         request_id = ids.new("req")

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
+from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import SingleThread
 from sixfold.core.database import Transaction, now
 from sixfold.core.memory import diff, limits, links, markdown, mentions, pages, queries, slugs
@@ -37,6 +38,8 @@ _FIRST_HEADING = re.compile(r"\A\s*#{1,6}\s[^\n]*")
 # Texts up to this length are rendered on the event loop, within 10 ms at worst.
 _INLINE_CHARS = 1_000
 _RENDERER = SingleThread("markdown")
+# The text, its HTML of up to five times the length, the page that contains it, and the bytes of that.
+_COPIES = 12
 _VERSIONS = 30
 
 
@@ -79,9 +82,13 @@ def _of_version(
 
 
 async def render_page(body: str, context: RenderContext) -> RenderedPage:
-    """Render a text to HTML; long texts are rendered in a separate thread."""
+    """Render a text to HTML; long texts are rendered in a separate thread.
+
+    Raises `TooManyRequests` if concurrent requests use the memory for long texts.
+    """
     if len(body) <= _INLINE_CHARS:
         return _from_cache(body, context)
+    await loaded_objects.reserve(len(body), _COPIES)
     renderer = _from_cache if len(body) <= _CACHED_CHARS else render
     return await _RENDERER.run(renderer, body, context)
 
