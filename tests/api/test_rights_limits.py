@@ -88,21 +88,21 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
     ran = await visitor.post("/api/ra1", json={"prompt": "x"}, headers=bearer(token))
     assert ran.status_code == 200
     expected = {
-        "GET /api/account": "account.read",
-        "GET /api/account/ledger": "account.read",
-        "GET /api/account/export": "account.manage",
-        "DELETE /api/account": "account.manage",
-        "POST /api/account/checkout": "account.manage",
-        "POST /api/account/deposits": "account.manage",
-        "GET /metrics": "operate",
-        "POST /api/containers/templates": "account.read and operate",
+        "GET /api/account": "right account.read",
+        "GET /api/account/ledger": "right account.read",
+        "GET /api/account/export": "right account.manage",
+        "DELETE /api/account": "right account.manage",
+        "POST /api/account/checkout": "right account.manage",
+        "POST /api/account/deposits": "right account.manage",
+        "GET /metrics": "right operate",
+        "POST /api/containers/templates": "rights account.read and operate",
     }
     for route, right in expected.items():
         method, path = route.split()
         body: dict[str, Any] = {} if method == "GET" else {"json": {"confirm": app.account.email}}
         response = await visitor.request(method, path, headers=bearer(token), **body)
         assert (response.status_code, response.json()["code"]) == (403, "forbidden"), route
-        assert f"requires the right {right}" in response.json()["error"]
+        assert f"requires the {right}," in response.json()["error"]
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
 
 
