@@ -1,14 +1,15 @@
 """Preparation of recordings for a provider, and conversion of its audio to one file.
 
-All functions are CPU-bound: callers run them in a thread. Audio is decoded in pieces, as half an hour takes
-350 MB. A large file, and a file in a container that allows any codec, is read in another process, because its
-index and its codec can take any amount of memory.
+Audio is decoded in pieces, as half an hour takes 350 MB. A large file, and a file in a container that allows
+any codec, is read in another process, because its index and its codec can take any amount of memory.
 """
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import functools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ _SIMPLE = frozenset({"mp3", "wav", "ogg", "flac", "aac"})
 _SMALL_BYTES = 2**20
 # Address space of the interpreter with its libraries, and of the decoder.
 _MEMORY_BYTES, _SECONDS = 3 * 2**30, 300
-# Processes at a time, to limit their memory.
-_PROCESSES = threading.BoundedSemaphore(2)
+# Each thread waits for one process, so that two of them use memory at a time. They are separate, because a process
+# can take minutes, for which waiting runs would occupy the threads of all others.
+_PROCESSES = ThreadPoolExecutor(2, "audio")
 _UNREADABLE = "The audio cannot be read."
 
 
@@ -41,10 +43,10 @@ class RecordingFile(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def prepare_recording(path: Path, folder: Path) -> RecordingFile:
+async def prepare_recording(path: Path, folder: Path) -> RecordingFile:
     """Write a recording as an MP3 file without the metadata of its file; raises `UnusableInput`."""
     target = folder / "recording.mp3"
-    seconds = float(_call("encode_here", (path,), str(target)))
+    seconds = float(await _call("encode_here", (path,), str(target)))
     return RecordingFile(target, seconds)
 
 
@@ -55,11 +57,13 @@ def encode_here(target: str, path: str) -> float:
     return float(files.write(pieces, transcription.RATE, "mp3", Path(target)).info["duration"])
 
 
-def join_speech(paths: Sequence[Path], tempo: float, format_: str, folder: Path, title: str) -> Artifact:
+async def join_speech(
+    paths: Sequence[Path], tempo: float, format_: str, folder: Path, title: str
+) -> Artifact:
     """Write one file with the audio of several at another tempo; raises `EngineError`."""
     target = folder / f"speech.{format_}"
     try:
-        seconds, rate = _call("join_here", paths, str(target), format_, tempo)
+        seconds, rate = await _call("join_here", paths, str(target), format_, tempo)
     except UnusableInput as error:
         raise EngineError(f"{title} returned audio that cannot be read: try again.") from error
     info = {"duration": seconds, "sample_rate": rate}
@@ -89,14 +93,15 @@ def _at_tempo(pieces: Iterator[Wave], tempo: float) -> Iterator[Wave]:
     return (piece[0] for piece in decoder.change_tempo(stereo, tempo))
 
 
-def _call(function: str, paths: Sequence[Path], *arguments: Argument) -> Any:
-    names = [str(path) for path in paths]
-    if all(map(_is_simple, paths)):
-        return globals()[function](*arguments, *names)
-    with _PROCESSES:
-        target = f"{__name__}:{function}"
-        return limited_process.call(target, _MEMORY_BYTES, _SECONDS, _UNREADABLE, *arguments, *names)
+async def _call(function: str, paths: Sequence[Path], *arguments: Argument) -> Any:
+    """Call a function in a thread or, unless all files are simple, in another process."""
+    words = (*arguments, *(str(path) for path in paths))
+    if await asyncio.to_thread(_are_simple, paths):
+        return await asyncio.to_thread(globals()[function], *words)
+    target = f"{__name__}:{function}"
+    call = functools.partial(limited_process.call, target, _MEMORY_BYTES, _SECONDS, _UNREADABLE, *words)
+    return await asyncio.get_running_loop().run_in_executor(_PROCESSES, call)
 
 
-def _is_simple(path: Path) -> bool:
-    return path.stat().st_size <= _SMALL_BYTES and demux.demuxer(path) in _SIMPLE
+def _are_simple(paths: Sequence[Path]) -> bool:
+    return all(path.stat().st_size <= _SMALL_BYTES and demux.demuxer(path) in _SIMPLE for path in paths)

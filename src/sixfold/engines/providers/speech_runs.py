@@ -60,9 +60,7 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
             report = _reporter(run, 0.02 + 0.9 * number / len(texts), 0.9 / len(texts))
             await speak(_inputs(route, request, text, provider_speed), path, report)
     run.context.progress(0.95)
-    artifact = await asyncio.to_thread(
-        audio_io.join_speech, paths, tempo, request.format, run.context.scratch, run.title
-    )
+    artifact = await audio_io.join_speech(paths, tempo, request.format, run.context.scratch, run.title)
     data = {"voice": request.voice.id, "duration": artifact.info["duration"], **_provider_info(route)}
     cost = route.cost.micros(UsedInputs(characters=sum(map(len, texts)), seconds=data["duration"]))
     return Result((artifact,), data, "full", cost)
@@ -71,7 +69,7 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
 async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: ProviderRun) -> Result:
     """Return the text of a recording, with the segments and words whose times the provider reports."""
     source = transcription.recording(task)
-    file = await asyncio.to_thread(audio_io.prepare_recording, source, run.context.scratch)
+    file = await audio_io.prepare_recording(source, run.context.scratch)
     run.context.progress(0.05)
     await run.memory.hold(_RECORDING_COPIES * file.path.stat().st_size)
     recording = Recording(await asyncio.to_thread(file.path.read_bytes), file.seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import tracemalloc
 import wave
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from sixfold.clients.openai import TranscriptionResult
 from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.concurrency import fair_threads
 from sixfold.engines import limited_process
 from sixfold.engines.providers import audio_io, speech_runs
 from sixfold.engines.speech import files
@@ -44,7 +47,9 @@ def test_long_audio_is_decoded_in_pieces(tmp_path: Path, work: str) -> None:
     assert peak < 8 * MIB
 
 
-def test_a_large_file_is_read_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_file_is_read_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     call = limited_process.call
 
@@ -54,13 +59,39 @@ def test_a_large_file_is_read_in_another_process(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(limited_process, "call", record)
     for seconds in (1, 60):
-        file = audio_io.prepare_recording(recording(tmp_path / f"{seconds}.wav", seconds), tmp_path)
+        file = await audio_io.prepare_recording(recording(tmp_path / f"{seconds}.wav", seconds), tmp_path)
         assert file.seconds == seconds
     assert calls == ["sixfold.engines.providers.audio_io:encode_here"]
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"RIFF\0\0\0\0WAVE" + bytes(2 * MIB))
     with pytest.raises(UnusableInput):
-        audio_io.prepare_recording(broken, tmp_path)
+        await audio_io.prepare_recording(broken, tmp_path)
+
+
+async def test_waiting_recordings_occupy_no_threads_of_other_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fair_threads.use_for_loop()
+    begun, release = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: Any) -> float:
+        begun.release()
+        assert release.wait(60)
+        return 60.0
+
+    monkeypatch.setattr(limited_process, "call", wait)
+    source = recording(tmp_path / "a.wav", 60)
+    try:
+        async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+            for _ in range(12):
+                group.create_task(audio_io.prepare_recording(source, tmp_path))
+            for _ in range(2):
+                await asyncio.to_thread(begun.acquire)
+            # Twelve runs wait, and two of them have a process.
+            assert await asyncio.to_thread(begun.acquire, blocking=False) is False
+            release.set()
+    finally:
+        release.set()
 
 
 def test_overlapping_segments_of_a_transcript_take_linear_time() -> None:
