@@ -30,8 +30,8 @@ _SIMPLE = frozenset({"mp3", "wav", "ogg", "flac", "aac"})
 _SMALL_BYTES = 2**20
 # Address space of the interpreter with its libraries, and of the decoder.
 _MEMORY_BYTES, _SECONDS = 3 * 2**30, 300
-# Each thread waits for one process, so that two of them use memory at a time. They are separate, because a process
-# can take minutes, for which waiting runs would occupy the threads of all others.
+# Each thread waits for one process, so that two processes use memory at a time. The threads are separate,
+# because a process can take minutes, in which waiting runs would occupy the threads of all other runs.
 _PROCESSES = ThreadPoolExecutor(2, "audio")
 _UNREADABLE = "The audio cannot be read."
 
