@@ -176,7 +176,8 @@ class ChatHandler:
         content = raw if sent is None else sent
 
         async def work(scope: str | None) -> Response:
-            once = await gateway_idempotency.once_id(scope or "", content)
+            assert scope is not None  # noqa: S101 - without a key, requests of all accounts would have one id
+            once = await gateway_idempotency.once_id(scope, content)
             paid = await self._gateway.paid_before(once, gateway_request.request_id)
             request = msgspec.structs.replace(gateway_request, once=once)
             async with gateway_idempotency.settled_on_error(self._services.database, once):
