@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sixfold.core.catalog.engines import Result, Task, UnusableInput
+from sixfold.engines.image import face_detection
+from sixfold.engines.image.face_detection import DetectedFace
 from sixfold.engines.image.matting import engine, guided
 from sixfold.engines.image.matting.engine import MattingEngine
 from tests.unit.engines.audio.measuring import Recorder
@@ -67,6 +69,26 @@ def test_the_marked_subject_is_cut_out(tmp_path: Path, two_discs: Path, middle: 
         cut(tmp_path, two_discs, rough),
     ):
         assert overlap(alpha(tmp_path, result), disc(middle)) > 0.93
+
+
+@pytest.mark.parametrize(("left", "is_whole"), [(20, True), (75, False)])
+def test_a_box_with_a_whole_face_excludes_objects_beside_the_body(
+    tmp_path: Path, two_discs: Path, monkeypatch: pytest.MonkeyPatch, left: int, is_whole: bool
+) -> None:
+    box = [left, 40, 290, 160]
+    before = alpha(tmp_path, cut(tmp_path, two_discs, box=box))
+    assert before[disc(_RIGHT)].mean() > 0.9
+
+    def find(rgb: Array) -> tuple[DetectedFace, ...]:
+        rows, columns = np.nonzero(rgb[..., 0].astype(int) > rgb[..., 2].astype(int) + 100)
+        x, y = float(columns.mean()), float(rows.mean())
+        return (DetectedFace(x - 12, y - 30, x + 12, y - 2),)
+
+    monkeypatch.setattr(face_detection, "find", find)
+    after = alpha(tmp_path, cut(tmp_path, two_discs, box=box))
+    assert (before == after).all() != is_whole
+    if is_whole:
+        assert overlap(after, disc(_LEFT)) > 0.93
 
 
 def test_an_uncertain_cutout_asks_for_marks_only_without_marks(
