@@ -11,6 +11,7 @@ from sixfold.core import pagination
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects, memory_limit
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import many
 from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
@@ -83,6 +84,24 @@ async def test_run_that_a_request_reads_again_is_reserved_once(
             sizes.append(lease.size)
         request.close()
     assert 0 < sizes[0] == sizes[1] == sizes[2] < sizes[3]
+
+
+@pytest.mark.parametrize("backend", backends.EACH_DATABASE)
+async def test_large_runs_are_read_in_a_thread(tmp_path: Path, backend: str) -> None:
+    backends.database_url(tmp_path, backend)
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        small, large = await _submit(pipeline, "echo", [1, LOOP_BYTES])
+        read, in_threads = pipeline.database.read, list[tuple[str, bool]]()
+
+        def record(transaction: Any, **options: Any) -> Any:
+            in_threads.append((prediction_id, options.get("in_thread", False)))
+            return read(transaction, **options)
+
+        cast("Any", pipeline.database).read = record
+        for prediction_id in (small, small, large, large, large):
+            prediction = await pipeline.service.get(prediction_id, Tenant(pipeline.payer.id))
+            assert prediction.id == prediction_id
+    assert in_threads == [(small, False), (small, False), (large, False), (large, True), (large, True)]
 
 
 @pytest.mark.parametrize("backend", backends.EACH_DATABASE)

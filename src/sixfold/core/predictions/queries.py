@@ -9,7 +9,7 @@ import msgspec
 from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects
-from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import TERMINAL, PredictionState
@@ -17,6 +17,11 @@ from sixfold.core.predictions.states import TERMINAL, PredictionState
 _ALL = ("prediction_page", "prediction_page_sizes")
 # Larger predictions, such as the vectors of thousands of texts, share a limit on memory.
 _LARGE_BYTES = 8 * 2**20
+# The row, its texts in the prediction, and what a page or a picture shows of them.
+_COPIES = 4
+# The sizes of rows that are read in a thread, by the id in their query.
+_large: dict[str, int] = {}
+_MAX_LARGE = 10_000
 # Queries for which an index contains the rows of a credential, or those of an account in a state, in order.
 _OF_CREDENTIAL = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
 _UNFINISHED = ("prediction_page_unfinished", "prediction_page_unfinished_sizes")
@@ -35,17 +40,25 @@ class PredictionFilter(msgspec.Struct, frozen=True):
     state: str = ""
 
 
-async def load(database: Database, query: Callable[[], Transaction[Row]]) -> Prediction:
-    """Return the prediction of the row that `query` reads, within a limit on the memory of large ones."""
-    row = await database.read(query(), snapshot=False)
-    size = Prediction.stored_size(row)
-    if size > _LARGE_BYTES:
-        # Requests that wait for memory do not hold their rows.
-        row_id = str(row["id"])
-        del row
-        # A stream of states reads its prediction again and again.
-        await loaded_objects.reserve(size, loaded_objects.DOCUMENT_COPIES, row_id)
-        row = await database.read(query(), snapshot=False)
+async def load(database: Database, key: str, query: Callable[[], Transaction[Row]]) -> Prediction:
+    """Return the prediction of the row that `query` reads, within a limit on the memory of large ones.
+
+    `key` is the id in the query. A row of 33 MB takes 0.1 s to read, so a row that is known to be large is
+    read in a thread.
+    """
+    if (size := _large.get(key, 0)) > _LARGE_BYTES:
+        await loaded_objects.reserve(size, _COPIES, key)
+    row = await database.read(query(), snapshot=False, in_thread=bool(size))
+    if not size and (size := Prediction.stored_size(row)) > min(LOOP_BYTES, _LARGE_BYTES):
+        if len(_large) >= _MAX_LARGE:
+            _large.clear()
+        _large[key] = size
+        if size > _LARGE_BYTES:
+            # Requests that wait for memory do not hold their rows.
+            del row
+            # A stream of states reads its prediction again and again.
+            await loaded_objects.reserve(size, _COPIES, key)
+            row = await database.read(query(), snapshot=False, in_thread=True)
     # The vectors of 2,048 texts are 17 MiB of JSON, which takes more than 100 ms to decode.
     return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
 

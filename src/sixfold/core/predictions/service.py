@@ -203,15 +203,17 @@ class PredictionService:
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
-        return await queries.load(self._database, lambda: predictions.visible_row(prediction_id, tenant))
+        return await queries.load(
+            self._database, prediction_id, lambda: predictions.visible_row(prediction_id, tenant)
+        )
 
     async def get_any(self, prediction_id: str) -> Prediction:
         """Return a prediction of any account, for internal callers; raises `NotFound`."""
-        return await queries.load(self._database, lambda: predictions.any_row(prediction_id))
+        return await queries.load(self._database, prediction_id, lambda: predictions.any_row(prediction_id))
 
     async def by_job(self, job_id: str) -> Prediction:
         """Return a prediction by its job id; raises `NotFound`."""
-        return await queries.load(self._database, lambda: predictions.row_by_job(job_id))
+        return await queries.load(self._database, job_id, lambda: predictions.row_by_job(job_id))
 
     async def position(self, prediction: Prediction) -> int:
         """Return the number of predictions ahead of a queued prediction."""

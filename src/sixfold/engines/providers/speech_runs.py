@@ -20,6 +20,8 @@ from sixfold.engines.providers.provider import ProviderRun
 from sixfold.engines.speech import synthesis, transcription, voices
 from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
+# Characters of a transcript and its words; half an hour of speech has 30,000.
+_MAX_CHARS = 1_000_000
 # A recording, its base64 and the body of the request.
 _RECORDING_COPIES = 4
 # The maximum pause between two words of a segment, and the maximum length of a segment.
@@ -80,6 +82,11 @@ async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: Provi
         response, used = await call(recording, code, report)
     run.context.progress(1.0)
     segments = await asyncio.to_thread(_segments, response, file.seconds)
+    if (
+        sum(len(segment.text) + sum(len(word.word) for word in segment.words) for segment in segments)
+        > _MAX_CHARS
+    ):
+        raise EngineError(f"{run.title} returned a transcript of more than {_MAX_CHARS:,} characters.")
     language = _language_code(response.language or hint)
     result = transcription.result(segments, file.seconds, task, "full", language)
     cost = route.cost.micros(used)

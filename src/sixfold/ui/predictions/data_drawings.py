@@ -22,6 +22,7 @@ _POSITIVE, _NEGATIVE, _NAME, _VALUE = "#2f9c8c", "#cc5a42", "#8a857c", "#5b8fb9"
 _MAX_ROWS, _MAX_COLUMNS = 12, 24
 # The lines of a picture, their characters and size, and the mean width of a character relative to it.
 _LINES, _CHARS, _SIZE, _LEADING, _CHAR_WIDTH = 9, 27, 18.0, 30.0, 0.5
+_MAX_TEXT_CHARS = 1_000
 _NUMBERS = re.compile(r"-?[0-9.]+")
 
 
@@ -103,4 +104,6 @@ def _in_words(value: Any) -> str:
         return f"{len(cast('list[Any]', value))} items"
     if isinstance(value, dict):
         return f"{len(cast('dict[str, Any]', value))} fields"
-    return " ".join(str(value).split())
+    # All words of a long text would take several times its memory.
+    text = value if isinstance(value, str) else str(value)
+    return " ".join(text[:_MAX_TEXT_CHARS].split())

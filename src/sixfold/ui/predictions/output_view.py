@@ -15,7 +15,7 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import encode_json
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.core.media.outputs import OUTPUT_NAME
+from sixfold.core.media.outputs import OUTPUT_NAME, Output
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history import recent_files, titles
@@ -83,7 +83,7 @@ class OutputView:
         file_name = await self._file_name(prediction)
         text, shown = "" if views else next_models.text_of(data), data_text(data)
         return {
-            "prediction": prediction,
+            "prediction": _without_data(prediction),
             "files": views,
             "data": shown,
             "others": {
@@ -149,6 +149,13 @@ class OutputView:
 
     async def fragment(self, prediction: Prediction) -> str:
         return self._pages.text("predictions/result.html", **await self.values(prediction))
+
+
+def _without_data(prediction: Prediction) -> Prediction:
+    """Return a prediction without its data, as a rendered template stays in memory until it is collected."""
+    if prediction.output is None:
+        return prediction
+    return msgspec.structs.replace(prediction, output=Output(words=prediction.output.words))
 
 
 def title(catalog: Catalog, prediction: Prediction) -> str:
