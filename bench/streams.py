@@ -25,7 +25,7 @@ from bench.server import _pss
 
 TITLE = "Open chat streams"
 COUNTS = tuple(map(int, os.environ.get("SIXFOLD_BENCH_STREAMS", "2000,4000,6000").split(",")))
-# The server closes its idle connections to model servers after a minute.
+# The memory of streams is returned within a minute.
 OPENED_AT_ONCE, SETTLE_SECONDS, TOKENS = 64, 62, 5
 
 

@@ -87,3 +87,12 @@ def return_large_blocks() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+
+
+def trim_heap() -> None:
+    """Return unused pages of the heap to the system, which only glibc does not do on its own."""
+    import ctypes  # noqa: PLC0415 - see `return_large_blocks`
+
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

@@ -42,6 +42,7 @@ from sixfold.web.connections.local_socket import LocalHttpProtocol, LocalOperato
 from sixfold.web.connections.peers import PeerLimits
 from sixfold.web.connections.send_memory import SendMemory
 from sixfold.web.connections.sweep import ConnectionSweep
+from sixfold.web.connections.unused_memory import UnusedMemory
 from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 
@@ -232,6 +233,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._sweep = sweep
         self._local = local
+        self._memory: UnusedMemory | None = None
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -248,6 +250,7 @@ class Server(uvicorn.Server):
             self.servers.append(await serving)
         gc.freeze()
         gc.set_threshold(_GARBAGE_EVERY, 20, 20)
+        self._memory = UnusedMemory()
         self.up.set()
 
     def stop_accepting(self) -> None:
@@ -256,9 +259,11 @@ class Server(uvicorn.Server):
             listener.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Close idle and slow connections once a second; return whether to exit."""
+        """Close idle and slow connections and return memory once a second; return whether to exit."""
         if counter % _TICKS == 0:
             self._sweep.run(self.server_state.connections, asyncio.get_running_loop().time())
+            if self._memory is not None:
+                self._memory.check(len(self.server_state.connections))
         return await super().on_tick(counter)
 
     @contextlib.contextmanager

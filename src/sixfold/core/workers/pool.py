@@ -178,7 +178,8 @@ class WorkerPool(msgspec.Struct):
             and (slot.starting is None or slot.starting.done())
             and (not slot.usable or now - slot.since >= self._idle_limit(slot, idle_seconds))
         ]
-        self.slots = [slot for slot in self.slots if slot not in removed]
+        if removed:
+            self.slots = [slot for slot in self.slots if slot not in removed]
         return removed
 
     def _idle_limit(self, slot: WorkerSlot, idle_seconds: float | None) -> float:

@@ -20,7 +20,7 @@ from sixfold.core.concurrency.parse_turns import MAX_PARTS, SLICE_BYTES, ParseTu
 from sixfold.core.gateway.ports import UpstreamFailure
 
 # Maximum number of idle connections to one server, and seconds until they are closed.
-_MAX_IDLE, IDLE_SECONDS = 256, 60.0
+_MAX_IDLE, IDLE_SECONDS = 256, 5.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
 # A longer body is read in parts.
