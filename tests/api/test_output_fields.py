@@ -55,7 +55,7 @@ async def leave_at(gateway: Gateway, mark: str, *, go_on: bool) -> None:
         await gateway.settled()
 
 
-# By the last line that the caller waits for: the events after it, and the output tokens that are charged.
+# By the text at which the caller disconnects: the number of withheld events, and the range of charged tokens.
 LEFT = {'"stop"': (2, 508, 508), "word": (9, 501, 502)}
 
 

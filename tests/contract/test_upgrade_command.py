@@ -96,7 +96,7 @@ def test_a_running_server_blocks_it(sixfold: Commands, words: tuple[str, ...]) -
         ("PRAGMA user_version=999", "upgrade Sixfold"),
     ],
 )
-def test_damage_and_a_newer_schema_block_it(sixfold: Commands, statement: str, blocker: str) -> None:
+def test_damage_and_a_newer_schema_block_an_upgrade(sixfold: Commands, statement: str, blocker: str) -> None:
     connection = sqlite3.connect(sixfold.folder / databases.FILE)
     with connection:
         connection.execute(statement)

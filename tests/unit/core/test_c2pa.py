@@ -230,7 +230,7 @@ def test_check_distinguishes_signed_changed_and_unsigned() -> None:
         ((), "invalid"),
     ],
 )
-def test_an_expired_certificate_is_not_a_changed_file(codes: tuple[str, ...], result: str) -> None:
+def test_an_expired_certificate_differs_from_a_changed_file(codes: tuple[str, ...], result: str) -> None:
     statuses = [{"code": code} for code in codes]
     report = {"validation_state": "Invalid", "validation_status": statuses}
     assert c2pa_signer.verdict(report) == result

@@ -79,7 +79,7 @@ def test_removed_metadata_does_not_include_the_loop_count(tmp_path: Path) -> Non
 def test_orientation_of_a_photo_is_all_that_remains_of_exif(kind: str, turn: int, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x010E], exif[0x0112] = "a secret prompt", turn
-    exif.get_ifd(0x8825)[2] = (48.0, 12.0, 1.0)  # the latitude
+    exif.get_ifd(0x8825)[2] = (48.0, 12.0, 1.0)  # Tag 2 of GPS is the latitude.
     data = image_files.encode(picture("RGB"), kind, exif=exif)
     path = tmp_path / "file"
     for _ in range(2):

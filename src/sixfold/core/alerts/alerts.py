@@ -24,7 +24,9 @@ class CostAlert:
     def __init__(self, fields: Mapping[str, Any]) -> None:
         unknown = sorted(set(fields) - _FIELDS)
         if unknown:
-            raise errors.InvalidInput.of(unknown[0], f"Unknown field {unknown[0][:40]!r} of an alert")
+            raise errors.InvalidInput.of(
+                unknown[0], f"Unknown field {unknown[0][:40]!r}: use {', '.join(sorted(_FIELDS))}"
+            )
         self.key_id = _text(fields, "key", "the id of a key, or null for the account")
         self.period = _text(fields, "period", "day or month")
         if self.period not in PERIODS:
