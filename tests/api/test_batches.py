@@ -436,10 +436,10 @@ async def test_repeated_create_has_one_batch(gateway: Gateway) -> None:
 
 async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    gateway.acme.modes = ["well"] + ["wait"] * 40
+    gateway.acme.modes = ["well"] * 3 + ["wait"] * 40
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(9)], metadata={"job": "mine"})
     async with asyncio.timeout(60):
-        while batch.request_counts is None or not batch.request_counts.completed:
+        while batch.request_counts is None or batch.request_counts.completed < 3:
             await asyncio.sleep(0.02)
             batch = await gateway.openai().batches.retrieve(batch.id)
     response = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
@@ -447,7 +447,8 @@ async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) ->
         (row,) = [json.loads(line) for line in result.read("batches.jsonl").splitlines()]
         assert (row["id"], row["metadata"]) == (batch.id, {"job": "mine"})
         responses = [json.loads(line) for line in result.read("batch-answers.jsonl").splitlines()]
-        assert [each["response"]["object"] for each in responses] == ["chat.completion"]
+        assert [each["response"]["object"] for each in responses] == ["chat.completion"] * 3
+        assert len({each["id"] for each in responses}) == 3
     gateway.acme.modes.clear()
     gateway.acme.go_on.set()
     await finished_batch(gateway, batch)
