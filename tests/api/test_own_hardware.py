@@ -273,7 +273,7 @@ async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"own_hardware": "yes"}, '[prices] own_hardware must be "list" or "free", not \'yes\''),
+        ({"own_hardware": "yes"}, '[prices] own_hardware must be "list" or "free" (got \'yes\')'),
         ({"ra11": {"usd": "1"}}, "[prices] has an unknown row 'ra11'"),
         ({"ra1": "0.05"}, "[prices.ra1] must be a table"),
         ({"ra1": {"price": "1"}}, "[prices.ra1] has an unknown field 'price'"),

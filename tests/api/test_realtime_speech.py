@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -167,5 +168,10 @@ async def test_a_response_costs_its_chat_and_its_speech(ground: str, tmp_path: P
             response = (await until(connection, "response.done"))[-1].response
             assert (response.status, response.output[0].status) == ("cancelled", "incomplete")
         await server.gateway.settled(2)
-        assert (await app.balance())[1] == "0.00"
+        # The speech of the canceled response is canceled too, and then its hold ends.
+        async with asyncio.timeout(60):
+            while True:
+                if (await app.balance())[1] == "0.00":
+                    break
+                await asyncio.sleep(0.01)
         assert await app.faults() == ()

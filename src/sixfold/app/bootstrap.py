@@ -25,6 +25,7 @@ from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.app.gpu import GpuSharing
 from sixfold.app.operator_services import OperatorServices
 from sixfold.app.processes import ServerProcesses
+from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
 from sixfold.core.account_data import retention
@@ -41,6 +42,7 @@ from sixfold.core.batches.processor import BatchProcessor
 from sixfold.core.batches.service import BatchService
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec
+from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import background, fair_threads
 from sixfold.core.concurrency.background import Work
@@ -49,6 +51,7 @@ from sixfold.core.documents import DocumentReader
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
+from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.search.service import WebSearch
 from sixfold.core.media import upload_paths
@@ -123,8 +126,8 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     comfyui = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, predictions, comfyui)
     gateway = _gateway(settings, database, media, GuardrailHooks(database, fetcher, webhook_secrets), bus)
-    services = _server_services(settings, clients, database, predictions, graphs, gateway)
-    services.comfyui = address
+    internal = _internal_services(database, predictions, graphs, gateway.gateway, templates)
+    services = _server_services(settings, clients, internal, address)
     drivers = app_drivers.build(settings, failpoints, services, templates)
     _register_status(availability, gateway, drivers, models)
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
@@ -245,22 +248,25 @@ def _batch_processor(
 
 
 def _server_services(
-    settings: Settings,
-    clients: HttpClients,
+    settings: Settings, clients: HttpClients, internal: InternalServices, comfyui: ComfyAddress
+) -> ServerServices:
+    services = ServerServices(clients, lambda name: provider_key(settings, name), internal)
+    services.comfyui = comfyui
+    return services
+
+
+def _internal_services(
     database: Database,
     predictions: PredictionService,
     graphs: GraphService,
-    gateway_runtime: GatewayRuntime,
-) -> ServerServices:
-    return ServerServices(
-        clients,
-        lambda name: provider_key(settings, name),
-        InternalServices(
-            children=PipelineChildren(predictions, database),
-            workflows=graphs,
-            gateway=gateway_runtime.gateway,
-            conversation=chat_services.register(gateway_runtime.gateway, predictions),
-        ),
+    gateway: Gateway,
+    templates: Templates,
+) -> InternalServices:
+    return InternalServices(
+        children=PipelineChildren(predictions, database),
+        workflows=graphs,
+        gateway=gateway,
+        conversation=chat_services.register(gateway, predictions, templates),
     )
 
 

@@ -9,6 +9,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
+from sixfold.core.predictions import pricing
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.login import passwords
@@ -82,7 +83,7 @@ class StartPage:
     def _price(self, name: str) -> str:
         terms, catalog = self._services.predictions.terms, self._services.catalog
         model = catalog[name]
-        return _FREE if model.is_waived(catalog.prices, terms) else catalog.price_text(model)
+        return _FREE if pricing.is_waived(catalog, terms, model) else catalog.price_text(model)
 
 
 def _needs_credit(account: Account) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -16,6 +16,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.metering import TOKENS
 from sixfold.core.catalog.models import Catalog, Model
+from sixfold.core.catalog.templates import Templates
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart, estimate
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.pricing import service_prices
@@ -26,7 +27,8 @@ NAMES = ("chat", "vision")
 # The prices of these services: by tokens, and per call.
 _PRICES = (TOKENS, "vision")
 # The models whose runs are one chat, and the model that replies to speech in some of its tasks.
-_CHATS = (*NAMES, "text-llm")
+_TEXT = "text-llm"
+_CHATS = (*NAMES, _TEXT)
 _SPEECH, _SPEECH_TASKS = "speech-to-speech", ("converse", "chat")
 _UNCHANGED = ("max_tokens", "temperature", "top_p")
 # Limit of a queued conversation; its images can be sent as files.
@@ -72,23 +74,25 @@ def input_errors() -> Generator[None]:
 
 
 def register(
-    gateway: Gateway, predictions: PredictionService
+    gateway: Gateway, predictions: PredictionService, templates: Templates
 ) -> Callable[[Mapping[str, Any], str], ChatRequest]:
     """Register the price and the admission of chat services; return the function that reads their inputs."""
-    chat_services = _ChatServices(gateway, predictions.catalog)
+    chat_services = _ChatServices(gateway, predictions.catalog, templates[_TEXT].model_variants)
     gateway.service_prices.find = chat_services.price_per_call
     predictions.appraisers |= dict.fromkeys(_PRICES, chat_services.price)
     predictions.admit |= dict.fromkeys(_CHATS, chat_services.admit)
     predictions.admit[_SPEECH] = chat_services.admit_speech
+    predictions.catalog.served_here |= dict.fromkeys((_TEXT, _SPEECH), chat_services.is_served_here)
     return conversation
 
 
 class _ChatServices:
     """Hooks of the prediction service for chat services."""
 
-    def __init__(self, gateway: Gateway, catalog: Catalog) -> None:
+    def __init__(self, gateway: Gateway, catalog: Catalog, variants: Sequence[str]) -> None:
         self._gateway = gateway
         self._catalog = catalog
+        self._variants = frozenset(variants)
 
     def price_per_call(self, service: str, local: bool) -> PriceRow | None:
         """Return the price of a call, or None if the service is charged by tokens."""
@@ -111,6 +115,12 @@ class _ChatServices:
                 return price
         text = f"{money.format_usd(micros)} USD at most, depending on the tokens"
         return PriceRow(micros, money.credits_for(micros), text, "units", 1)
+
+    def is_served_here(self, values: Mapping[str, Any]) -> bool:
+        """Return whether a run that is charged by time is only sent to local model servers."""
+        router = self._gateway.router
+        names = {name for name, _owner in router.models()} & self._variants
+        return all(router.is_local(name) for name in ("vision" if values.get("image") else _TEXT, *names))
 
     async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
         """Count the expected tokens against the key's tokens per minute."""

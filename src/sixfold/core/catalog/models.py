@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -93,7 +93,7 @@ class EngineSpec(msgspec.Struct, frozen=True):
         """Whether the engine runs on machines of this installation, so its runs cost no provider charges.
 
         A space counts if the operator configured its server, but not if it is hosted on a hub. Workflow nodes
-        and the model servers of a conversation have separate prices.
+        have separate prices; for model servers, see `Catalog.is_own`.
         """
         if self.kind == "space":
             return bool(self.options.get("trusted"))
@@ -181,15 +181,6 @@ class Model(msgspec.Struct, frozen=True):
             name: timeline.with_durations(value, lengths) if name in self.projects else value
             for name, value in values.items()
         }
-
-    def is_waived(self, prices: PriceTable, terms: SelectionPolicy) -> bool:
-        """Return whether a default request for this model is free because the server's hardware runs it."""
-        if not prices.own_hardware_free:
-            return False
-        try:
-            return self.choose({}, terms)[0].on_own_hardware
-        except (errors.EngineUnavailable, errors.InvalidInput):
-            return False
 
     @property
     def media_inputs(self) -> tuple[Descriptor, ...]:
@@ -289,6 +280,8 @@ class Catalog:
         self._models = dict(models)
         # Models that were discovered while the server runs, by name.
         self.discovered: Mapping[str, Model] = {}
+        # Whether model servers of this installation serve these inputs, by model.
+        self.served_here: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
         self._prices = self.checked(prices)
         self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
         self.rates = rates or metering.FlatRates(metering.HardwareRate("cpu", 0))
@@ -301,6 +294,10 @@ class Catalog:
 
     def __contains__(self, name: object) -> bool:
         return name in self._models or name in self.discovered
+
+    def is_own(self, model: Model, engine: EngineSpec, values: Mapping[str, Any]) -> bool:
+        """Return whether only machines of this installation, including model servers, serve these inputs."""
+        return engine.on_own_hardware or self.served_here.get(model.name, lambda _values: False)(values)
 
     def check_runs(
         self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: SelectionPolicy

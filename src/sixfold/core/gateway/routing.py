@@ -188,6 +188,13 @@ class ModelRouter:
             return RouteTarget(upstream, model.name).name
         return ""
 
+    def is_local(self, name: str) -> bool:
+        """Return whether only local servers receive conversations with this name."""
+        try:
+            return all(target.upstream.local for target in self.resolve_chat(name))
+        except errors.SixfoldError:
+            return False
+
     def has(self, name: str) -> bool:
         """Return whether a server that can be called has a model; aliases do not count."""
         return bool(self._direct_targets(name))

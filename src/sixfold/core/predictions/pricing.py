@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import msgspec
 
@@ -29,9 +30,22 @@ _PARTS = 1_000_000
 _MAX_TABLES = 10_000
 
 
-def charged_price(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
-    """Return the price that is charged: 0 if the engine runs on the server's hardware and that is free."""
-    return price.waive() if prices.own_hardware_free and engine.on_own_hardware else price
+def charged_price(
+    price: PriceRow, catalog: Catalog, model: Model, engine: EngineSpec, values: Mapping[str, Any]
+) -> PriceRow:
+    """Return the price that is charged: 0 if the server's own hardware serves the inputs and is free."""
+    is_free = catalog.prices.own_hardware_free and catalog.is_own(model, engine, values)
+    return price.waive() if is_free else price
+
+
+def is_waived(catalog: Catalog, terms: SelectionPolicy, model: Model) -> bool:
+    """Return whether a default request for a model is free because the server's own hardware serves it."""
+    if not catalog.prices.own_hardware_free:
+        return False
+    try:
+        return catalog.is_own(model, model.choose({}, terms)[0], {})
+    except (errors.EngineUnavailable, errors.InvalidInput):
+        return False
 
 
 def quote_project(
@@ -41,7 +55,7 @@ def quote_project(
     if not model.projects:
         return quote
     values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
-    price = charged_price(catalog.price(model, values), quote.engine, catalog.prices)
+    price = charged_price(catalog.price(model, values), catalog, model, quote.engine, values)
     return msgspec.structs.replace(quote, values=values, price=price)
 
 
@@ -53,9 +67,7 @@ def in_words(
     `by_time` is for requests that specify hardware, which are charged by time.
     """
     price_text = catalog.price_text(model, by_time=by_time)
-    return (
-        ("free on this server", price_text) if model.is_waived(catalog.prices, terms) else (price_text, None)
-    )
+    return ("free on this server", price_text) if is_waived(catalog, terms, model) else (price_text, None)
 
 
 def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
@@ -67,6 +79,14 @@ def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
         hold = money.format_usd(request.max_price)
         cost = f"{request.model} would cost {quote.price.cost} USD with the engine {quote.engine.name}"
         raise errors.EngineUnavailable(f"{cost}, but only {hold} USD is held for it")
+
+
+def check_still_own(prediction: Prediction, *, is_own: bool) -> None:
+    """Raise `EngineUnavailable` for a free run if not only own model servers can serve it any more."""
+    if prediction.list_price is not None and not is_own:
+        raise errors.EngineUnavailable(
+            f"{prediction.model} was accepted free of charge, but now a provider's model would be called"
+        )
 
 
 class QuoteCache:

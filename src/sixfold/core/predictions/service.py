@@ -136,7 +136,7 @@ class PredictionService:
             return PriceQuote(price, engine, quality, values)
         limit = self._policy.run_limit_seconds
         list_price = self._catalog.price(model, values) if rate is None else rate.price(limit)
-        price = pricing.charged_price(list_price, engine, self._catalog.prices)
+        price = pricing.charged_price(list_price, self._catalog, model, engine, values)
         return PriceQuote(price, engine, quality, values, None if rate is None else rate.hardware)
 
     def _can_choose_hardware(self, model: Model) -> bool:

@@ -14,6 +14,7 @@ from sixfold.core.catalog.engines import Context, EngineError, Result, Task, Unu
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.requirements import token_limits
+from sixfold.core.predictions import pricing
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import HostServices
@@ -71,12 +72,14 @@ class ProviderChatEngine:
         held = parent.price if parent.meter == _BY_UNITS else 0
         context.progress(0.05)
         try:
+            model = str(task.inputs.get("model") or model)
+            pricing.check_still_own(parent, is_own=gateway.router.is_local(model))
             chat = await PARSER.run_large(len(image), self._outside.conversation, task.inputs, image)
             reply = await gateway.complete_prepaid(
                 Principal(parent.account_id, "", ""),
                 ids.new("req"),
                 chat,
-                str(task.inputs.get("model") or model),
+                model,
                 held,
                 (task.model,),
             )

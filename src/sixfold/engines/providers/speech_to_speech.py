@@ -19,6 +19,7 @@ from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions import pricing
 from sixfold.core.predictions.child_runs import ChildRun
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
@@ -53,11 +54,13 @@ class ProviderSpeechToSpeechEngine:
         context.progress(0.3)
         chat = _chat(task, transcript)
         try:
-            reply = await self._outside.gateway.complete_prepaid(
+            gateway = self._outside.gateway
+            pricing.check_still_own(parent, is_own=gateway.router.is_local(_DEFAULT))
+            reply = await gateway.complete_prepaid(
                 Principal(parent.account_id, "", ""), ids.new("req"), chat, _DEFAULT
             )
             principal = await self._outside.children.principal(parent)
-            await token_limits.add_reply(self._outside.gateway.token_rates, principal, chat, reply.usage)
+            await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
         context.log(f"answered by {reply.target}")

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
+from sixfold.core.predictions import pricing
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.sessions.recording import MAX_SECONDS, SessionRecording
@@ -41,7 +42,7 @@ class SessionPages:
             user.session,
             model=model,
             hour=money.format_usd(templates[name].hour_micros),
-            free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
+            free=pricing.is_waived(self._services.catalog, self._services.predictions.terms, model),
             prompt="" if example is None else example.inputs.get("prompt", ""),
             moves=_MOVES,
             pause_seconds=self._services.settings.session_pause_seconds,
