@@ -72,7 +72,7 @@ def test_the_marked_subject_is_cut_out(tmp_path: Path, two_discs: Path, middle: 
 
 
 @pytest.mark.parametrize(("left", "is_whole"), [(20, True), (75, False)])
-def test_a_box_with_a_whole_face_excludes_objects_beside_the_body(
+def test_a_box_with_a_face_excludes_objects_beside_the_body(
     tmp_path: Path, two_discs: Path, monkeypatch: pytest.MonkeyPatch, left: int, is_whole: bool
 ) -> None:
     box = [left, 40, 290, 160]
