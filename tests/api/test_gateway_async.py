@@ -12,6 +12,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import KeyLimits
+from sixfold.core.predictions import refunds
 from tests.api.app_fixture import bearer, running_app
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
@@ -173,6 +174,17 @@ async def test_all_tokens_of_queued_chats_count_against_the_key(
         assert [answer.status_code for answer in answers] == [200, 429], answers[0].text
         assert answers[0].json()["status"] == "succeeded"
         assert answers[1].json()["error"] == "This key is limited to 2000 tokens per minute"
+
+
+async def test_refunded_queued_chat_is_not_answered_from_the_cache(either: Path) -> None:
+    question: dict[str, Any] = {"prompt": "say 3 words"}
+    async with running_gateway(either, models=app_catalog.models_document(), cache=True) as gateway:
+        first, repeated = [await finished_prediction(gateway, await ask(gateway, **question)) for _ in "ab"]
+        assert repeated["cost"] == "0.00", "the response is from the cache"
+        await gateway.app.database.write(refunds.refund(first["id"], "of no use"))
+        later = await finished_prediction(gateway, await ask(gateway, **question))
+        assert later["cost"] == first["cost"] != "0.00"
+        assert len(gateway.acme.requests) == 2
 
 
 async def test_repeated_idempotency_key_calls_the_model_once(gateway: Gateway) -> None:

@@ -1,6 +1,7 @@
 """An optional in-memory cache of responses to identical requests of the same tenant.
 
-The response of a call that was refunded is not returned, because nobody has paid for it.
+The response of a call that was refunded, or whose prediction was not charged, is not returned, because nobody
+has paid for it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
-    """A response with the id of the call that has paid for it."""
+    """A response with the id of its call, and that of the prediction that pays for the call, if any."""
 
     call_id: str
+    prediction_id: str
     reply: GatewayReply
     size: int
     expires_at: float
@@ -39,12 +41,12 @@ class ResponseCache:
         self._bytes = 0
 
     async def get(self, request: GatewayRequest) -> GatewayReply | None:
-        """Return the response to an identical request, unless its call was refunded."""
+        """Return the response to an identical request if it has been paid."""
         entry = self._find(_key(request))
         if entry is None:
             return None
-        has_succeeded = await self._database.read(request_log.has_succeeded(entry.call_id), snapshot=False)
-        return entry.reply if has_succeeded else None
+        is_paid = request_log.has_succeeded(entry.call_id, entry.prediction_id)
+        return entry.reply if await self._database.read(is_paid, snapshot=False) else None
 
     def _find(self, key: bytes) -> _CacheEntry | None:
         entry = self._entries.get(key)
@@ -57,14 +59,14 @@ class ResponseCache:
         return entry
 
     def put(self, request: GatewayRequest, reply: GatewayReply) -> None:
-        """Store the response to a call that has been charged."""
+        """Store the response to a call that has been charged, or is charged with its prediction."""
         key, size = _key(request), _memory_size(request, reply)
         if key in self._entries:
             self._drop(key)
         if size > self._max_bytes:
             return
         expires_at = self._clock() + self._seconds
-        self._entries[key] = _CacheEntry(request.request_id, reply, size, expires_at)
+        self._entries[key] = _CacheEntry(request.request_id, request.prediction_id, reply, size, expires_at)
         self._bytes += size
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._entries)))

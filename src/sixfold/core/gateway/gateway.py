@@ -43,7 +43,7 @@ from sixfold.core.gateway.chat import ChatRequest, ChatResponse
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.policy import GatewayPolicy
-from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, UpstreamFailure
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, PredictionPayment, UpstreamFailure
 from sixfold.core.gateway.pricing.price_book import PriceBook
 from sixfold.core.gateway.pricing.service_prices import ServicePrices
 from sixfold.core.gateway.pricing.token_rates import FREE, TokenRates
@@ -59,6 +59,7 @@ _DELETE_SECONDS = 30.0
 _MAX_OUTPUT_TOKENS, _MAX_LOG_CHARS = 1_000_000_000, 100_000
 # Changes of health and discovery take effect within this time.
 _ROUTE_CACHE_SECONDS, _MAX_CACHED_ROUTES = 0.25, 1024
+_PAID_BEFORE = PredictionPayment()
 
 
 class Gateway:
@@ -199,17 +200,19 @@ class Gateway:
         request_id: str,
         chat: ChatRequest,
         model: str,
-        hold: int = 0,
+        payment: PredictionPayment = _PAID_BEFORE,
         services: tuple[str, ...] = (),
     ) -> GatewayReply:
         """Run a chat completion that is paid in advance or by its prediction, without a charge.
 
-        The prediction must be charged the `cost` of the reply, which is at most `hold`.
+        The prediction must be charged the `cost` of the reply, which is at most its hold.
         """
         # The limit on models was checked when the prediction was accepted.
         caller = replace(caller, scope=replace(caller.scope, services=()))
         request = self._chat_request(caller, request_id, chat, model, "hosting")
-        return await self.complete(replace(request, prepaid_hold=hold, services=services))
+        hold, prediction_id = payment.hold, payment.prediction_id
+        request = replace(request, prepaid_hold=hold, prediction_id=prediction_id, services=services)
+        return await self.complete(request)
 
     def max_cost(self, chat: ChatRequest, model: str, services: tuple[str, ...] = ()) -> int:
         """Return the maximum cost of a chat in micro-dollars; raises `UnknownModel` or `UnpricedModel`."""

@@ -214,6 +214,13 @@ class Upstream(Protocol):
         ...
 
 
+class PredictionPayment(msgspec.Struct, frozen=True):
+    """The prediction that pays for a call, if any, and its hold in micro-dollars."""
+
+    prediction_id: str = ""
+    hold: int = 0
+
+
 class GatewayRequest(msgspec.Struct, frozen=True):
     """A request of `caller`: `body` in the protocol `wire`, and `parse` for servers with another protocol.
 
@@ -242,6 +249,8 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     stored_tokens: int = 0
     # The hold of the prediction that pays for this call, which is not held or charged separately.
     prepaid_hold: int | None = None
+    # That prediction; empty if the call is the repetition of one that was charged.
+    prediction_id: str = ""
     headers: Mapping[str, str] = {}
     # The caller's label of the purpose of the call.
     tag: str = ""

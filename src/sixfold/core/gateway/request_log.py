@@ -127,10 +127,10 @@ def refund(call_id: str, error: str) -> Transaction[None]:
     yield from ledger.refund(call_id, ledger.LedgerEntry("refund", description, call_id))
 
 
-def has_succeeded(call_id: str) -> Transaction[bool]:
-    """Return whether a call has succeeded and was not refunded."""
-    row = yield from one("gateway_call_state", id=call_id)
-    return row is not None and row["state"] == "succeeded"
+def has_succeeded(call_id: str, prediction_id: str = "") -> Transaction[bool]:
+    """Return whether a call, and the prediction that pays for it, if any, succeeded and were not refunded."""
+    row = yield from one("gateway_call_succeeded", id=call_id, prediction_id=prediction_id)
+    return row is not None
 
 
 @asynccontextmanager

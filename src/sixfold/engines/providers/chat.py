@@ -13,6 +13,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway.ports import PredictionPayment
 from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.predictions import pricing
 from sixfold.core.predictions.models import Prediction
@@ -80,7 +81,7 @@ class ProviderChatEngine:
                 ids.new("req"),
                 chat,
                 model,
-                held,
+                PredictionPayment(parent.id, held),
                 (task.model,),
             )
             principal = await self._outside.children.principal(parent)

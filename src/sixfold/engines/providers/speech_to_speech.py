@@ -16,6 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
+from sixfold.core.gateway.ports import PredictionPayment
 from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import OutputFile
@@ -54,10 +55,10 @@ class ProviderSpeechToSpeechEngine:
         context.progress(0.3)
         chat = _chat(task, transcript)
         try:
-            gateway = self._outside.gateway
+            gateway, payer = self._outside.gateway, Principal(parent.account_id, "", "")
             pricing.check_still_own(parent, is_own=gateway.router.is_local(_DEFAULT))
             reply = await gateway.complete_prepaid(
-                Principal(parent.account_id, "", ""), ids.new("req"), chat, _DEFAULT
+                payer, ids.new("req"), chat, _DEFAULT, PredictionPayment(parent.id)
             )
             principal = await self._outside.children.principal(parent)
             await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)

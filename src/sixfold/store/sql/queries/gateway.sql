@@ -43,8 +43,9 @@ RETURNING id;
 UPDATE relay_call SET state = 'failed', cost = 0, error = :error, charge = :charge
 WHERE id = :id AND state <> 'running' RETURNING model;
 
--- name: gateway_call_state | Return the state in which a gateway call has ended.
-SELECT state FROM relay_call WHERE id = :id;
+-- name: gateway_call_succeeded | Return a gateway call if it has succeeded, and the prediction that pays for it, if any.
+SELECT id FROM relay_call WHERE id = :id AND state = 'succeeded'
+  AND (:prediction_id = '' OR EXISTS (SELECT 1 FROM prediction WHERE id = :prediction_id AND state = 'succeeded'));
 
 -- name: gateway_call_forget | Delete at most `limit` finished gateway calls created before `before`; the bound on the id limits the scan.
 DELETE FROM relay_call WHERE id IN (
