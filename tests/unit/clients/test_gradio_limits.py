@@ -248,6 +248,21 @@ async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
     assert loop.longest < 0.1
 
 
+async def test_imports_share_the_memory_of_descriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_memory, "MAX_BYTES", 20 * 2**20)
+    monkeypatch.setattr(response_memory, "WAIT_SECONDS", 0.01)
+    large = b'{"text": "' + b"x" * 3 * 2**20 + b'"}'
+    with response_memory.response_memory("http://first") as first:
+        await space(Body(large), Body(large)).describe(first)
+        with (
+            response_memory.response_memory("http://second") as second,
+            pytest.raises(errors.TooManyRequests, match="Large results of other runs"),
+        ):
+            await space(Body(large), Body(large)).describe(second)
+    with response_memory.response_memory("http://second") as second:
+        await space(Body(large), Body(large)).describe(second)
+
+
 async def test_runs_share_the_memory_of_large_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_memory, "MAX_BYTES", 30 * 2**20)
     monkeypatch.setattr(response_memory, "WAIT_SECONDS", 0.01)

@@ -57,13 +57,18 @@ class GradioServer:
             self._headers["Authorization"] = f"Bearer {token}"
         self.prefix = prefix
 
-    async def describe(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return `/config` and `/info`, and set the prefix of all other routes."""
-        config = _object(await self._json("GET", "/config"))
+    async def describe(
+        self, memory: ResponseMemory | None = None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return `/config` and `/info`, and set the prefix of all other routes.
+
+        Raises `TooManyRequests` if `memory` is in use.
+        """
+        config = _object(await self._json("GET", "/config", memory=memory))
         prefix = config.get("api_prefix")
         if isinstance(prefix, str) and prefix.startswith("/") and ".." not in prefix:
             self.prefix = prefix.rstrip("/")
-        return config, _object(await self._json("GET", f"{self.prefix}/info"))
+        return config, _object(await self._json("GET", f"{self.prefix}/info", memory=memory))
 
     async def upload(self, path: Path, name: str) -> str:
         """Send a file, in parts of 64 KiB, and return its path in the space."""
@@ -114,7 +119,15 @@ class GradioServer:
         body = {"fn_index": function, "session_hash": session, "event_id": event}
         await self._json("POST", f"{self.prefix}/cancel", document=body)
 
-    async def _json(self, method: str, path: str, *, document: Any = None, files: Any = None) -> Any:
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        document: Any = None,
+        files: Any = None,
+        memory: ResponseMemory | None = None,
+    ) -> Any:
         url = f"{self._base}{path}"
         async with self._open(method, url, _CALL_SECONDS, document=document, files=files) as response:
             body = bytearray()
@@ -122,6 +135,9 @@ class GradioServer:
                 body += chunk
                 if len(body) > MAX_DOCUMENT_BYTES:
                     raise SpaceError(f"The space returned more than {MAX_DOCUMENT_BYTES >> 20} MiB.")
+                if memory is not None:
+                    # The first of two documents remains in memory.
+                    await memory.resize(2 * len(body))
         return await _decoded(bytes(body), "returned a response", 200)
 
     @asynccontextmanager

@@ -18,6 +18,7 @@ from sixfold.core.catalog.gradio_spaces import RUNTIME, ImportedSpace, SpaceId
 from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.net import limited_responses
 from sixfold.net.clients import HttpClients
+from sixfold.net.response_memory import response_memory
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 
@@ -45,14 +46,15 @@ class GradioSpaces:
         client = self._clients.upstream if trusted else self._clients.guarded
         server = GradioServer(client, base, self._token() if token else "")
         try:
-            config, info = await server.describe()
+            with response_memory(base) as memory:
+                config, info = await server.describe(memory)
+                function = await asyncio.to_thread(gradio_schema.best_function, config, info)
         except SpaceError as error:
             if error.status in (200, 404):
                 raise errors.BadRequest(
                     f"Space {space} is not a Gradio application of version 4, 5 or 6"
                 ) from error
             raise errors.EngineFailed(f"Space {space} could not be read: {error}") from error
-        function = await asyncio.to_thread(gradio_schema.best_function, config, info)
         location = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
         engine = {
             "factory": _FACTORY,
