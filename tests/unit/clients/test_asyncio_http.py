@@ -8,6 +8,7 @@ import tracemalloc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -193,6 +194,37 @@ async def test_small_chunks_are_parsed_in_different_turns(
     # The first data of each connection may arrive in the same turn.
     assert max(parts_by_turn) <= (connections + 1) * (parse_turns.MAX_PARTS + slice_parts)
     assert sum(number > parse_turns.MAX_PARTS + slice_parts for number in parts_by_turn) <= connections
+
+
+async def test_large_reads_are_parsed_in_different_turns(
+    client: AsyncioTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections, chunk = 24, b"1;" + b"a" * 60_000 + b"\r\na\r\n"
+    bytes_by_turn: list[int] = [0]
+    feed = asyncio_http._Connection._feed
+
+    def count_bytes(connection: Any, data: bytes) -> None:
+        bytes_by_turn[-1] += len(data)
+        feed(connection, data)
+
+    async def count_turns() -> None:
+        while True:
+            await asyncio.sleep(0)
+            bytes_by_turn.append(0)
+
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 20 + b"0\r\n\r\n")
+        await writer.drain()
+
+    monkeypatch.setattr(asyncio_http._Connection, "_feed", count_bytes)
+    async with serving(talk) as url:
+        turns = asyncio.create_task(count_turns())
+        bodies = await asyncio.gather(*(_ask(client, url) for _ in range(connections)))
+        turns.cancel()
+    assert bodies == [b"a" * 20] * connections
+    # One more read, and one of a connection that waited.
+    assert max(bytes_by_turn) <= parse_turns.TURN_BYTES + 2 * 2**18
 
 
 async def test_data_after_small_chunks_closes_the_connection(

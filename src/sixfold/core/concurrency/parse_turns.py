@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 # Data is parsed in slices of this size, and in one turn until it has had this many parts.
 SLICE_BYTES = 4096
 MAX_PARTS = 256
+# Bytes of large reads that one iteration parses; a byte of a chunk's header takes as long as ten of its body.
+_SMALL_BYTES, TURN_BYTES = 16 * 1024, 2**20
 
 
 class ParseTurns:
@@ -22,6 +24,21 @@ class ParseTurns:
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
+        # Bytes of large reads in this iteration of the event loop.
+        self._read_bytes = 0
+
+    def is_spent(self, size: int) -> bool:
+        """Count a read; return whether it must wait, because others of this iteration were large enough."""
+        if size <= _SMALL_BYTES:
+            return False
+        if not self._read_bytes:
+            asyncio.get_running_loop().call_soon(self._begin)
+        is_spent = self._read_bytes >= TURN_BYTES
+        self._read_bytes += size
+        return is_spent
+
+    def _begin(self) -> None:
+        self._read_bytes = 0
 
     def add(self, continue_parsing: Callable[[], None]) -> None:
         """Call a function in a later iteration of the running event loop."""

@@ -276,7 +276,7 @@ class _Connection(asyncio.Protocol):
         self.last_activity = self.loop.time()
         if self._unparsed:
             self._unparsed += data
-        elif self._is_dense:
+        elif self._is_dense or self._client.turns.is_spent(len(data)):
             self._wait_turn(data)
         else:
             self._parse(data)
