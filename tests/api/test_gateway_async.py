@@ -10,9 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from sixfold import errors
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts.keys import KeyLimits
+from sixfold.core.accounts.keys import KeyLimits, Principal
 from sixfold.core.predictions import refunds
+from sixfold.core.predictions.child_runs import PipelineChildren
 from tests.api.app_fixture import bearer, running_app
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
@@ -174,6 +176,30 @@ async def test_all_tokens_of_queued_chats_count_against_the_key(
         assert [answer.status_code for answer in answers] == [200, 429], answers[0].text
         assert answers[0].json()["status"] == "succeeded"
         assert answers[1].json()["error"] == "This key is limited to 2000 tokens per minute"
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        ("chat", {"model": "acme/small", "prompt": "say 3 words"}),
+        ("speech-to-speech", {"task": "chat", "text": "say 3 words"}),
+    ],
+)
+async def test_queued_chat_whose_key_cannot_be_read_makes_no_call(
+    tmp_path: Path, model: str, inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the reply would be paid to the provider, and lost."""
+
+    async def failing(*_: Any) -> Principal:
+        raise errors.StoreFailed("the database does not respond")
+
+    monkeypatch.setattr(PipelineChildren, "principal", failing)
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
+        body = {"model": model, "input": inputs}
+        response = await gateway.app.client.post("/api/containers/run", json=body, headers=gateway.headers)
+        assert response.json()["status"] == "failed"
+        assert not gateway.acme.requests
+        assert await gateway.app.balance() == ("5.00", "0.00")
 
 
 async def test_refunded_queued_chat_is_not_answered_from_the_cache(either: Path) -> None:

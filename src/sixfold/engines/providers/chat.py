@@ -76,6 +76,7 @@ class ProviderChatEngine:
             model = str(task.inputs.get("model") or model)
             pricing.check_still_own(parent, is_own=gateway.router.is_local(model))
             chat = await PARSER.run_large(len(image), self._outside.conversation, task.inputs, image)
+            principal = await self._outside.children.principal(parent)
             reply = await gateway.complete_prepaid(
                 Principal(parent.account_id, "", ""),
                 ids.new("req"),
@@ -84,7 +85,6 @@ class ProviderChatEngine:
                 PredictionPayment(parent.id, held),
                 (task.model,),
             )
-            principal = await self._outside.children.principal(parent)
             await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
