@@ -41,7 +41,7 @@ class ResponseCache:
         self._bytes = 0
 
     async def get(self, request: GatewayRequest) -> GatewayReply | None:
-        """Return the response to an identical request if it has been paid."""
+        """Return the response to an identical request if it has been paid for."""
         entry = self._find(_key(request))
         if entry is None:
             return None
