@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from sixfold.core.concurrency.fair_threads import FairThreadPool
+from sixfold.core.concurrency.loop_turns import TURNS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,8 +35,12 @@ class SingleThread:
         return await asyncio.wrap_future(self._executor.submit(call))
 
     async def run_large(self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of a function; it runs in the thread if `size` exceeds `LOOP_BYTES`."""
+        """Return the result of a function; it runs in the thread if `size` exceeds `LOOP_BYTES`.
+
+        Otherwise it runs in a turn of the event loop, since many requests may parse their inputs at once.
+        """
         if size <= LOOP_BYTES:
+            await TURNS.next(size)
             return function(*args, **kwargs)
         return await self.run(function, *args, **kwargs)
 

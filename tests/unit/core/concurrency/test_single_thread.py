@@ -7,13 +7,16 @@ import contextlib
 import contextvars
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
 import pytest
 
+from sixfold.core.concurrency import single_thread
 from sixfold.core.concurrency.fair_threads import owner
 from sixfold.core.concurrency.single_thread import SingleThread
+from tests import loop_time
 
 CALLER = contextvars.ContextVar("CALLER", default=0)
 
@@ -95,3 +98,16 @@ async def test_owners_take_turns() -> None:
     assert {*order[:4]} == {"ann", "ben", "cat"}
     assert order.index("cat") < 4
     assert [at for at, name in enumerate(order) if name == "ben"][-1] < 6
+
+
+async def test_small_inputs_of_many_requests_do_not_block_the_loop() -> None:
+    single = SingleThread("test")
+
+    def parse() -> None:
+        end = time.thread_time() + 0.005
+        while time.thread_time() < end:
+            pass
+
+    async with loop_time.watched() as loop:
+        await asyncio.gather(*(single.run_large(single_thread.LOOP_BYTES, parse) for _ in range(60)))
+    assert loop.longest < 0.1
