@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import weakref
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,6 +27,21 @@ def test_picture_of_a_long_text_takes_little_memory() -> None:
     assert drawing is not None
     assert [label.text[:7] for label in drawing.labels] == ["text: ", "a b a b", "count: ", "3"]
     assert peak < 2**18
+
+
+def test_data_that_was_shown_is_freed_at_once() -> None:
+    class Data(dict[str, Any]):
+        """Data with weak references."""
+
+    data = Data(text="a" * 200_000, count=3)
+    gc.disable()
+    try:
+        assert output_view.data_text({"value": [data]}).endswith("…")
+        reference = weakref.ref(data)
+        del data
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 async def test_template_receives_a_run_without_its_data(tmp_path: Path) -> None:

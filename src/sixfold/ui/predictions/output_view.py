@@ -237,7 +237,9 @@ def _json(value: object) -> str:
     """Return the beginning of a value as JSON, somewhat more than the limit: all of it can take seconds."""
     parts: list[str] = []
     length = 0
-    for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+    # The encoder is a reference cycle, and would keep the values that it checks for circular references.
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=2, check_circular=False)
+    for part in encoder.iterencode(value):
         parts.append(part)
         length += len(part)
         if length > _MAX_CHARS:
