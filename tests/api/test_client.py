@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 from PIL import Image
 
@@ -118,6 +119,11 @@ def test_an_error_names_its_inputs(client: Client, served: ServedApp) -> None:
         away.account.get()
     with pytest.raises(ClientError, match="is not a URL"):
         Client("k", "127.0.0.1:8600")
+
+
+def test_the_official_openai_client_uses_the_same_server(client: Client, served: ServedApp) -> None:
+    with openai.OpenAI(api_key=served.key, base_url=client.openai_base_url) as official:
+        assert "ra1" in {model.id for model in official.models.list()}
 
 
 def test_memory_is_written_read_and_exported(client: Client, tmp_path: Path) -> None:
