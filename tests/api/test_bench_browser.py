@@ -148,7 +148,7 @@ async def test_missing_nodes_are_red_and_named_by_package(browser_app: browser.B
         notice = await page.inner_text(".missing-nodes")
         assert "1 node of this workflow does not exist here" in notice
         assert "comfyui-impact-pack" in notice
-        assert "go on without" in notice
+        assert "continue without" in notice
         assert await page.is_disabled(RUN)
         await page.click("[data-show]")
         assert await page.locator(".node.shown").count() == 1

@@ -187,9 +187,9 @@ async def test_operator_only_tool_server_is_hidden_from_users(tmp_path: Path) ->
         ("Files", {"url": "http://a/mcp"}, "lowercase letters"),
         ("files", {}, "must have url, a URL such as"),
         ("files", {"url": "http://user:secret@a/mcp"}, "url must be a URL"),
-        ("files", {"url": "http://a/mcp", "accounts": "some"}, "all or operators, not 'some'"),
+        ("files", {"url": "http://a/mcp", "accounts": "some"}, "all or operators \\(got 'some'\\)"),
         ("files", {"url": "http://a/mcp", "tools": "read"}, "a list of names"),
-        ("files", {"url": "http://a/mcp", "timeout_seconds": 0}, "1 to 120, not 0"),
+        ("files", {"url": "http://a/mcp", "timeout_seconds": 0}, "1 to 120 \\(got 0\\)"),
         ("files", {"url": "http://a/mcp", "secret": "x"}, "unknown setting 'secret'"),
     ],
 )
