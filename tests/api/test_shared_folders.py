@@ -6,6 +6,7 @@ import io
 import re
 import zipfile
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Holder, KeyLimits
 from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.concurrency import export_turns
 from sixfold.core.database import many
-from sixfold.core.memory.import_export import archive_stream
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.sharing import membership
 from tests.api.app_fixture import AppFixture, bearer, running_app
@@ -330,21 +331,23 @@ async def test_pages_leave_a_share_that_ends_with_its_owner(any_database_app: Ap
 async def test_export_of_a_folder_ends_with_its_share(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, pieces, closed = any_database_app, archive_stream._file_pieces, list[int]()
+    app, next_turn, turns, closed = any_database_app, export_turns.TURNS.next, list[int](), list[int]()
     for slug in ("work/apollo/a", "work/apollo/b"):
         await put(app, slug, "A page")
     chosen = await share(app)
     await share(app, **{"with": "cleo@example.com"})  # The pages stay in the folder of this share.
     share_id = chosen["X-Sixfold-Memory"]
 
-    async def ended(*arguments: Any) -> AsyncIterator[bytes]:
-        if not closed:
+    @asynccontextmanager
+    async def ended_before_the_second() -> AsyncIterator[None]:
+        turns.append(len(turns))
+        if len(turns) == 2:
             await app.client.delete(f"{PATH}/{share_id}", headers=app.bearer)
             closed.append(await app.server.connections.check())
-        async for piece in pieces(*arguments):
-            yield piece
+        async with next_turn():
+            yield
 
-    monkeypatch.setattr(archive_stream, "_file_pieces", ended)
+    monkeypatch.setattr(export_turns.TURNS, "next", ended_before_the_second)
     monkeypatch.setattr(import_export_files, "EXPORT_PAGES", 1)
     response = await send(app, "GET", "/api/export", chosen)
     assert response.status_code == 200
