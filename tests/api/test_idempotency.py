@@ -192,7 +192,7 @@ async def test_stored_responses_of_an_account_have_a_quota(app: AppFixture) -> N
             return Response(b"x" * 600)
 
         fair_threads.owner.set(account_id)
-        request = keyed_request(app)
+        request = keyed_request()
         request.scope.update(scope or {}, headers=[(b"idempotency-key", key.encode())])
         response = await repeats.run(request, IdempotentRequest(account_id, b"", error_response), work)
         return response.headers.get("Idempotent-Replayed", "first")
