@@ -38,6 +38,7 @@ async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
                 len(rows) == len((await works.client.get(path, headers=bearer(works.other))).json()[key]) + 3
             )
             bad = await works.client.get(path, params={"limit": "0"}, headers=works.bearer)
-            assert bad.status_code == 400
+            # Replicate's API responds with 422 to every invalid input.
+            assert bad.status_code == (422 if path.startswith("/replicate/") else 400)
         for path in ("/catalog", "/workflows"):
             assert (await works.client.get(path)).status_code == 200
