@@ -85,6 +85,9 @@ def models(
 class NoFetcher:
     """Fetcher that rejects every URL."""
 
+    def check_url(self, url: str) -> None:
+        raise FetchRefused
+
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         raise FetchRefused
 

@@ -32,6 +32,9 @@ class SlowServers:
         self.open: list[str] = []
         self.condition = asyncio.Condition()
 
+    def check_url(self, url: str) -> None:
+        """Accept every URL."""
+
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         async with self.condition:
             self.open.append(url)
@@ -76,6 +79,9 @@ def probe(_path: Path) -> tuple[str, int, int]:
 
 class LargeImages:
     """A fetcher of a PNG file of 16 MB."""
+
+    def check_url(self, url: str) -> None:
+        """Accept every URL."""
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         with into.open("wb") as file:

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from sixfold.core.concurrency.loop_turns import LoopTurns
+from sixfold.core.concurrency.loop_turns import TURN_BYTES, LoopTurns
 
 
 async def iterations(turns: LoopTurns, tasks: int, size: int) -> Counter[int]:
     """Return the number of steps in each iteration of the loop, for tasks that begin at once."""
-    iteration, steps, first = 0, Counter[int](), list[int]()
+    iteration, steps, arrived, continued = 0, Counter[int](), list[int](), list[int]()
 
     async def count() -> None:
         nonlocal iteration
@@ -22,23 +22,29 @@ async def iterations(turns: LoopTurns, tasks: int, size: int) -> Counter[int]:
 
     async def work(number: int) -> None:
         for _ in range(3):
+            arrived.append(number)
             await turns.next(size)
             steps[iteration] += 1
-            first.append(number)
+            continued.append(number)
 
     counting = asyncio.create_task(count())
     await asyncio.gather(*(work(number) for number in range(tasks)))
     counting.cancel()
-    assert first[:tasks] == list(range(tasks))
+    assert continued == arrived
     return steps
 
 
 def test_one_large_step_runs_in_an_iteration_in_each_loop() -> None:
     turns = LoopTurns()
-    # A lock of one loop would fail in another one.
+    # A future of one loop would fail in another one.
     for _ in range(2):
-        steps = asyncio.run(iterations(turns, tasks=10, size=100_000))
+        steps = asyncio.run(iterations(turns, tasks=10, size=TURN_BYTES))
         assert (sum(steps.values()), max(steps.values())) == (30, 1)
+
+
+async def test_smaller_steps_share_an_iteration() -> None:
+    steps = await iterations(LoopTurns(), tasks=10, size=TURN_BYTES // 4)
+    assert (sum(steps.values()), max(steps.values())) == (30, 4)
 
 
 async def test_small_steps_do_not_wait() -> None:
@@ -48,11 +54,12 @@ async def test_small_steps_do_not_wait() -> None:
 
 async def test_a_canceled_task_does_not_keep_its_turn() -> None:
     turns = LoopTurns()
-    first, second, third = (asyncio.create_task(turns.next(100_000)) for _ in range(3))
+    await turns.next(TURN_BYTES)
+    first, second, third = (asyncio.create_task(turns.next(TURN_BYTES)) for _ in range(3))
     await asyncio.sleep(0)
     first.cancel()
     second.cancel()
     async with asyncio.timeout(30):
         await third
         with pytest.raises(asyncio.CancelledError):
-            await first
+            await second
