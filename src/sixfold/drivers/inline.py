@@ -139,7 +139,7 @@ class InlineWorker:
         job = self._current.get(task_id)
         if job is not None and not job.canceled.is_set():
             job.canceled.set()
-            reason = "did not stop when canceled, and was given up"
+            reason = "did not stop when canceled, and was abandoned"
             cancel_seconds = max(self._driver.cancel_seconds, self._spec.cancel_seconds)
             job.deadline = self._loop.call_later(
                 cancel_seconds, self._give_up, WorkerLost(f"the worker {reason}"), reason

@@ -94,8 +94,8 @@ class ProcessWorker(asyncio.Protocol):
         self._messages = WorkerMessages(self._handle, self.kill_now)
         self._transport: asyncio.Transport | None = None
         self._alive = True
-        self._why = ""
-        self._reason: str | None = None
+        self._end_reason = ""
+        self._exit_reason: str | None = None
         self._hung_up = False
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -130,7 +130,7 @@ class ProcessWorker(asyncio.Protocol):
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive or self._transport is None:
-            return WorkerLost(self._why or "the worker had ended")
+            return WorkerLost(self._end_reason or "the worker had ended")
         if len(self._current) >= self._max_tasks:
             raise RuntimeError(f"the worker is already running its maximum of {self._max_tasks} tasks")
         self._runs += 1
@@ -157,7 +157,7 @@ class ProcessWorker(asyncio.Protocol):
         """Run one step per session; never raises for errors of the engine or the worker."""
         transport = self._transport
         if not self._alive or transport is None:
-            return [WorkerLost(self._why or "the worker had ended")] * len(requests)
+            return [WorkerLost(self._end_reason or "the worker had ended")] * len(requests)
         self._runs += 1
         point = self._driver.failpoints.get(requests[0].model)
         return await self._steps.send(
@@ -207,15 +207,15 @@ class ProcessWorker(asyncio.Protocol):
         except TimeoutError as error:
             raise StartFailed("the engine did not load in time") from error
 
-    def kill_now(self, why: str) -> None:
-        """Kill the process for the reason `why`; its end is then handled in the usual way."""
+    def kill_now(self, reason: str) -> None:
+        """Kill the process for a reason; its end is then handled in the usual way."""
         if self._alive:
             self._alive = False
-            self._why = why
+            self._end_reason = reason
             self._server.kill(self.id)
 
     def _exited(self, reason: str) -> None:
-        self._reason = reason
+        self._exit_reason = reason
         self._end_seen()
 
     def _end_seen(self) -> None:
@@ -223,7 +223,7 @@ class ProcessWorker(asyncio.Protocol):
         self._alive = False
         if self._cleanup is not None:
             return
-        if self._reason is not None and self._hung_up:
+        if self._exit_reason is not None and self._hung_up:
             self.clean_up()
         elif not self._ended.done():
             self._loop.call_later(_HANG_UP_SECONDS, self.clean_up)
@@ -242,18 +242,22 @@ class ProcessWorker(asyncio.Protocol):
         self._close_output()
         if self._transport is not None:
             self._transport.abort()
-        why = self._why or self._reason or "hung up"
-        self._why = f"the worker {why}"
+        reason = self._end_reason or self._exit_reason or "hung up"
+        self._end_reason = f"the worker {reason}"
         await asyncio.to_thread(self.clean)
         if not self._ready.done():
             server_gone = not self._server.alive
-            error = ForkServerGone(self._why) if server_gone else StartFailed(self._with_tail(self._why))
+            error = (
+                ForkServerGone(self._end_reason)
+                if server_gone
+                else StartFailed(self._with_tail(self._end_reason))
+            )
             self._ready.set_exception(error)
             # Mark the exception as retrieved: an abandoned start has no receiver.
             self._ready.exception()
-        self._steps.fail_all(self._why)
+        self._steps.fail_all(self._end_reason)
         for current in tuple(self._current.values()):
-            self._finish(current.number, RunStopped() if current.canceled else WorkerLost(self._why))
+            self._finish(current.number, RunStopped() if current.canceled else WorkerLost(self._end_reason))
         self._driver.workers.discard(self)
         self._driver.cards.release(self.card)
         self._ended.set_result(None)
@@ -295,7 +299,7 @@ class ProcessWorker(asyncio.Protocol):
                 if not self._ready.done():
                     self._ready.set_result(None)
             case protocol.StartFailed(reason):
-                self._why = self._why or f"could not load its engine: {reason}"
+                self._end_reason = self._end_reason or f"could not load its engine: {reason}"
             case protocol.ProgressMessage() | protocol.PreviewMessage():
                 self._report(message)
             case protocol.LogMessage(number, line):

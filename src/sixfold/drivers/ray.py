@@ -302,7 +302,7 @@ class RayWorker:
         await self.kill()
 
     def kill_now(self, reason: str) -> None:
-        """Kill the actor and record the reason `why`. Idempotent."""
+        """Kill the actor and record the reason. Idempotent."""
         if self._alive:
             self._alive = False
             self._end_reason = reason

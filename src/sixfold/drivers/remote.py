@@ -219,7 +219,7 @@ class RemoteWorker:
         await self.end("was killed")
 
     async def end(self, reason: str) -> None:
-        """Abort every run and record the reason `why`. Idempotent."""
+        """Abort every run and record the reason. Idempotent."""
         if self._alive:
             self._alive = False
             self.reason = reason

@@ -78,7 +78,8 @@ def _finish(handles: list[asyncio.Handle], timers: list[asyncio.TimerHandle]) ->
 def _free_newest_first(objects: list[Any]) -> None:
     """Free objects of a type of which up to half as many are kept for reuse.
 
-    The first half were the kept ones. The others are then kept instead, so the first half are really freed.
+    The first half come from that list. The second half are freed first and fill it again, which releases the
+    memory of the first half.
     """
     del objects[len(objects) // 2 :]
     objects.clear()

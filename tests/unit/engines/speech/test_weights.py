@@ -59,10 +59,10 @@ def _tones(phonemes: str) -> bytes:
     nodes = [
         _node("Cast", "wide", "width", to=_INTEGER),
         _node("Shape", phonemes, "shape"),
-        _node("Concat", "shape width", "room", axis=0),
+        _node("Concat", "shape width", "size", axis=0),
         _node("Cast", phonemes, "numbers", to=_FLOAT),
         _node("Unsqueeze", "numbers last", "deep"),
-        _node("Expand", "deep room", "held"),
+        _node("Expand", "deep size", "held"),
         _node("Slice", "ramp zero width", "steps"),
         _node("Mul", "held steps", "turned"),
         _node("Mul", "turned tone", "slow"),

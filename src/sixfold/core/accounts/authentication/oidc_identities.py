@@ -60,7 +60,7 @@ class OidcProvider(Protocol):
         ...
 
     async def begin(self, callback_url: str, *, reauthenticate: bool = False) -> OidcLoginAttempt:
-        """Start a login that redirects to `callback_url`; `again` requires the user to sign in again."""
+        """Start a login that redirects to `callback_url`; `reauthenticate` requires a new sign-in."""
         ...
 
     async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:

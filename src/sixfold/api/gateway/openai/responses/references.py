@@ -189,7 +189,7 @@ async def _stored_items(
     stored_ids: set[str],
     max_bytes: int,
 ) -> Mapping[str, msgspec.Raw]:
-    """Return the items that replace references, by their ids; the model server stores those in `kept`."""
+    """Return the items that replace references, by id; the model server stores those of `stored_ids`."""
     response_ids = {
         item_id: owned[item_id].response_id if item_id in owned else _response_id(item_id)
         for item_id in references.bare.values()
