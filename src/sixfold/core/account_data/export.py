@@ -73,16 +73,17 @@ _TABLES = {
 }
 # Queries for rows of up to tens of megabytes, which are read one at a time; an index finds the next one.
 _LARGE_ROWS = frozenset(
-    [
-        *("export_predictions", "export_calls", "export_responses", "export_conversations"),
-        *(
-            "export_conversation_items",
-            "export_batch_answers",
-            "export_posts",
-            "export_content_log",
-            "export_audit",
-        ),
-    ]
+    {
+        "export_predictions",
+        "export_calls",
+        "export_responses",
+        "export_conversations",
+        "export_conversation_items",
+        "export_batch_answers",
+        "export_posts",
+        "export_content_log",
+        "export_audit",
+    }
 )
 # Columns of archived records that are exported; the other columns belong to the operator or are secret.
 _ARCHIVED = {
