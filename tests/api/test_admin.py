@@ -169,7 +169,7 @@ async def test_overview_charts_the_day_and_operator_actions_are_logged(any_datab
     prediction = await run(app, "a fox")
     await run(app, "FAIL")
     page = (await app.client.get("/admin")).text
-    assert "Errors, 24 hours: highest 1 at" in page
+    assert "Errors, 24 hours: highest 1 between" in page
     assert "Queue and workers, 24 hours" in page
     slots = await app.database.read(admin_figures.day())
     assert 0 < sum(slot.busy for slot in slots) < 1

@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
-from sixfold.core.predictions.admin_figures import FigureSlot
+from sixfold.core.predictions.admin_figures import STEP_US, FigureSlot
 from sixfold.ui.templating import duration
 
 WIDTH, HEIGHT = 240.0, 56.0
@@ -99,9 +99,14 @@ def _chart(
         SparkLine(name, text, hue, *_paths(numbers, highest))
         for (name, text, hue, _), numbers in zip(lines, values, strict=True)
     )
-    at = (rfc3339(slots[peak].start) or "")[11:16]
-    summary = f"highest {in_words(highest)} at {at} UTC" if highest else "nothing in 24 hours"
+    start, end = (_minute(slots[peak].start + offset) for offset in (0, STEP_US))
+    between = f"between {start} and {end} UTC"
+    summary = f"highest {in_words(highest)} {between}" if highest else "nothing in 24 hours"
     return Sparkline(title, spark_lines, summary)
+
+
+def _minute(moment: int) -> str:
+    return (rfc3339(moment) or "")[11:16]
 
 
 def _paths(values: Sequence[float | None], highest: float) -> tuple[str, str]:
