@@ -10,7 +10,7 @@ import sys
 
 from sixfold import errors, settings
 from sixfold.cli import ownership
-from sixfold.cli.terminal import CommandError
+from sixfold.cli.terminal import CommandError, TerminalStream
 
 # Modules of commands that start workers or use a server's data folder, which require Linux system calls.
 _LINUX_ONLY = frozenset(
@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"`sixfold {arguments.command}` requires Linux (this is {sys.platform}): use WSL 2, a virtual "
             "machine or the container image. Commands that only call a server work here with --api-url"
         )
+    sys.stdout, sys.stderr = TerminalStream.of(sys.stdout), TerminalStream.of(sys.stderr)
     try:
         command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sixfold.cli.terminal import TerminalStyle
+from sixfold.cli.terminal import ERASE_LINE, TerminalStyle
 from sixfold.core.humanize import duration
 
 STEPS = ("priced", "held", "queued", "run", "stored", "captured")
@@ -97,12 +97,12 @@ class ReceiptBar:
         ahead = prediction.get("queue_position")
         note = f"{ahead} ahead" if status == "queued" and ahead else f"{fraction:4.0%}"
         text = f"  {status.ljust(9)} {rail} {note}  {self._paint.dim(f'{seconds:.0f} s')}"
-        self._paint.stream.write(f"\r\x1b[2K{text}")
+        self._paint.stream.write(f"{ERASE_LINE}{text}")
         self._paint.stream.flush()
         self._drawn = True
 
     def clear(self) -> None:
         if self._drawn:
-            self._paint.stream.write("\r\x1b[2K")
+            self._paint.stream.write(ERASE_LINE)
             self._paint.stream.flush()
             self._drawn = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -20,10 +21,37 @@ _ACCENT = HUES[0]
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 # Minimum number of columns to which text is wrapped.
 _MIN_COLUMNS = 24
+# Moves the cursor to the start of its line and erases the line.
+ERASE_LINE = "\r\x1b[2K"
+# The codes of `TerminalStyle`, or a control character that is neither a line end nor a tab.
+_CONTROL = re.compile(r"(\x1b\[(?:[012]|38;5;\d{1,3})m)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class CommandError(Exception):
     """Raised when a command cannot run; the message is one sentence with the reason and what to do."""
+
+
+class TerminalStream(io.TextIOWrapper):
+    """Text output to a terminal, in which the control characters of untrusted texts are shown as escapes.
+
+    A terminal would execute them: they move the cursor, change its title, and write to the clipboard.
+    """
+
+    @classmethod
+    def of(cls, stream: TextIO) -> TextIO:
+        """Return a stream for the same file, or `stream` if it is not an unprotected terminal."""
+        if isinstance(stream, cls) or not isinstance(stream, io.TextIOWrapper) or not stream.isatty():
+            return stream
+        return cls(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+
+    def write(self, text: str, /) -> int:
+        """Write text; `ERASE_LINE` has an effect only at its start."""
+        start = ERASE_LINE if text.startswith(ERASE_LINE) else ""
+        return super().write(start + _CONTROL.sub(_escaped, text[len(start) :]))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[1] or f"\\x{ord(match[0]):02x}"
 
 
 class TerminalStyle:
@@ -123,7 +151,7 @@ class Spinner:
 
     def __exit__(self, *_: object) -> None:
         if self._drawn:
-            self._paint.stream.write("\r\x1b[2K")
+            self._paint.stream.write(ERASE_LINE)
             self._paint.stream.flush()
 
     def count(self, amount: int) -> None:
@@ -132,7 +160,7 @@ class Spinner:
         moment = time.monotonic()
         if self._paint.is_terminal and moment - self._drawn >= self._EVERY_SECONDS:
             self._drawn = moment
-            self._paint.stream.write(f"\r\x1b[2K  {self._label}  {self._rail()}{size(self._done)}")
+            self._paint.stream.write(f"{ERASE_LINE}  {self._label}  {self._rail()}{size(self._done)}")
             self._paint.stream.flush()
 
     def _rail(self) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from sixfold.cli.terminal import CountedProgress, Spinner, TerminalStyle
+from sixfold.cli.terminal import ERASE_LINE, CountedProgress, Spinner, TerminalStream, TerminalStyle
 
 
 class Terminal(io.StringIO):
@@ -65,3 +70,26 @@ def test_row_is_not_wrapped_without_a_terminal(monkeypatch: pytest.MonkeyPatch) 
         ("engine", "serves"), [("graph", "one two three four five six seven")]
     )
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_control_characters_of_texts_are_shown_as_escapes() -> None:
+    stream = TerminalStream(data := io.BytesIO(), "utf-8")
+    stream.write(f"{ERASE_LINE}\x1b[38;5;71mname\x1b[0m\tö\n")
+    stream.write("\x1b]0;title\x07 \x1b[2J \x9b2J \x7f over\r\x1b[2Kwritten\n")
+    stream.flush()
+    assert data.getvalue().decode().split("\n") == [
+        f"{ERASE_LINE}\x1b[38;5;71mname\x1b[0m\tö",
+        "\\x1b]0;title\\x07 \\x1b[2J \\x9b2J \\x7f over\\x0d\\x1b[2Kwritten",
+        "",
+    ]
+
+
+def test_output_of_a_command_to_a_terminal_is_protected(tmp_path: Path) -> None:
+    controller, terminal = pty.openpty()
+    arguments = ("run", "ra1", "--output", "\x1b[2J/a.png", "--data-dir", str(tmp_path))
+    command = [sys.executable, "-m", "sixfold", *arguments]
+    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=False)
+    text = os.read(controller, 10_000).decode()
+    os.close(terminal)
+    os.close(controller)
+    assert text.startswith("sixfold: Folder \\x1b[2J for the output does not exist")

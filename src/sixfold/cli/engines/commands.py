@@ -16,7 +16,7 @@ import msgspec
 from sixfold.app import catalog as app_catalog
 from sixfold.cli import database_access
 from sixfold.cli.engines import wheel_weights
-from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
+from sixfold.cli.terminal import ERASE_LINE, CommandError, TerminalStyle, put_json
 from sixfold.clients.huggingface import HubError, HubFile, HuggingFaceHub, RepositoryTree, matches
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.humanize import size
@@ -423,7 +423,7 @@ class _ProgressBar:
         if self._printer.quiet:
             return
         if paint.is_terminal:
-            paint.stream.write("\r\x1b[K")
+            paint.stream.write(ERASE_LINE)
         if kind is None:
             paint.line(f"  {paint.accent('●')} {self._text}")
 
@@ -436,6 +436,6 @@ class _ProgressBar:
             return
         self._last = percent
         self._printer.paint.stream.write(
-            f"\r\x1b[K  {self._printer.paint.dim('○')} {self._text}  {percent} %"
+            f"{ERASE_LINE}  {self._printer.paint.dim('○')} {self._text}  {percent} %"
         )
         self._printer.paint.stream.flush()

@@ -100,9 +100,10 @@ def read(arguments: argparse.Namespace) -> int:
     response = client.ask("GET", path, headers={"Accept": "text/markdown"})
     if response.status >= 400:
         raise CommandError(client.reason(response, path))
-    sys.stdout.buffer.write(response.data)
-    if sys.stdout.isatty() and not response.data.endswith(b"\n"):
-        sys.stdout.write("\n")
+    if sys.stdout.isatty():
+        TerminalStyle().line(response.data.decode(errors="replace").removesuffix("\n"))
+    else:
+        sys.stdout.buffer.write(response.data)
     return 0
 
 
