@@ -10,6 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from sixfold.api.gateway import rerank
 from sixfold.app import catalog as app_catalog
 from sixfold.core.gateway.reranking import parse_ranking, rank_vectors
 from tests.api.gateway import Gateway, running_gateway
@@ -119,6 +120,16 @@ async def test_documents_are_returned_on_request(gateway: Gateway) -> None:
     assert all("document" not in row for row in plain)
     body = (await rank(gateway, documents=objects, rank_fields=["title"], return_documents=True)).json()
     assert [row["document"] for row in body["results"]] == [{"text": "sleep"}, {"text": "where"}]
+
+
+async def test_repeated_rank_fields_do_not_repeat_texts(gateway: Gateway) -> None:
+    documents = [{"text": "whales", "title": "sleep"}, {"text": "birds"}]
+    fields = ["text", "title"] * 50_000
+    body = (await rank(gateway, documents=documents, rank_fields=fields, return_documents=True)).json()
+    assert [row["document"] for row in body["results"]] == [{"text": "whales\nsleep"}, {"text": "birds"}]
+    names = [f"name{number}" for number in range(rerank.MAX_RANK_FIELDS + 1)]
+    refused = await rank(gateway, documents=documents, rank_fields=names)
+    assert (refused.status_code, "at most 100 names (got 101)" in refused.text) == (400, True), refused.text
 
 
 @pytest.mark.parametrize(

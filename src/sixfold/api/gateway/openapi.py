@@ -248,7 +248,7 @@ def _rerank() -> dict[str, OperationSpec]:
         "model": str,
         "top_n": {"type": "integer", "minimum": 1},
         "return_documents": bool,
-        "rank_fields": {"type": "array", "items": Text},
+        "rank_fields": {"type": "array", "items": Text, "maxItems": rerank.MAX_RANK_FIELDS},
         "max_tokens_per_doc": {"type": "integer", "minimum": 1},
     }
     body = _body({"query": Text, "documents": _array(document, rerank.MAX_DOCUMENTS)}, optional)

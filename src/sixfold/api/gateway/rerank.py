@@ -37,6 +37,8 @@ from sixfold.web.services import WebServices
 # The built-in model that ranks documents, by the distance of vectors.
 OWN_MODEL = "embeddings"
 MAX_DOCUMENTS = 1000
+# Each is looked up in each document.
+MAX_RANK_FIELDS = 100
 # Cohere's unit of price: one query with at most this many documents and tokens per document.
 _SEARCH_DOCUMENTS, _SEARCH_TOKENS = 100, 500
 # An upper estimate of the tokens with which models separate a query and a document.
@@ -204,7 +206,14 @@ def parse(raw: bytes) -> RerankRequest:
     for name, number in (("top_n", body.top_n), ("max_tokens_per_doc", body.max_tokens_per_doc)):
         if number is not None and number < 1:
             raise InvalidRequest(f"{name} must be at least 1 (got {number})", param=name)
-    texts = tuple(_text(item, index, body.rank_fields) for index, item in enumerate(body.documents))
+    # A repeated name would repeat its text.
+    rank_fields = list(dict.fromkeys(body.rank_fields or ()))
+    if len(rank_fields) > MAX_RANK_FIELDS:
+        raise InvalidRequest(
+            f"rank_fields must have at most {MAX_RANK_FIELDS} names (got {len(rank_fields)})",
+            param="rank_fields",
+        )
+    texts = tuple(_text(item, index, rank_fields) for index, item in enumerate(body.documents))
     fields: dict[str, Any] = {"query": body.query, "documents": texts}
     if body.max_tokens_per_doc is not None:
         fields["max_tokens_per_doc"] = body.max_tokens_per_doc
@@ -238,7 +247,7 @@ def _usage(texts: Iterable[int]) -> TokenUsage:
     return TokenUsage(sum(tokens), units=Units(searches=searches))
 
 
-def _text(item: str | dict[str, Any], index: int, fields: Sequence[str] | None) -> str:
+def _text(item: str | dict[str, Any], index: int, fields: Sequence[str]) -> str:
     """Return the text of a document: a string, or an object's `text` or the fields to rank by."""
     if isinstance(item, dict):
         values = [item.get(name) for name in (fields or ("text",))]
