@@ -389,7 +389,10 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     body, runner = services.settings.inline_body_bytes, MediaJobRunner(services, auth)
     forwarding = UpstreamPassthrough(services, functools.partial(image_sizes.is_name, services.catalog))
     images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
-    embeddings, moderations = EmbeddingRoutes(runner, forwarding), ModerationRoutes(runner, forwarding)
+    embeddings, moderations = (
+        EmbeddingRoutes(runner, forwarding),
+        ModerationRoutes(services, runner, forwarding),
+    )
     stored = StoredResponseRoutes(services, auth)
     openai = ApiGroup(
         "openai",

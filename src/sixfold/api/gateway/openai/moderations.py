@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict, cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,8 +21,10 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.capabilities import MODERATION
 from sixfold.core.gateway.pricing.usage import TokenUsage
-from sixfold.core.input_limits import json_decoding
-from sixfold.web import bodies, responses
+from sixfold.core.gateway.request_log import refunded_on_failure
+from sixfold.core.input_limits import json_decoding, json_encoding
+from sixfold.web import bodies, requests
+from sixfold.web.services import WebServices
 
 WIRE = "moderations"
 _MAX_INPUTS = 1000
@@ -51,7 +54,10 @@ class ModerationsSchema(TypedDict):
 class ModerationRoutes:
     """`POST /v1/moderations`."""
 
-    def __init__(self, runner: MediaJobRunner, forwarding: UpstreamPassthrough) -> None:
+    def __init__(
+        self, services: WebServices, runner: MediaJobRunner, forwarding: UpstreamPassthrough
+    ) -> None:
+        self._database = services.database
         self._runner = runner
         self._forwarding = forwarding
 
@@ -74,8 +80,9 @@ class ModerationRoutes:
             # A token has at least one byte.
             call = ForwardedCall(WIRE, WIRE, name, raw, usage, max_usage=TokenUsage(len(raw)))
             reply = await self._forwarding.complete(request, principal, call, idempotency_id)
-            document = await bodies.parse(_with_flags, reply.raw or b"")
-            return responses.json(document, headers=text_headers(reply))
+            async with refunded_on_failure(self._database, requests.request_id(request)):
+                content = await bodies.parse(_with_flags, reply.raw or b"")
+            return Response(content, 200, text_headers(reply), "application/json")
 
         return await self._runner.run_once(request, work)
 
@@ -89,13 +96,19 @@ def _check_input(value: Any) -> None:
         )
 
 
-def _with_flags(raw: bytes) -> dict[str, Any]:
-    """Return a response with `flagged`, which Mistral omits; it is set if any category is."""
-    document: dict[str, Any] = json_decoding.decode_whole(raw)
+def _with_flags(raw: bytes) -> bytes:
+    """Return a response with `flagged`, which Mistral omits; it is set if any category is.
+
+    Raises `EngineFailed`.
+    """
+    try:
+        document: dict[str, Any] = json_decoding.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, errors.InputTooLarge) as error:
+        raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
     for result in document["results"]:
         if isinstance(result, dict):
             row = cast("dict[str, Any]", result)
             categories = row.get("categories")
             if isinstance(categories, dict):
                 row.setdefault("flagged", any(cast("dict[str, Any]", categories).values()))
-    return document
+    return json_encoding.encode(document)
