@@ -106,3 +106,11 @@ def test_blanks_before_a_url_are_read_once(pattern: re.Pattern[str]) -> None:
 def test_blanks_before_a_response_are_read_once(pattern: re.Pattern[bytes]) -> None:
     blanks = b" " * (16 * MIB)
     assert loop_time.cpu_seconds(lambda: pattern.match(blanks), 0.05) < 0.05
+
+
+@pytest.mark.parametrize("text", [b"\xff", "é".encode(), b'{"text":"' + "é".encode() * 16 * MIB + b'"}'])
+def test_transcript_is_not_decoded_in_one_call(text: bytes) -> None:
+    wire = next(each for each in media.MEDIA_PROTOCOLS if each.name == "transcriptions")
+    body = text if text.startswith(b"{") else text * (MAX_BYTES // len(text))
+    assert gil_time.longest_call(lambda: wire.usage(body), LONGEST_MS) < LONGEST_MS
+    assert wire.usage("é1".encode()) == (None, 2)

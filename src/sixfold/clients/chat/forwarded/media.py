@@ -34,6 +34,10 @@ _MAX_SECONDS = 30 * 24 * 3600.0
 # Longer values of `usage` and `duration` are ignored as implausible.
 _MAX_USAGE_BYTES = 16 * 1024
 _NULL = msgspec.Raw(b"null")
+# 24 hours of speech have about a million characters.
+_MAX_DECODED_BYTES = 2**20
+# The bytes of UTF-8 that continue a character.
+_CONTINUATION = bytes(range(0x80, 0xC0))
 # Embeddings of 2,048 texts may have 8 million numbers, which are not decoded here.
 _EMBEDDINGS = json_limits.RESPONSE._replace(values=10_000_000)
 
@@ -126,14 +130,13 @@ class MediaGeneration(WireProtocol):
             if _PAGE.match(body):
                 raise ValueError("the response is a web page")
             # Plain text.
-            return None, len(body.decode("utf-8", "replace"))
+            return None, _characters(body)
         try:
             reply = _read(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError("the response is not valid JSON") from error
         self._check(reply)
-        chars = len(msgspec.json.decode(reply.text, type=str)) if self._output == "text" else 0
-        return self.reported_usage(reply), chars
+        return self.reported_usage(reply), _transcript_length(reply.text) if self._output == "text" else 0
 
     def _check(self, reply: _MediaReply) -> None:
         """Raise `ValueError` for an error or a response without a result, which some servers send as 200."""
@@ -195,6 +198,19 @@ def _small(value: msgspec.Raw, decode: Callable[[msgspec.Raw], T]) -> T | None:
         return decode(value) if memoryview(value).nbytes <= _MAX_USAGE_BYTES else None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+
+
+def _transcript_length(text: msgspec.Raw) -> int:
+    """Return the length of a JSON string; an escape in an implausibly long one counts as its characters."""
+    if memoryview(text).nbytes > _MAX_DECODED_BYTES:
+        return _characters(bytes(text))
+    return len(msgspec.json.decode(text, type=str))
+
+
+def _characters(text: bytes) -> int:
+    """Return the number of characters of UTF-8, in slices between which other threads can run."""
+    slices = (text[at : at + _MAX_DECODED_BYTES] for at in range(0, len(text), _MAX_DECODED_BYTES))
+    return sum(len(piece.translate(None, _CONTINUATION)) for piece in slices)
 
 
 def _is_result(row: msgspec.Raw) -> bool:
