@@ -22,6 +22,7 @@ from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunne
 from sixfold.api.gateway.openai.partial_results import CompleteResult
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.core.predictions.events import PreviewCallback
@@ -112,7 +113,12 @@ class AudioRoutes:
             if data is not None and self._forwarding.serves(wire, values.get("model")):
                 source = await self._runner.receive("file", "audio", data)
                 seconds = source.seconds or len(data) / _BYTES_PER_SECOND
-                forwarded_call = recording_call(wire, fields, seconds, len(data))
+                size = len(await request.body())
+                forwarded_call = await PARSER.run_large(
+                    size, recording_call, wire, fields, seconds, len(data)
+                )
+                # The parts are a copy of the body.
+                del fields, data
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(TRANSCRIPTION, values.get("model"))
             if data is None:

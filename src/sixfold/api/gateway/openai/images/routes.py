@@ -28,6 +28,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import near_names
 from sixfold.core.catalog.engines import MORE_IMAGES
 from sixfold.core.catalog.prompt_words import MAX_WORDS, NO_WORDS, PromptWords
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.pricing.usage import TokenUsage, Units
 from sixfold.core.media.ports import OutputFile
@@ -115,10 +116,15 @@ class ImageRoutes:
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             fields = await bodies.fields(request)
             if self._forwarding.serves("edits", fields.values.get("model")):
+                raw = await request.body()
                 raw, content_type = (
-                    passthrough.form(fields.parts) if fields.is_form else (await request.body(), "")
+                    await PARSER.run_large(len(raw), passthrough.form, fields.parts)
+                    if fields.is_form
+                    else (raw, "")
                 )
                 forwarded_call = _forwarded_call("edits", fields.values, raw, content_type, _uploads(fields))
+                # The parts are a copy of the body.
+                del fields
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             if not fields.is_form:
                 raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
