@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-import time
 import weakref
-from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -17,10 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import idempotency
+from sixfold.core.accounts import connections, idempotency
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database
 from sixfold.web import requests
 from sixfold.web.responses import error_response
@@ -35,9 +32,8 @@ PrincipalHandler = Callable[[Request, Principal], Awaitable[Response]]
 _OWN_HEADERS = frozenset({"content-length", "x-request-id"})
 # Hashing a body of this size takes 1 ms.
 _LOOP_BYTES = 2**20
-# The responses of one account that are stored within 24 hours.
+# The size of the responses of one account that are stored within 24 hours.
 MAX_REPLY_BYTES = 2**30
-_HOUR_SECONDS, _HOURS = 3600, 24
 # The interval of polling for a first request that another server runs.
 _POLL_SECONDS = 1.0
 
@@ -58,40 +54,6 @@ class UncachedResponse(Response):
     """A response that is not stored for repeated requests, since a later attempt may have another result."""
 
 
-class ReplyQuota:
-    """The bytes of responses that this server has stored for each account in the last 24 hours.
-
-    They stay after the objects that the responses contain are deleted, so no other quota counts them.
-    """
-
-    def __init__(self, max_bytes: int = MAX_REPLY_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_bytes = max_bytes
-        self._clock = clock
-        # By hour, oldest first.
-        self._hours: dict[int, Counter[str]] = {}
-
-    def check(self, account_id: str) -> None:
-        """Raise `TooManyRequests` if an account may not store another response."""
-        self._expire()
-        if sum(hour[account_id] for hour in self._hours.values()) >= self._max_bytes:
-            raise errors.TooManyRequests(
-                f"The responses to this account's requests with an Idempotency-Key take {self._max_bytes:,} "
-                "bytes, which is the limit for 24 hours: retry later, or omit the header",
-                retry_after=_HOUR_SECONDS,
-            )
-
-    def add(self, account_id: str, size: int) -> None:
-        self._expire()
-        self._hours.setdefault(self._hour(), Counter())[account_id] += size
-
-    def _hour(self) -> int:
-        return int(self._clock()) // _HOUR_SECONDS
-
-    def _expire(self) -> None:
-        while self._hours and next(iter(self._hours)) < self._hour() - _HOURS:
-            del self._hours[next(iter(self._hours))]
-
-
 class _Waiters:
     """The number of requests in progress with one key, and an event that is set when one of them ends."""
 
@@ -107,7 +69,7 @@ class IdempotencyGuard:
         self._database = database
         self._boot = boot
         self._wait_seconds = wait_seconds
-        self.quota = ReplyQuota()
+        self.max_reply_bytes = MAX_REPLY_BYTES
         self._waiters: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
 
     def once(
@@ -148,7 +110,7 @@ class IdempotencyGuard:
                 claim = await self._database.write(idempotency.begin(scope, digest, self._boot))
                 match claim:
                     case ClaimedRequest():
-                        await self._check_quota(request, scope)
+                        await self._require_space(request, scope)
                         return await self._run_first(request, repeatable, scope, work)
                     case StoredReply():
                         return _replayed(claim)
@@ -163,13 +125,14 @@ class IdempotencyGuard:
             waiters.size -= 1
             waiters.ended.set()
 
-    async def _check_quota(self, request: Request, scope: str) -> None:
+    async def _require_space(self, request: Request, scope: str) -> None:
         """Release the key and raise `TooManyRequests` if the response could not be stored."""
-        # The responses to lines of a batch are part of its files, which have their own limits.
-        if BATCH_LINE in request.scope:
+        principal = connections.authenticated.get()
+        if principal is None or not _is_counted(request, principal):
             return
+        usage = idempotency.require_space(principal.account_id, self.max_reply_bytes)
         try:
-            self.quota.check(fair_threads.owner.get())
+            await self._database.read(usage, snapshot=False)
         except errors.TooManyRequests:
             await self._database.write(idempotency.forget(scope))
             raise
@@ -182,9 +145,10 @@ class IdempotencyGuard:
             await self._database.write(idempotency.forget(scope))
             return response
         reply = StoredReply(response.status_code, _stored_headers(response), bytes(response.body))
-        await self._database.write(idempotency.finish(scope, reply))
-        if BATCH_LINE not in request.scope:
-            self.quota.add(fair_threads.owner.get(), len(reply.body))
+        principal = connections.authenticated.get()
+        account_id = None if principal is None else principal.account_id
+        counted = principal is not None and _is_counted(request, principal)
+        await self._database.write(idempotency.finish(scope, reply, account_id, counted=counted))
         return response
 
     async def _run_work(
@@ -197,6 +161,11 @@ class IdempotencyGuard:
         except Exception as error:
             await self._database.write(idempotency.forget(scope))
             raise error from None
+
+
+def _is_counted(request: Request, principal: Principal) -> bool:
+    # The responses to lines of a batch are part of its files, which have their own limits.
+    return BATCH_LINE not in request.scope and (principal.keyless or not principal.is_operator)
 
 
 async def _wait(ended: asyncio.Event, deadline: float) -> None:

@@ -58,6 +58,7 @@ ERASURES = (
     "erase_standings",
     "erase_live_sessions",
     "erase_predictions",
+    "erase_replies",
     "erase_storage_usage",
     "erase_statements",
     "erase_names",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sixfold import errors
-from sixfold.core.clock import DAY_US
+from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, encode_json, one
 
 LIFE_US = DAY_US
@@ -82,8 +82,27 @@ def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[ClaimResult]:
     return ClaimedRequest() if adopted else RequestInProgress(str(row["boot"]))
 
 
-def finish(scope: str, reply: StoredReply) -> Transaction[None]:
-    """Store the response for 24 hours, or release the key if the status is in `NOT_STORED`."""
+def require_space(account_id: str, max_bytes: int) -> Transaction[None]:
+    """Raise `TooManyRequests` if the stored responses of an account have reached a number of bytes.
+
+    They stay after the objects that they contain are deleted, so no other quota counts them.
+    """
+    row = yield from one("idempotency_usage", account_id=account_id)
+    if row is not None and row["reply_bytes"] >= max_bytes:
+        raise errors.TooManyRequests(
+            f"The responses to this account's requests with an Idempotency-Key take {max_bytes:,} bytes, "
+            "which is the limit for 24 hours: retry later, or omit the header",
+            retry_after=HOUR_US // SECOND_US,
+        )
+
+
+def finish(
+    scope: str, reply: StoredReply, account_id: str | None = None, *, counted: bool = False
+) -> Transaction[None]:
+    """Store the response for 24 hours, or release the key if the status is in `NOT_STORED`.
+
+    If it is `counted`, its bytes count for `require_space`.
+    """
     if reply.status in NOT_STORED:
         yield Query("idempotency_forget", {"id": scope})
         return
@@ -94,6 +113,8 @@ def finish(scope: str, reply: StoredReply) -> Transaction[None]:
             "status": reply.status,
             "headers": encode_json(reply.headers),
             "body": reply.body,
+            "account_id": account_id,
+            "size": len(reply.body) if counted else 0,
         },
     )
 

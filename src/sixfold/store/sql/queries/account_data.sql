@@ -143,6 +143,9 @@ DELETE FROM graph_file WHERE account_id = :account_id;
 -- name: erase_graph_outcomes | Delete an account's cached node outputs.
 DELETE FROM graph_outcome WHERE account_id = :account_id;
 
+-- name: erase_replies | Delete the stored responses of an account.
+DELETE FROM idempotency WHERE account_id = :account_id;
+
 -- name: erase_storage_usage | Delete the sums of an account's stored bytes.
 DELETE FROM storage_usage WHERE account_id = :account_id;
 

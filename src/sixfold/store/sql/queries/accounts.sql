@@ -233,7 +233,11 @@ UPDATE idempotency SET boot = :boot
 WHERE id = :id AND boot = :old_boot AND status IS NULL AND NOT server_lives(:old_boot) RETURNING id;
 
 -- name: idempotency_finish | Store the response of an idempotent request for replay.
-UPDATE idempotency SET status = :status, headers = :headers, body = :body WHERE id = :id;
+UPDATE idempotency SET status = :status, headers = :headers, body = :body, account_id = :account_id, size = :size
+WHERE id = :id;
+
+-- name: idempotency_usage | Return the bytes of the stored responses of an account.
+SELECT reply_bytes FROM storage_usage WHERE account_id = :account_id;
 
 -- name: idempotency_forget | Delete an idempotency record so that its key can be used again.
 DELETE FROM idempotency WHERE id = :id;
