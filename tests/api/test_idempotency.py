@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, connections, idempotency
+from sixfold.core.accounts import accounts, connections, idempotency, keys
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
@@ -214,6 +214,40 @@ async def test_stored_responses_of_an_account_have_a_quota(any_database_app: App
     await app.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
     assert await ask("c", own) == "first"
     assert runs == ["a", "b", "line", "c", *"abc", "c"]
+
+
+async def test_a_key_revoked_during_the_wait_gets_no_response(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    guard = IdempotencyGuard(app.database, "boot_1", 60)
+    key = await app.database.write(keys.create(app.account.id))
+    principal = await app.database.read(keys.by_id(key.id))
+    assert principal is not None
+    connections.authenticated.set(principal)
+    once = IdempotentRequest(principal.replays, b"body", error_response)
+    started, release, waiting = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    runs: list[int] = []
+
+    async def work(_idempotency_id: str | None) -> Response:
+        runs.append(1)
+        started.set()
+        await release.wait()
+        raise asyncio.CancelledError
+
+    async def second() -> Response:
+        waiting.set()
+        return await guard.run(keyed_request(), once, work)
+
+    first_task = asyncio.create_task(guard.run(keyed_request(), once, work))
+    await started.wait()
+    second_task = asyncio.create_task(second())
+    await waiting.wait()
+    await app.database.write(keys.revoke(key.id))
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first_task
+    with pytest.raises(errors.Unauthenticated):
+        await second_task
+    assert runs == [1]
 
 
 async def test_key_can_be_used_again_after_its_expiry(app: AppFixture) -> None:

@@ -12,9 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from sixfold.app.memory import GatewayChat
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.keys import KeyLimits
+from sixfold.core.accounts.keys import KeyLimits, Principal
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.memory.facts.ports import ModelPrompt, ModelReply
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes.fact_model import FactModel, fact, fact_model
 from tests.harness import backends
@@ -306,6 +308,33 @@ async def test_facts_of_earlier_parts_are_kept_when_a_later_one_fails(rememberin
     assert result["pages"] == ["facts/ann"]
     assert result["read_chars"] < result["chars"]
     assert result["stopped"]
+
+
+@pytest.mark.parametrize(("calls", "pages"), [(1, []), (2, ["facts/ann"])])
+async def test_a_revoked_key_writes_no_further_facts(
+    remembering: Remembering, monkeypatch: pytest.MonkeyPatch, calls: int, pages: list[str]
+) -> None:
+    app, model = remembering.app, remembering.model
+    key = await app.database.write(keys.create(app.account.id))
+    model.extract = [{"facts": [WORKS]}, {"facts": [OSLO]}]
+    ask = GatewayChat.ask
+
+    async def ask_and_revoke(chat: GatewayChat, principal: Principal, prompt: ModelPrompt) -> ModelReply:
+        reply = await ask(chat, principal, prompt)
+        if len(model.requests) == calls:
+            await app.database.write(keys.revoke(key.id))
+        return reply
+
+    monkeypatch.setattr(GatewayChat, "ask", ask_and_revoke)
+    text = f"{TALK}\n{'word ' * 3_000}\n" * 2
+    response = await remembering.post("remember", key.api_key, text=text, date="2026-11-20")
+    if pages:
+        assert (response.json()["pages"], response.json()["stopped"]) == (pages, "Invalid API key")
+    else:
+        assert response.status_code == 401
+    assert len(model.requests) == calls
+    assert await remembering.page("facts/ben") == {}
+    assert bool(await remembering.page("facts/ann")) == bool(pages)
 
 
 async def test_disconnect_from_a_hanging_model_is_free(limited_remembering: Remembering) -> None:

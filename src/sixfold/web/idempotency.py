@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import connections, idempotency
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
@@ -121,6 +122,8 @@ class IdempotencyGuard:
                     case RequestInProgress():
                         await _wait(waiters.ended, deadline)
                         waiters.ended.clear()
+                        # The credential may have ended during the wait.
+                        await self._database.read(access_checks.unchanged(), snapshot=False)
         finally:
             waiters.size -= 1
             waiters.ended.set()

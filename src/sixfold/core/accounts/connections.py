@@ -160,7 +160,7 @@ class Connections:
 
     async def is_valid(self, credential: Credential) -> bool:
         """Return whether a credential may open a connection."""
-        return credential in await self._database.read(_valid({credential}))
+        return credential in await self._database.read(valid({credential}))
 
     async def read(self, transaction: Transaction[T]) -> T:
         """Read the current state of a credential."""
@@ -171,9 +171,9 @@ class Connections:
         credentials = set(self._ends)
         if not credentials:
             return 0
-        valid = await self._database.read(_valid(credentials))
+        active = await self._database.read(valid(credentials))
         count = 0
-        for credential in credentials - valid:
+        for credential in credentials - active:
             for end in tuple(self._ends.get(credential, ())):
                 with contextlib.suppress(RuntimeError):  # The connection's event loop is closed.
                     end()
@@ -181,14 +181,15 @@ class Connections:
         return count
 
 
-def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
+def valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
+    """Return those of the credentials that have not ended."""
     groups: defaultdict[Credential, list[str]] = defaultdict(list)
     for each in credentials:
         groups[each._replace(id="")].append(each.id)
-    valid: set[Credential] = set()
+    found: set[Credential] = set()
     for group, ids in groups.items():
         rows = yield from many(
             _QUERIES[group.kind], ids=encode_json(sorted(ids)), suspended=int(group.suspended)
         )
-        valid |= {group._replace(id=str(row["id"])) for row in rows}
-    return valid
+        found |= {group._replace(id=str(row["id"])) for row in rows}
+    return found

@@ -7,7 +7,9 @@ requests, could use its access or create other access after the key was revoked 
 from __future__ import annotations
 
 from sixfold import errors
-from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts import connections, keys, rights
+from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.core.database import T, Transaction, encode_json, many
@@ -38,6 +40,50 @@ def current(principal: Principal) -> Transaction[Principal]:
     if found is None or not valid:
         raise errors.Unauthenticated
     return found
+
+
+def unchanged() -> Transaction[None]:
+    """Return a transaction that checks the credential of the current request again.
+
+    It raises `Unauthenticated` if the key or login session has ended, `NotFound` if the shared folder has,
+    and `Forbidden` if the rights have changed.
+    """
+    session = connections.session.get()
+    folder, before = connections.shared_folder.get(), connections.authenticated.get()
+    if before is not None:
+        return _unchanged(before, current(before), folder)
+    if session is not None:
+        return _unchanged(connections.signed_in.get(), _of_session(session), folder)
+    return _unchanged(None, None, folder)
+
+
+def while_unchanged(transaction: Transaction[T]) -> Transaction[T]:
+    """Return a transaction of the current request that first makes the check of `unchanged`."""
+    return _then(unchanged(), transaction)
+
+
+def _then(check: Transaction[None], transaction: Transaction[T]) -> Transaction[T]:
+    yield from check
+    return (yield from transaction)
+
+
+def _unchanged(
+    before: Principal | None, after: Transaction[Principal] | None, folder: Credential | None
+) -> Transaction[None]:
+    if after is not None:
+        found = yield from after
+        if before is None:
+            raise errors.Unauthenticated(login_sessions.ENDED)
+        require_unchanged(before, found)
+    if folder is not None and folder not in (yield from connections.valid({folder})):
+        raise errors.NotFound
+
+
+def _of_session(session: Credential) -> Transaction[Principal]:
+    signed_in = yield from login_sessions.session_by_hash(bytes.fromhex(session.id))
+    if signed_in is None:
+        raise errors.Unauthenticated(login_sessions.ENDED)
+    return signed_in.principal
 
 
 def require_unchanged(before: Principal, after: Principal) -> None:

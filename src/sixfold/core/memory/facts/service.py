@@ -10,6 +10,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Database, now
@@ -96,7 +97,10 @@ class FactService:
         return rfc3339(moment)[:10]
 
     async def remember(self, principal: Principal, request: RememberRequest) -> FactReport:
-        """Write the facts of a source to pages of a folder, part by part, as one batch."""
+        """Write the facts of a source to pages of a folder, part by part, as one batch.
+
+        It stops when the credential of the current request has ended.
+        """
         model, writer = self._chosen(), PageWriter(Caller.of(principal), self._memory.limits)
         writer.check()
         target = request.target
@@ -115,7 +119,9 @@ class FactService:
         run = _Run(model, principal, start.budget)
         report = FactReport(start.id)
         try:
-            for text, prompt in prompted:
+            for number, (text, prompt) in enumerate(prompted):
+                if number:
+                    await self._database.read(access_checks.unchanged(), snapshot=False)
                 await self._remember_part(run, writer, request, (text, prompt), report)
                 report.read += len(text)
         except errors.SixfoldError as error:
@@ -149,7 +155,7 @@ class FactService:
         report.known += len(facts_found) - len(facts)
         if facts:
             transaction = writing.write(writer, report.batch, request.target, facts)
-            result = await self._database.write(transaction)
+            result = await self._database.write(access_checks.while_unchanged(transaction))
             report.known += result.known
             report.written += result.written
             report.dropped += result.dropped
@@ -164,7 +170,8 @@ class FactService:
     ) -> list[NewFact]:
         """Return the facts that known facts do not already state, with the facts that they contradict."""
         subjects = [fact.subject for fact in facts_found]
-        existing = await self._database.read(writing.known_facts(writer, request.target, subjects))
+        known = writing.known_facts(writer, request.target, subjects)
+        existing = await self._database.read(access_checks.while_unchanged(known))
         name = request.source.name
         new = [(fact, PageFact(fact.date, name, fact.statement, fact.quote)) for fact in facts_found]
         same: set[int] = set()
