@@ -20,6 +20,8 @@ from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.accounts.organizations.members import Member
+from sixfold.core.alerts import alerts
+from sixfold.core.alerts.alerts import CostAlert
 from sixfold.core.database import Transaction
 from sixfold.core.gateway.guardrails import models, storage
 from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings
@@ -353,3 +355,33 @@ async def test_ended_session_of_an_operator_creates_no_link(
     during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
     response = await app.client.post(f"/admin/people/{app.account.id}/link", data={"csrf": csrf})
     assert (response.status_code, "token=" in response.text) == (401, False)
+
+
+@pytest.mark.parametrize("operator", [False, True])
+async def test_a_key_revoked_during_its_request_deletes_no_alert(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, operator: bool
+) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    fields = {"period": "day", "threshold_usd": "1", "url": "https://example.com/hook"}
+    alert = await write(alerts.create(app.account.id, CostAlert(fields)))
+    account, path = app.account, "/api/account/alerts"
+    if operator:
+        account, path = app.operator, "/api/operator/alerts"
+    key = await write(keys.create(account.id, granted=rights.ALL if operator else None))
+    during(monkeypatch, type(app.database), "write", lambda: write(keys.revoke(key.id)), before=True)
+    response = await app.client.delete(f"{path}/{alert['id']}", headers=bearer(key.api_key))
+    assert response.status_code == 401
+    assert len(await app.database.read(alerts.of_account(app.account.id))) == 1
+
+
+async def test_ended_session_of_an_operator_creates_no_alert(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = any_database_app
+    csrf = await signed_in(app, app.operator)
+    end = login_sessions.end_others(app.operator.id)
+    during(monkeypatch, type(app.database), "write", lambda: app.database.write(end), before=True)
+    form = {"csrf": csrf, "account": app.account.email, "period": "day", "threshold_usd": "1"}
+    response = await app.client.post("/admin/alerts/create", data={**form, "url": "https://example.com/hook"})
+    assert response.status_code == 401
+    assert not await app.database.read(alerts.of_account(app.account.id, with_operators=True))

@@ -13,6 +13,7 @@ from sixfold.api.platform import alerts, content_log
 from sixfold.api.platform.accounts import AccountRoutes
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.clock import rfc3339
 from sixfold.web import bodies, idempotency, openapi, responses
 from sixfold.web.admission import Attempts
@@ -54,7 +55,8 @@ class AccountDataRoutes:
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         deletion.confirm(account, fields.get("confirm", request.query_params.get("confirm")))
         days = self._services.settings.deletion_days
-        moment = await self._services.database.write(deletion.close(account, days))
+        closing = access_checks.while_permitted(principal, deletion.close(account, days))
+        moment = await self._services.database.write(closing)
         await self._services.account_deletion.sweep()
         document: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
         return responses.json(document, 202)

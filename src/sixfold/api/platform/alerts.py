@@ -65,7 +65,8 @@ class AlertRoutes:
     async def delete(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
         alert_id = requests.path_value(request, "alert_id")
-        await self._services.database.write(alerts.delete(principal.account_id, alert_id))
+        deletion = alerts.delete(principal.account_id, alert_id)
+        await self._services.database.write(access_checks.while_permitted(principal, deletion))
         return Response(status_code=204)
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.platform import accounts
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.content_log import storage as contents
 from sixfold.web import bodies, requests, responses
@@ -61,7 +62,8 @@ class ContentLogRoutes:
         days = bodies.parse_object(await request.body()).get("days")
         if isinstance(days, bool) or not isinstance(days, int):
             raise errors.InvalidInput.of("days", "days must be an integer; 0 disables the log")
-        await self._services.database.write(contents.set_days(principal.account_id, days))
+        change = contents.set_days(principal.account_id, days)
+        await self._services.database.write(access_checks.while_permitted(principal, change))
         return _setting(days)
 
     async def page(self, request: Request) -> Response:
@@ -86,7 +88,8 @@ class ContentLogRoutes:
     async def clear(self, request: Request) -> Response:
         """Delete all logged calls."""
         principal = await self._services.authenticator.bearer(request)
-        await self._services.database.write(contents.clear(principal.account_id))
+        removal = contents.clear(principal.account_id)
+        await self._services.database.write(access_checks.while_permitted(principal, removal))
         return Response(status_code=204)
 
 

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from sixfold import errors
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.ui import forms
 from sixfold.ui.auth import session_page
 from sixfold.ui.templating import PageTemplates
@@ -57,7 +58,8 @@ class AccountDataPages:
             return self._render(session, "The e-mail address does not match: nothing was changed")
         days = self._services.settings.deletion_days
         try:
-            await self._services.database.write(deletion.close(session.account, days, session.token))
+            closing = deletion.close(session.account, days, session.token)
+            await self._services.database.write(access_checks.while_unchanged(closing))
         except errors.Conflict as error:
             return self._render(session, error.message)
         await self._services.account_deletion.sweep()
@@ -70,7 +72,8 @@ class AccountDataPages:
     async def cancel_deletion(self, request: Request) -> Response:
         session, _form = await forms.read_with_session(request, self._services.sessions)
         try:
-            await self._services.database.write(deletion.reopen(session.account.id))
+            reopening = deletion.reopen(session.account.id)
+            await self._services.database.write(access_checks.while_unchanged(reopening))
         except errors.Conflict as error:
             return self._render(session, error.message)
         return RedirectResponse(PATH, 303)

@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.operation import actions
 from sixfold.core.alerts import alerts, operation
 from sixfold.core.alerts.alerts import CostAlert
@@ -46,7 +47,8 @@ class AlertsPage:
             alert = CostAlert({name: form.get(name, "").strip() or None for name in _FIELDS})
             alerts.check_receiver(self._services.outbox.sender, alert.url)
             account_id = await self._account_id(form)
-            await self._services.database.write(operation.create(user.principal, account_id, alert))
+            creation = operation.create(user.principal, account_id, alert)
+            await self._services.database.write(access_checks.while_unchanged(creation))
         except errors.BadRequest as error:
             return await self._render(user, state.refused(error, "account"))
         except (errors.Conflict, errors.NotFound) as error:
@@ -56,7 +58,8 @@ class AlertsPage:
 
     async def delete(self, request: Request, user: PageUser) -> Response:
         form = await self._auth.read_form(request, user)
-        await self._services.database.write(operation.delete(user.principal, form.get("id", "")[:_MAX_TEXT]))
+        deletion = operation.delete(user.principal, form.get("id", "")[:_MAX_TEXT])
+        await self._services.database.write(access_checks.while_unchanged(deletion))
         return RedirectResponse(PATH, 303)
 
     async def _account_id(self, form: Mapping[str, str]) -> str:

@@ -11,11 +11,12 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.platform.operator.schemas import MAX_PAGE, MAX_TEXT, PAGE
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
 from sixfold.core.alerts import alerts, operation
 from sixfold.core.alerts.alerts import CostAlert
-from sixfold.core.database import Row
+from sixfold.core.database import Row, T, Transaction
 from sixfold.web import bodies, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
@@ -64,14 +65,17 @@ class OperatorAlertRoutes:
             raise errors.InvalidInput.of("account_id", "account_id must be the id of an account")
         alert = CostAlert(body)
         alerts.check_receiver(self._services.outbox.sender, alert.url)
-        row = await self._services.database.write(operation.create(principal, account_id, alert))
+        row = await self._write(principal, operation.create(principal, account_id, alert))
         return responses.json(_alert(row), 201, _NO_STORE)
 
     async def delete(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
         alert_id = requests.path_value(request, "alert_id")
-        await self._services.database.write(operation.delete(principal, alert_id))
+        await self._write(principal, operation.delete(principal, alert_id))
         return Response(status_code=204)
+
+    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
+        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
 
 
 def _alert(row: Row) -> AccountAlertSchema:
