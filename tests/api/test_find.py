@@ -88,6 +88,7 @@ async def test_search_needs_a_session_and_limits_its_query(app: AppFixture) -> N
     assert (await app.visitor().get("/pages/find?q=a")).status_code == 401
     assert (await app.visitor().get("/find?q=a")).headers["Location"] == "/signin?next=%2Ffind%3Fq%3Da"
     await signed_in(app)
+    assert (await app.client.get("/pages/find?q=a")).headers["cache-control"] == "no-store"
     response = await app.client.get("/pages/find", params={"q": "a" * 101})
     assert (response.status_code, response.json()["error"]) == (400, "q must be at most 100 characters")
     for query in ("'\"%_*(", "<script>", "a " * 50, "\u0000", "😀"):

@@ -96,12 +96,17 @@ class PageAuth:
         return handle
 
     def script(self, handler: PageHandler) -> Handler:
-        """Decorate a handler for scripts; all methods but GET require the CSRF token in a header."""
+        """Decorate a handler for scripts; all methods but GET require the CSRF token in a header.
+
+        Neither browsers nor proxies store the response, unless its handler allows it.
+        """
 
         async def handle(request: Request, user: PageUser) -> Response:
             if request.method != "GET":
                 self.check_csrf(request, user, request.headers.get(CSRF_HEADER))
-            return await handler(request, user)
+            response = await handler(request, user)
+            response.headers.setdefault("Cache-Control", "no-store")
+            return response
 
         return self.signed_in(handle)
 
