@@ -12,7 +12,9 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from sixfold import errors
 from sixfold.core.gateway import request_log
+from sixfold.core.money import format_usd
 from tests.api.gateway import PRICE, leave_stream, listening, running_gateway
 
 
@@ -50,6 +52,38 @@ async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> Non
         assert 0 < float(call["cost_usd"]) < 0.04
         await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
         assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_database_failing_at_the_end_of_a_call_settles_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    """A response that was delivered is charged, and one that was replaced by an error is not."""
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "wait"
+        asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
+        await gateway.acme.request_event.wait()
+        async with asyncio.timeout(60):
+            while (await gateway.app.balance())[1] == "0.00":  # noqa: ASYNC110 - a statement sets no event
+                await asyncio.sleep(0.005)
+        with monkeypatch.context() as patch:
+            patch.setattr(gateway.app.server.gateway_runtime.gateway._billing._database, "write", _failing)
+            gateway.acme.go_on.set()
+            response = await asking
+        assert response.status_code == (200 if stream else 503)
+        assert response.text.endswith("[DONE]\n\n") == stream
+        call = (await gateway.settled())[0]
+        assert (call["status"], float(call["cost_usd"]) > 0) == (
+            ("succeeded" if stream else "failed"),
+            stream,
+        )
+        posted = 5_000_000 - round(float(call["cost_usd"]) * 1_000_000)
+        await gateway.app.until(posted=format_usd(posted), held="0.00")
+        assert await gateway.app.faults() == ()
+
+
+async def _failing(*_: Any, **__: Any) -> None:
+    raise errors.StoreFailed
 
 
 # Half a second of audio, an image, and the arguments of a function; each with its tokens, rounded up.

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from sixfold import errors
 from sixfold.api.gateway.openai.responses.mcp import rounds
 from sixfold.core.accounts import keys
 from sixfold.core.gateway.tools.servers import Toolset
@@ -48,3 +49,35 @@ async def test_revoked_key_ends_a_complete_response(
         # Without calls of tools, the caller gets nothing and does not pay.
         assert (float(model_call["cost_usd"]) > 0) == (ends_in == "the tool")
         assert (await gateway.pending(), await gateway.app.faults()) == (0, ())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_database_failing_after_a_tool_refunds_its_model(
+    either: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    async with running(either) as (gateway, cities):
+        call, billing = Toolset.call, gateway.app.server.gateway_runtime.gateway._billing
+        write, failures = billing._database.write, 0
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            nonlocal failures
+            failures += 1
+            if failures == 3:
+                monkeypatch.setattr(billing._database, "write", write)
+            raise errors.StoreFailed
+
+        async def fail_after(*parameters: Any) -> Any:
+            output = await call(*parameters)
+            monkeypatch.setattr(billing._database, "write", fail)
+            return output
+
+        monkeypatch.setattr(Toolset, "call", fail_after)
+        if stream:
+            events = [event async for event in await respond(gateway, stream=True)]
+            assert events[-1].type == "response.failed"
+        else:
+            with pytest.raises(openai.InternalServerError, match="storage"):
+                await respond(gateway)
+        assert cities == ["Oslo"]
+        await gateway.app.until(posted="5.00", held="0.00")
+        assert (failures, await gateway.app.faults()) == (3, ())

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.limits.budgets import Payer
-from sixfold.core.database import Database, many, one
-from sixfold.core.gateway import request_log
+from sixfold.core.database import Database, Transaction, many, one
+from sixfold.core.gateway import idempotency, request_log
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from tests.harness import databases
@@ -226,3 +227,83 @@ async def test_flush_writes_deferred_holds(database: Database) -> None:
     await batcher.hold(_call(account_id), None)
     await batcher.flush()
     assert await _account(database, account_id) == (1000, 10)
+
+
+# -- a database that fails -------------------------------------------------------------------------
+
+
+class UnreliableDatabase:
+    """Fails all writes while `fails` is set: before they run, or if `stored` is set, after the commit."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.read, self.close = database.read, database.close
+        self.fails = self.stored = False
+
+    async def write(self, transaction: Transaction[Any], *, durable: bool = True) -> Any:
+        if self.fails and not self.stored:
+            raise errors.StoreFailed
+        result = await self._database.write(transaction, durable=durable)
+        if self.fails:
+            raise errors.StoreFailed
+        return result
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_end_that_cannot_be_written_is_settled_later(
+    database: Database, monkeypatch: pytest.MonkeyPatch, *, streamed: bool, stored: bool
+) -> None:
+    monkeypatch.setattr("sixfold.core.gateway.billing._REPEAT_SECONDS", 0.01)
+    unreliable = UnreliableDatabase(database)
+    batcher, account_id = await _batcher(unreliable, credit=100)
+    call = replace(_call(account_id), streamed=streamed)
+    await batcher.hold(call, None)
+    unreliable.fails, unreliable.stored = True, stored
+    with pytest.raises(errors.StoreFailed):
+        await batcher.settle(call, CallOutcome("succeeded", cost=7))
+    # No sweep releases the hold.
+    assert batcher.active == {call.id}
+    unreliable.fails = False
+    await batcher.flush()
+    # A stream has been delivered; the caller of a complete response has received an error.
+    assert await _account(database, account_id) == (93 if streamed else 100, 0)
+    assert await _log(database, account_id) == [("succeeded", 10, 7) if streamed else ("failed", 10, 0)]
+    assert not batcher.active
+
+
+async def test_keyed_call_that_may_be_stored_is_left_to_its_repetition(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sixfold.core.gateway.billing._REPEAT_SECONDS", 0.01)
+    unreliable = UnreliableDatabase(database)
+    batcher, account_id = await _batcher(unreliable, credit=100)
+    call = _call(account_id)
+    assert await database.write(idempotency.paid_before("scope", call.id)) is None
+    await batcher.hold(call, None)
+    unreliable.fails = unreliable.stored = True
+    with pytest.raises(errors.StoreFailed):
+        await batcher.settle(call, CallOutcome("succeeded", cost=7))
+    unreliable.fails = False
+    await batcher.flush()
+    assert await database.write(idempotency.paid_before("scope", ids.new("req"))) == 7
+    assert await _account(database, account_id) == (93, 0)
+
+
+async def test_refund_is_repeated_until_it_is_stored(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sixfold.core.gateway.billing._REPEAT_SECONDS", 0.01)
+    unreliable = UnreliableDatabase(database)
+    batcher, account_id = await _batcher(unreliable, credit=100)
+    calls = [_call(account_id) for _ in range(2)]
+    for call in calls:
+        await batcher.hold(call, None)
+        await batcher.settle(call, CallOutcome("succeeded", cost=7))
+    assert await _account(database, account_id) == (86, 0)
+    unreliable.fails = True
+    await batcher.refund([call.id for call in calls], "lost")
+    assert await _account(database, account_id) == (86, 0)
+    unreliable.fails = False
+    await batcher.flush()
+    assert await _account(database, account_id) == (100, 0)

@@ -6,12 +6,17 @@ has a separate result. An entry is written even if the task that added it is can
 
 For an account with plenty of credit (`CreditCache`), the hold does not delay the call: it is written shortly
 afterwards or together with the charge, and `ensure_held` waits for it.
+
+If the database fails while the end of a call is written, the caller of a complete response receives an error,
+so its charge is undone, and a stream has been delivered already, so its charge is written when the database
+responds again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sixfold.core.accounts.limits.budgets import Payer
@@ -24,6 +29,8 @@ from sixfold.errors import StoreFailed
 _MAX_BATCH = 256
 # A deferred hold is written after one to two of these intervals, unless its call ends before.
 DEFER_SECONDS = 0.01
+# How often a write is repeated while the database fails, and how long `flush` waits for it.
+_REPEAT_SECONDS, _FLUSH_SECONDS = 0.5, 5.0
 
 
 class _BillingEntry(NamedTuple):
@@ -61,6 +68,7 @@ class BillingBatcher:
         # Holds that were queued after they had been deferred, by call id.
         self._queued_holds: dict[str, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._repetitions: set[asyncio.Task[None]] = set()
 
     async def hold(self, call: CallRecord, payer: Payer | None) -> None:
         """Hold the amount of a call; raises `InsufficientCredits` or `BudgetExceeded`.
@@ -117,6 +125,16 @@ class BillingBatcher:
         self._queue_holds([call for call, _ in self._deferred.values()])
         while self._worker is not None:
             await asyncio.wait({self._worker})
+        if self._repetitions:
+            await asyncio.wait(self._repetitions, timeout=_FLUSH_SECONDS)
+
+    async def refund(self, call_ids: Sequence[str], error: str) -> None:
+        """Refund calls whose results are lost; if the database fails, repeat it in the background."""
+        transaction = partial(request_log.refund_all, tuple(call_ids), error)
+        if isinstance(failure := await self._write(transaction(), durable=True), StoreFailed):
+            self._repeat(transaction)
+        elif failure is not None:
+            raise failure
 
     def _deferred_calls(self, account_id: str) -> list[CallRecord]:
         return [call for call, _ in self._deferred.values() if call.account_id == account_id]
@@ -196,13 +214,31 @@ class BillingBatcher:
 
     def _resolve(self, entry: _BillingEntry, error: BaseException | None) -> None:
         if entry.outcome is not None:
-            self.active.discard(entry.call.id)
+            if isinstance(error, StoreFailed) and entry.call.held:
+                end = request_log.finish if entry.call.streamed else request_log.undo
+                self._repeat(partial(end, entry.call, entry.outcome, self.holder), entry.call.id)
+            else:
+                self.active.discard(entry.call.id)
         if entry.done.done():
             return
         if error is None:
             entry.done.set_result(None)
         else:
             entry.done.set_exception(error)
+
+    def _repeat(self, transaction: Callable[[], Transaction[None]], call_id: str = "") -> None:
+        """Write a transaction in the background, which is repeated while the database fails."""
+
+        async def repeat() -> None:
+            error: Exception | None = StoreFailed()
+            while isinstance(error, StoreFailed):
+                await asyncio.sleep(_REPEAT_SECONDS)
+                error = await self._write(transaction(), durable=True)
+            self.active.discard(call_id)
+
+        task = asyncio.get_running_loop().create_task(repeat(), name="billing repetition")
+        self._repetitions.add(task)
+        task.add_done_callback(self._repetitions.discard)
 
     def _transaction(self, entries: Sequence[_BillingEntry]) -> Transaction[None]:
         holds = [(entry.call, entry.payer) for entry in entries if entry.outcome is None]

@@ -9,6 +9,7 @@ current event.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -83,6 +84,8 @@ class Gateway:
         self.guardrails: GuardrailService | None = None
         self.contents: ContentRecorder | None = None
         self._billing = BillingBatcher(database, defer_holds=True)
+        # Refunds calls whose results are lost, also if the database fails now.
+        self.refund = self._billing.refund
         self._database = database
         self.health = attempts.health
         self._attempts = attempts
@@ -422,7 +425,7 @@ class Gateway:
             raise
 
     async def _settle(self, active: ActiveCall, outcome: CallOutcome) -> None:
-        """Settle a call with its outcome. If the database fails, `sweep` releases the hold later."""
+        """Settle a call with its outcome; raises `StoreFailed`, and the billing then ends the call later."""
         call, request = active.record, active.request
         call.total_us = int((time.perf_counter() - active.started_at) * 1_000_000)
         booking = self._billing.settle(call, outcome)
@@ -463,7 +466,7 @@ class Gateway:
     ) -> CallOutcome:
         """Settle a finished stream; a stream without usage is free.
 
-        A failed stream counts as a failure of its target.
+        A failed stream counts as a failure of its target. If the database fails, the charge is written later.
         """
         if outcome.state == "failed":
             self.health.record_failure(response.target.name)
@@ -471,7 +474,9 @@ class Gateway:
             usage = active.billable(usage, response.target)
             charge = charges.calculate(response.rates.lines(usage), active.plan.held)
             outcome = _outcome(outcome.state, usage, charge, outcome.error)
-        await self._settle(active, outcome)
+        # The caller has received the response.
+        with contextlib.suppress(errors.StoreFailed):
+            await self._settle(active, outcome)
         return outcome
 
 

@@ -24,6 +24,7 @@ from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 CALL_US = 60 * 1_000_000
 _MAX_SEARCH_CHARS, _MAX_ERROR_CHARS = 20_000, 300
 _ABANDONED = "The server stopped while this call was running"
+_NOT_STORED = "The end of this call could not be stored"
 _encode = msgspec.json.Encoder().encode
 # Endpoints whose ledger entries are charges instead of chats.
 _MEDIA_ENDPOINTS = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})
@@ -115,6 +116,18 @@ def finish(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
         yield from ledger.capture(call.id, outcome.cost, _entry(call, outcome))
 
 
+def undo(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
+    """End a call without a charge, because its end may not be stored and its response is not delivered.
+
+    Has no effect for a request with an `Idempotency-Key`, whose repetition is free instead.
+    """
+    if (yield from one("gateway_call_once_of", call_id=call.id)) is not None:
+        return
+    yield from refund(call.id, _NOT_STORED)
+    if (yield from one("hold_by_id", id=call.id)) is not None:
+        yield from finish(call, CallOutcome("failed", outcome.usage, error=_NOT_STORED), holder)
+
+
 def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
     """Insert a call without a hold."""
     yield Query("gateway_call_insert", _row(call, outcome, holder))
@@ -125,6 +138,12 @@ def refund(call_id: str, error: str) -> Transaction[None]:
     row = yield from one("gateway_call_withdraw", id=call_id, error=error, charge=charges.NOTHING)
     description = error if row is None else f"{row['model']}: {error}"
     yield from ledger.refund(call_id, ledger.LedgerEntry("refund", description, call_id))
+
+
+def refund_all(call_ids: Sequence[str], error: str) -> Transaction[None]:
+    """Refund ended calls whose responses cannot be delivered, as `refund` does."""
+    for call_id in call_ids:
+        yield from refund(call_id, error)
 
 
 def has_succeeded(call_id: str, prediction_id: str = "") -> Transaction[bool]:

@@ -58,6 +58,9 @@ FROM relay_once o LEFT JOIN relay_call c ON c.id = o.call_id
 LEFT JOIN hold h ON h.id = o.call_id AND h.state = 'pending'
 WHERE o.id = :id AND o.created_at > :now - :life;
 
+-- name: gateway_call_once_of | Return the Idempotency-Key record of a call, if it has one.
+SELECT id FROM relay_once WHERE call_id = :call_id;
+
 -- name: gateway_call_once_put | Record the call made with an Idempotency-Key.
 INSERT INTO relay_once (id, call_id, created_at) VALUES (:id, :call_id, :now)
 ON CONFLICT (id) DO UPDATE SET call_id = excluded.call_id, created_at = excluded.created_at;

@@ -27,7 +27,6 @@ from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import idempotency as gateway_idempotency
-from sixfold.core.gateway import request_log
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd
 from sixfold.core.gateway.guardrails.hooks import GuardrailUnavailable
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
@@ -336,8 +335,7 @@ class McpRun:
 
     async def _refund(self, error: errors.SixfoldError) -> None:
         """Refund the requests to the model, whose results are lost."""
-        for request_id in self._request_ids:
-            await self._services.database.write(request_log.refund(request_id, error.message))
+        await self._services.gateway.refund(self._request_ids, error.message)
 
     async def _make_calls(self, answer: ModelRound) -> AsyncGenerator[tuple[ToolOutput | None, bytes]]:
         """Make the calls of servers' tools that need no approval; yield their outputs and events."""
