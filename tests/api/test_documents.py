@@ -220,7 +220,7 @@ async def test_form_names_its_file_and_kind(app: AppFixture) -> None:
 
 
 async def test_limits_of_files_and_folders(app: AppFixture, tmp_path: Path) -> None:
-    assert "slug must not contain" in (await import_file(app, "a.txt", b"x", 400, folder="a?b"))["error"]
+    assert "folder must not contain" in (await import_file(app, "a.txt", b"x", 400, folder="a?b"))["error"]
     assert "valid characters" in (await import_file(app, "a.txt", b"x", 400, folder="f" * 190))["error"]
     async with running_app(tmp_path / "b", document_bytes=1_000, memory_page_bytes=2_000) as small:
         assert "at most 1,000 bytes" in (await import_file(small, "a.txt", b"x" * 1_001, 413))["error"]

@@ -187,3 +187,35 @@ async def test_unknown_field_of_a_page_is_named_and_nothing_is_written(
         "/api/pages/a/b", json={**page, "body": "more"}, headers=app.bearer
     )
     assert (second_response.status_code, second_response.json()["body"]) == (200, "more")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "name"),
+    [
+        ("GET", "/api/pages/a%3Fb", None, "slug"),
+        ("GET", "/api/pages/home?as_of=soon", None, "as_of"),
+        ("GET", "/api/pages?updated_after=soon", None, "updated_after"),
+        ("GET", "/api/pages?cursor=nonsense", None, "cursor"),
+        ("GET", "/api/traverse/home?as_of=2026-11-20", None, "as_of"),
+        ("POST", "/api/search", {"query": "x", "since": "soon"}, "since"),
+        ("POST", "/api/search", {"query": " "}, "query"),
+        ("POST", "/api/pages", {"slug": "a", "body": "", "title": "a\tb"}, "title"),
+        ("POST", "/api/pages", {"slug": "a", "body": "", "tags": [""]}, "tags"),
+        ("PATCH", "/api/pages/home", {"operation": "replace_text", "find": "no", "replace": ""}, "find"),
+        ("PATCH", "/api/pages/home", {"operation": "set_fields", "fields": {}}, "fields"),
+        ("POST", "/api/versions/home", {}, "version"),
+        ("POST", "/api/links/home", {"to": ""}, "to"),
+        ("DELETE", "/api/links/home?to=a%3Fb", None, "to"),
+        ("POST", "/api/links/home", {"to": "a", "type": "?"}, "type"),
+        ("POST", "/api/timeline/home", {"date": "soon", "summary": "x"}, "date"),
+    ],
+)
+async def test_invalid_value_is_listed_with_its_name(
+    app: AppFixture, method: str, path: str, body: Any, name: str
+) -> None:
+    await put(app, "home", "text")
+    response = await app.client.request(method, path, json=body, headers=app.bearer)
+    error = response.json()
+    assert (response.status_code, error["code"]) == (400, "invalid_input"), error
+    assert error["errors"] == [{"input": name, "message": error["error"]}]
+    assert error["error"].startswith(("Invalid cursor", "The text", "home", "traverse", f"{name} "))

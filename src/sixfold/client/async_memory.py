@@ -48,7 +48,7 @@ class AsyncMemory:
         return await self._transport.request(ApiCall("GET", "/api/pages", query))
 
     async def get(self, slug: str, as_of: str | None = None) -> Page:
-        """Return the current state of a page, or its state at the time `as_of`."""
+        """Return the current state of a page, or its state at the time or the end of the date `as_of`."""
         return await self._transport.request(ApiCall("GET", _one("pages", slug), {"as_of": as_of}))
 
     async def create(self, **body: Unpack[NewPageBody]) -> Page:

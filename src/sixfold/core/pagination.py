@@ -17,11 +17,11 @@ _PAIR = "~"
 _AFTER = "after:"
 
 
-class InvalidCursor(errors.BadRequest):
+class InvalidCursor(errors.InvalidInput):
     """A cursor that no page has returned."""
 
     def __init__(self) -> None:
-        super().__init__(INVALID_CURSOR)
+        super().__init__([errors.Problem("cursor", INVALID_CURSOR)])
 
 
 def cursor_after(name: str) -> str:

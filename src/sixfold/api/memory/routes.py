@@ -202,7 +202,9 @@ class PageRoutes:
         arguments = schemas.from_query(schemas.TRAVERSE, request)
         # The graph of the past is not stored, and the present one would be wrong.
         if schemas.moment(request) is not None:
-            raise errors.BadRequest("traverse does not support as_of: use the links and backlinks of a page")
+            raise errors.InvalidInput.of(
+                "as_of", "traverse does not support as_of: use the links and backlinks of a page"
+            )
         route = Walking(arguments["depth"], arguments["type"] or "", arguments["direction"])
         result = await self._memory.traverse(caller, _slug(request), route)
         return responses.json(memory_serializers.walk(result), headers=_NO_STORE)

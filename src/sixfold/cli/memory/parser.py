@@ -124,7 +124,9 @@ def _read(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     )
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument(
-        "--as-of", metavar="TIME", help="show the page as of a time, such as 2026-11-20T09:00:00Z"
+        "--as-of",
+        metavar="TIME",
+        help="show the page as of a time, such as 2026-11-20T09:00:00Z, or the end of a date",
     )
     return parser
 

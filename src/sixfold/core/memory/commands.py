@@ -137,7 +137,7 @@ def write(
 
 
 def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Change a part of a page; raises `NotFound`, or `BadRequest` if the edit does not fit the text."""
+    """Change a part of a page; raises `NotFound`, or `InvalidInput` if the edit does not fit the text."""
     existing = yield from _page_to_change(writer, slug, terms)
     draft = page_edits.apply(existing.page, page_edit, writer.limits)
     return (yield from change(writer, page_edit.operation, existing.page, draft))
@@ -217,7 +217,7 @@ def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerm
     if not existing.deleted:
         check_version(existing, slug, terms)
         if version is None:
-            raise errors.BadRequest(f"{slug} is not deleted: send the version to restore")
+            raise errors.InvalidInput.of("version", f"{slug} is not deleted: send the version to restore")
     row = yield from pages.version(writer.caller, existing.page, version or existing.page.version)
     old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
     path = existing.page.path or old.path

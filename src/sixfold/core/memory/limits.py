@@ -53,29 +53,35 @@ class MemoryLimits(msgspec.Struct, frozen=True):
 
 
 def text(name: str, value: str) -> str:
-    """Return a string without NUL and unpaired surrogates, which stores may reject; raises `BadRequest`."""
+    """Return a string without NUL and unpaired surrogates, which stores may reject; raises `InvalidInput`."""
     if "\0" in value:
-        raise errors.BadRequest(f"{name} must not contain the character U+0000")
+        raise errors.InvalidInput.of(name, f"{name} must not contain the character U+0000")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         code = ord(value[error.start])
-        raise errors.BadRequest(f"{name} must not contain the unpaired surrogate U+{code:04X}") from error
+        raise errors.InvalidInput.of(
+            name, f"{name} must not contain the unpaired surrogate U+{code:04X}"
+        ) from error
     return value
 
 
 def line(name: str, value: str, max_chars: int) -> str:
-    """Return a stripped string in NFC with 1 to `max_chars` characters on one line; raises `BadRequest`."""
+    """Return a stripped string in NFC with 1 to `max_chars` characters on one line; raises `InvalidInput`."""
     cleaned = text(name, value).strip()
     if len(cleaned) <= max_chars * MAX_DECOMPOSED:
         cleaned = normalized("NFC", cleaned).strip()
     if not cleaned:
-        raise errors.BadRequest(f"{name} must not be empty")
+        raise errors.InvalidInput.of(name, f"{name} must not be empty")
     if len(cleaned) > max_chars:
-        raise errors.BadRequest(f"{name} must have at most {max_chars} characters (got {len(cleaned)})")
+        raise errors.InvalidInput.of(
+            name, f"{name} must have at most {max_chars} characters (got {len(cleaned)})"
+        )
     for char in cleaned:
         if unicodedata.category(char) == "Cc":
-            raise errors.BadRequest(f"{name} must not contain the control character U+{ord(char):04X}")
+            raise errors.InvalidInput.of(
+                name, f"{name} must not contain the control character U+{ord(char):04X}"
+            )
     return cleaned
 
 
@@ -89,17 +95,21 @@ def loose_line(value: str, max_chars: int) -> str:
 
 
 def long_text(name: str, value: str, max_chars: int) -> str:
-    """Return a multi-line string with at most `max_chars` characters; raises `BadRequest`."""
+    """Return a multi-line string with at most `max_chars` characters; raises `InvalidInput`."""
     if len(value) > max_chars:
-        raise errors.BadRequest(f"{name} must have at most {max_chars} characters (got {len(value)})")
+        raise errors.InvalidInput.of(
+            name, f"{name} must have at most {max_chars} characters (got {len(value)})"
+        )
     return text(name, value)
 
 
 def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Return the unique tags or collections in order, without a leading `#`; raises `BadRequest`."""
+    """Return the unique tags or collections in order, without a leading `#`; raises `InvalidInput`."""
     unique_names = dict.fromkeys(value.strip().lstrip("# ") for value in values)
     if len(unique_names) > TAGS:
-        raise errors.BadRequest(f"{name} must have at most {TAGS} entries (got {len(unique_names)})")
+        raise errors.InvalidInput.of(
+            name, f"{name} must have at most {TAGS} entries (got {len(unique_names)})"
+        )
     return tuple(dict.fromkeys(line(name, value, TAG_CHARS) for value in unique_names))
 
 
@@ -110,10 +120,12 @@ def loose_names(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def link_type(value: str) -> str:
-    """Return a link type: one word in lower case with `_` for spaces; raises `BadRequest`."""
+    """Return a link type: one word in lower case with `_` for spaces; raises `InvalidInput`."""
     cleaned = line("type", value, TYPE_CHARS)
     if not _TYPE.fullmatch(cleaned):
-        raise errors.BadRequest("type must be a word of letters, digits, _ and -, as in works_at")
+        raise errors.InvalidInput.of(
+            "type", "type must be a word of letters, digits, _ and -, as in works_at"
+        )
     return cleaned.lower().replace(" ", "_")
 
 
@@ -124,7 +136,7 @@ def loose_link_type(value: str) -> str:
 
 
 def body(value: str, max_bytes: int) -> str:
-    """Return the text of a page; raises `BadRequest` and `TooLarge`."""
+    """Return the text of a page; raises `InvalidInput` and `TooLarge`."""
     check_size(len(text("body", value).encode()), max_bytes)
     return value
 
@@ -136,7 +148,7 @@ def check_size(size: int, max_bytes: int) -> None:
 
 
 def date(value: str) -> str:
-    """Return a year, month, day or time of the calendar; raises `BadRequest`."""
+    """Return a year, month, day or time of the calendar; raises `InvalidInput`."""
     value = value.strip()
     match = _DATE.fullmatch(value)
     try:
@@ -148,16 +160,18 @@ def date(value: str) -> str:
             return value
     except ValueError:
         pass
-    raise errors.BadRequest("date must be a date, as in 2026-11-20, 2026-11 or 2026-11-20T21:04:05Z")
+    raise errors.InvalidInput.of(
+        "date", "date must be a date, as in 2026-11-20, 2026-11 or 2026-11-20T21:04:05Z"
+    )
 
 
 def earliest(name: str, value: str) -> int:
-    """Return an RFC 3339 time, or the start of a plain date, in epoch µs; raises `BadRequest`."""
+    """Return an RFC 3339 time, or the start of a plain date, in epoch µs; raises `InvalidInput`."""
     return _moment(name, f"{value}T00:00:00Z" if _DAY.fullmatch(value) else value)
 
 
 def latest(name: str, value: str) -> int:
-    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raises `BadRequest`.
+    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raises `InvalidInput`.
 
     Responses contain milliseconds, so a time without microseconds means the end of its millisecond.
     """
@@ -174,4 +188,6 @@ def _moment(name: str, value: str) -> int:
             return (datetime.datetime.fromisoformat(timestamp.upper()) - _EPOCH) // _MICROSECOND
         except (ValueError, OverflowError):
             pass
-    raise errors.BadRequest(f"{name} must be an RFC 3339 time, as in 2026-11-20T21:04:05Z")
+    raise errors.InvalidInput.of(
+        name, f"{name} must be an RFC 3339 time or a date, as in 2026-11-20T21:04:05Z or 2026-11-20"
+    )

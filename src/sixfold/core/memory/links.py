@@ -405,9 +405,9 @@ def _backlink(row: Row) -> Backlink:
 
 
 def validate(to: str, kind: str, context: str) -> tuple[str, str, str]:
-    """Validate the target, type and context of a link in a request; raises `BadRequest`."""
+    """Validate the target, type and context of a link in a request; raises `InvalidInput`."""
     return (
-        slugs.normalize(to),
+        slugs.normalize(to, "to"),
         limits.link_type(kind) if kind else LINK_TYPE,
         limits.long_text("context", context, limits.CONTEXT_CHARS),
     )

@@ -46,7 +46,9 @@ LIMIT = OperationField(
 CURSOR = OperationField(
     "cursor", "string", "next_cursor of the previous response, for the next page", max_chars=500
 )
-AS_OF = OperationField("as_of", "string", "RFC 3339 time of the state to return", max_chars=40)
+AS_OF = OperationField(
+    "as_of", "string", "RFC 3339 time of the state to return, or a date, which means its end", max_chars=40
+)
 TAGS = OperationField("tags", "strings", 'Tags, such as ["hiring", "2026"]')
 COLLECTIONS = OperationField(
     "collections",
@@ -63,8 +65,12 @@ SEARCH = (
     OperationField("types", "strings", "Only pages with one of these types"),
     OperationField("tags", "strings", "Only pages with one of these tags"),
     OperationField("collections", "strings", "Only pages in one of these collections"),
-    OperationField("since", "string", "Only pages changed at or after this RFC 3339 time", max_chars=40),
-    OperationField("until", "string", "Only pages changed at or before this RFC 3339 time", max_chars=40),
+    OperationField(
+        "since", "string", "Only pages changed at or after this RFC 3339 time or date", max_chars=40
+    ),
+    OperationField(
+        "until", "string", "Only pages changed at or before this RFC 3339 time or date", max_chars=40
+    ),
     OperationField("mode", "string", "Search mode; auto suits most queries", default="auto", choices=MODES),
     OperationField(
         "snippet_chars", "integer", "Maximum length of a snippet", default=300, minimum=0, maximum=2_000
@@ -126,7 +132,9 @@ LIST = (
     OperationField("tag", "string", "Only pages with this tag", max_chars=limits.TAG_CHARS),
     OperationField("type", "string", "Only pages of this type", max_chars=limits.TYPE_CHARS),
     OperationField("collection", "string", "Only pages in this collection", max_chars=limits.TAG_CHARS),
-    OperationField("updated_after", "string", "Only pages changed after this RFC 3339 time", max_chars=40),
+    OperationField(
+        "updated_after", "string", "Only pages changed after this RFC 3339 time or date", max_chars=40
+    ),
     LIMIT,
     CURSOR,
 )
@@ -361,7 +369,8 @@ class _MemoryOperations:
                 raise errors.InvalidInput(
                     [errors.Problem("to", "to is required for rename: send the new slug", "missing")]
                 )
-            return self._saved(caller, await self._memory.rename(caller, slug, arguments["to"], on))
+            to = slugs.normalize(arguments["to"], "to")
+            return self._saved(caller, await self._memory.rename(caller, slug, to, on))
         return self._saved(caller, await self._memory.edit(caller, slug, parse_edit(arguments), on))
 
     async def do_list(self, caller: Caller, arguments: Arguments) -> Plain:
@@ -490,7 +499,7 @@ def cut(text: str, offset: int, max_chars: int) -> Plain:
 
 
 def before(cursor: str | None) -> int:
-    """Return the version of a history cursor; raises `BadRequest`."""
+    """Return the version of a history cursor; raises `InvalidCursor`."""
     if not cursor:
         return 2**62
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):

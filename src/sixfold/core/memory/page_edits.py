@@ -45,7 +45,7 @@ class PageWrite(msgspec.Struct, frozen=True):
 def compose(
     current: MemoryPage | None, request: PageWrite, limits: MemoryLimits, home: tuple[str, ...] = ()
 ) -> PageDraft:
-    """Return the draft of `current` with the changes of `request`; raises `BadRequest`, `TooLarge`.
+    """Return the draft of `current` with the changes of `request`; raises `InvalidInput`, `TooLarge`.
 
     `home` contains the collections of a page that names no collections and had none before.
     """
@@ -231,7 +231,7 @@ class PageEdit(msgspec.Struct, frozen=True):
 
 
 def apply(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
-    """Return the draft of an edit; raises `BadRequest` if the edit does not fit the text.
+    """Return the draft of an edit; raises `InvalidInput` if the edit does not fit the text.
 
     A text whose lines end with CRLF keeps these line ends, and clients may send either.
     """
@@ -283,16 +283,17 @@ def _join_lines(first: str, second: str) -> str:
 def _replace_text(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> str:
     body = page.body
     if not edit.find:
-        raise errors.BadRequest("find must not be empty: send the text to replace")
+        raise errors.InvalidInput.of("find", "find must not be empty: send the text to replace")
     count = body.count(edit.find)
     if count == 0:
-        raise errors.BadRequest(
-            "The text to find is not in the page: read the page again and send the exact text"
+        raise errors.InvalidInput.of(
+            "find", "The text to find is not in the page: read the page again and send the exact text"
         )
     if count > 1 and not edit.every:
-        raise errors.BadRequest(
+        raise errors.InvalidInput.of(
+            "find",
             f"The text to find occurs {count} times: send more of the text around it, or all: true to "
-            "replace each occurrence"
+            "replace each occurrence",
         )
     limits.check_size(_size(body) + count * (_size(edit.content) - _size(edit.find)), allowed.page_bytes)
     return body.replace(edit.find, edit.content)
@@ -306,13 +307,13 @@ def _replace_section(body: str, section: str, content: str) -> str:
     """Replace the text under a heading, up to the next heading of the same or a higher level."""
     key = section.strip().lstrip("#").strip().casefold()
     if not key:
-        raise errors.BadRequest("section must not be empty: send the heading of the section")
+        raise errors.InvalidInput.of("section", "section must not be empty: send the heading of the section")
     headings = list(markdown.headings(body))
     number = _heading_index(headings, key)
     if number is None:
         titles = ", ".join(heading.text for heading in headings[:_MAX_LISTED]) or "none"
-        raise errors.BadRequest(
-            f"The page does not have the section {section.strip()!r}; its sections are {titles}"
+        raise errors.InvalidInput.of(
+            "section", f"The page does not have the section {section.strip()!r}; its sections are {titles}"
         )
     heading = headings[number]
     end = next((later.start for later in headings[number + 1 :] if later.level <= heading.level), len(body))
@@ -362,16 +363,18 @@ def _heading_index(headings: Sequence[markdown.HeadingBlock], key: str) -> int |
 def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
     draft = of(page)
     if not fields:
-        raise errors.BadRequest(f"fields must not be empty: send some of {', '.join(FIELDS)}")
+        raise errors.InvalidInput.of("fields", f"fields must not be empty: send some of {', '.join(FIELDS)}")
     for name, value in fields.items():
         if name in _LINES:
             if not isinstance(value, str):
-                raise errors.BadRequest(f"{name} must be a string")
+                raise errors.InvalidInput.of(name, f"{name} must be a string")
             draft = replace(draft, **{name: limits.line(name, value, _LINES[name])})
         elif name in {"tags", "collections"}:
             draft = replace(draft, **{name: texts(name, value)})
         else:
-            raise errors.BadRequest(f"fields must not contain {name!r}: use {', '.join(FIELDS)}")
+            raise errors.InvalidInput.of(
+                "fields", f"fields must not contain {name!r}: use {', '.join(FIELDS)}"
+            )
     return draft
 
 
@@ -383,4 +386,4 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
         parts = cast("list[object]", value)
         if all(isinstance(part, str) for part in parts):
             return limits.names(name, cast("list[str]", parts))
-    raise errors.BadRequest(f"{name} must be a list of strings")
+    raise errors.InvalidInput.of(name, f"{name} must be a list of strings")

@@ -81,7 +81,7 @@ def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
         by_id = pages.of(row)
         if caller.sees(by_id.collections):
             return by_id
-    return (yield from page(caller, slugs.normalize(name))).page
+    return (yield from page(caller, slugs.normalize(name, "id"))).page
 
 
 def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraphView]:

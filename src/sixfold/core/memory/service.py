@@ -102,7 +102,7 @@ class MemoryService:
     ) -> tuple[tuple[Backlink, ...], str | None]:
         """List the links to a page; return them with the cursor of the next part.
 
-        Raises `BadRequest` for an invalid cursor.
+        Raises `InvalidCursor`.
         """
         after = pagination.pair_of(cursor) or ("", "")
         links_in = await self.database.read(
@@ -219,7 +219,7 @@ class MemoryService:
 
     async def unlink(self, caller: Caller, slug: str, link: Link, terms: WriteTerms) -> MemoryPage:
         """Remove a link, or dismiss an inferred one."""
-        to = slugs.normalize(link.target)
+        to = slugs.normalize(link.target, "to")
         return await self.database.write(
             commands.unlink(self._writer(caller), slugs.normalize(slug), (to, link.type), terms)
         )
@@ -234,7 +234,7 @@ class MemoryService:
         if action == "remove":
             return await self.unlink(caller, slug, link, terms)
         verdict = "confirmed" if action == "confirm" else "dismissed"
-        key = (slugs.normalize(link.target), link.type)
+        key = (slugs.normalize(link.target, "to"), link.type)
         return await self.database.write(
             commands.judge(self._writer(caller), slugs.normalize(slug), (*key, verdict), terms)
         )

@@ -22,15 +22,17 @@ _EXPORT_ID = re.compile(r"(?<=[^/ ]) [0-9a-f]{32}(?=/|\.[A-Za-z0-9]{1,8}$|$)")
 _KINDS = frozenset("LNM")
 
 
-def normalize(text: str) -> str:
-    """Return the slug for `text`; raises `BadRequest` with the first invalid character."""
+def normalize(text: str, name: str = "slug") -> str:
+    """Return the slug for `text`; raises `InvalidInput` of `name` with the first invalid character."""
     if len(text) > MAX_CHARS * MAX_DECOMPOSED:
-        raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(text)})")
+        raise errors.InvalidInput.of(
+            name, f"{name} must have at most {MAX_CHARS} characters (got {len(text)})"
+        )
     slug = _fold(text) if text.strip() else ""
     for char in slug:
         if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
-            raise errors.BadRequest(f"slug must not contain the character {_describe(char)}")
-    return _validate(slug)
+            raise errors.InvalidInput.of(name, f"{name} must not contain the character {_describe(char)}")
+    return _validate(slug, name)
 
 
 def beginning(text: str) -> str:
@@ -38,23 +40,27 @@ def beginning(text: str) -> str:
     return _fold(text)
 
 
-def _validate(slug: str) -> str:
+def _validate(slug: str, name: str) -> str:
     if not slug:
-        raise errors.BadRequest("slug must not be empty")
+        raise errors.InvalidInput.of(name, f"{name} must not be empty")
     if len(slug) > MAX_CHARS:
-        raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(slug)})")
+        raise errors.InvalidInput.of(
+            name, f"{name} must have at most {MAX_CHARS} characters (got {len(slug)})"
+        )
     if _PLAIN.fullmatch(slug) and "//" not in slug and "/." not in slug and "./" not in slug:
         return slug
     for segment in slug.split("/"):
         if not segment:
-            raise errors.BadRequest("slug must not have an empty segment: use '/' only between segments")
+            raise errors.InvalidInput.of(
+                name, f"{name} must not have an empty segment: use '/' only between segments"
+            )
         if not segment.strip("."):
-            raise errors.BadRequest(
-                f"slug must not have the segment '{segment}', which consists only of dots"
+            raise errors.InvalidInput.of(
+                name, f"{name} must not have the segment '{segment}', which consists only of dots"
             )
         if _is_mark(segment[0]):
-            raise errors.BadRequest(
-                f"slug must not begin a segment with the character {_describe(segment[0])}"
+            raise errors.InvalidInput.of(
+                name, f"{name} must not begin a segment with the character {_describe(segment[0])}"
             )
     return slug
 

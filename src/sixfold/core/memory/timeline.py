@@ -120,7 +120,7 @@ def of_page(
 ) -> Transaction[TimelineEvent]:
     """Return the timeline of a page, now or as of an earlier time.
 
-    Raises `BadRequest` for an invalid cursor.
+    Raises `InvalidCursor`.
     """
     date, entry_id = pagination.pair_of(cursor) or (_LAST, "")
     rows = yield Query(
@@ -146,7 +146,7 @@ def of_page(
 
 
 def validate(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:
-    """Validate an entry of a call; raises `BadRequest`."""
+    """Validate an entry of a call; raises `InvalidInput`."""
     return TimelineEntry(
         limits.date(date),
         limits.line("summary", summary, limits.SUMMARY_CHARS),

@@ -75,7 +75,7 @@ def requests(
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """Return predictions and calls of all accounts, newest first, and the cursor of the next page.
 
-    Raises `BadRequest` for an invalid cursor.
+    Raises `InvalidCursor`.
     """
     before = _parse_cursor(cursor)
     pages: list[Sequence[Row]] = []

@@ -18,6 +18,7 @@ from sixfold.api.hosting.schemas import RunRequest
 from sixfold.core.catalog.models import Model
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.pagination import InvalidCursor
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web import openapi, predictions, responses
@@ -182,17 +183,16 @@ class VersionRunSchema(ModelRunSchema):
 
 def error(problem: errors.SixfoldError, _request_id: str) -> Response:
     """Return `{"detail","status","title"}`; invalid inputs have status 422 and `invalid_fields`."""
-    status = 422 if isinstance(problem, errors.InvalidInput) else problem.status
-    body: ReplicateErrorSchema = {
-        "detail": problem.message,
-        "status": status,
-        "title": http.HTTPStatus(status).phrase,
-    }
-    if isinstance(problem, errors.InvalidInput):
-        body["title"] = "Input validation failed"
+    # A cursor is not an input of the model.
+    if isinstance(problem, errors.InvalidInput) and not isinstance(problem, InvalidCursor):
+        title, status, problems = "Input validation failed", 422, problem.problems
+    else:
+        title, status, problems = http.HTTPStatus(problem.status).phrase, problem.status, ()
+    body: ReplicateErrorSchema = {"detail": problem.message, "status": status, "title": title}
+    if problems:
         body["invalid_fields"] = [
             {"type": item.kind, "field": f"input.{item.input}", "description": item.message}
-            for item in problem.problems
+            for item in problems
         ]
     return responses.json(body, status, responses.error_headers(problem))
 

@@ -135,7 +135,7 @@ class MemoryBatches(TypedDict):
 
 async def remember(service: FactService, principal: Principal, arguments: Arguments) -> RememberResultSchema:
     """Run `remember` with validated arguments."""
-    folder = slugs.normalize(arguments["folder"].strip("/"))
+    folder = slugs.normalize(arguments["folder"].strip("/"), "folder")
     if len(folder) > _FOLDER_CHARS:
         raise errors.InvalidInput.of("folder", f"folder must have at most {_FOLDER_CHARS} characters")
     date = arguments["date"] or await service.today()

@@ -28,7 +28,7 @@ class FactSource(msgspec.Struct, frozen=True):
 
 
 def of(text: str | None, messages: Sequence[Mapping[str, Any]] | None, name: str, date: str) -> FactSource:
-    """Return the source of a request; raises `InvalidInput` and `BadRequest`."""
+    """Return the source of a request; raises `InvalidInput`."""
     if (text is None) == (messages is None):
         raise errors.InvalidInput.of("text", "text and messages cannot be combined: send only one of them")
     content = text if text is not None else "\n".join(_lines(messages or ()))

@@ -135,7 +135,7 @@ class DocumentImports:
         """
         PageWriter(caller, self._limits).check()
         if url and not url.startswith(("http://", "https://")):
-            raise errors.BadRequest("url must begin with http:// or https://")
+            raise errors.InvalidInput.of("url", "url must begin with http:// or https://")
         async with temporary_path(self._scratch) as path:
             # Documents wait in files until they are read, as each may have 64 MiB.
             if url:
@@ -266,7 +266,7 @@ def _named(member: ArchiveMember) -> Path:
 def _slug(member: ArchiveMember) -> str:
     slug = slugs.loosely(slugs.without_ids(member.path))
     if slug is None or len(slug) > _MAX_SLUG:
-        raise errors.BadRequest(f"A document path must have 1 to {_MAX_SLUG} valid characters")
+        raise errors.InvalidInput.of("name", f"A document path must have 1 to {_MAX_SLUG} valid characters")
     return slug
 
 
@@ -283,9 +283,9 @@ def _list(report: ImportReport, document: DocumentResult) -> None:
 
 
 def _checked(options: DocumentOptions) -> DocumentOptions:
-    """Return valid options; raises `BadRequest`."""
+    """Return valid options; raises `InvalidInput`."""
     return DocumentOptions(
-        slugs.normalize(options.folder.strip("/")) if options.folder.strip("/") else "",
+        slugs.normalize(options.folder.strip("/"), "folder") if options.folder.strip("/") else "",
         limits.names("tags", options.tags),
         limits.names("collections", options.collections),
         options.text,
@@ -400,7 +400,7 @@ def _write_decoded(path: Path, content: str) -> None:
     try:
         data = documents.from_base64(content)
     except ValueError as error:
-        raise errors.BadRequest("content must be a base64-encoded file") from error
+        raise errors.InvalidInput.of("content", "content must be a base64-encoded file") from error
     path.write_bytes(data)
 
 

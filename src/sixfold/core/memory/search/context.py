@@ -132,7 +132,7 @@ def tokens_of(text: str) -> int:
 async def build(memory: MemoryService, caller: Caller, request: ContextRequest) -> PackedContext:
     """Search, and return the best passages that fit the token budget.
 
-    Raises `BadRequest`, and `EngineUnavailable` if a required model is missing.
+    Raises `InvalidInput`, and `EngineUnavailable` if a required model is missing.
     """
     chars = int(request.tokens * _ASCII_PER_TOKEN)
     result = await memory.search(

@@ -104,7 +104,7 @@ class SearchService:
     async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages.
 
-        Any text is a valid query; operators are not supported. Raises `BadRequest`, and `EngineUnavailable`
+        Any text is a valid query; operators are not supported. Raises `InvalidInput`, and `EngineUnavailable`
         if a required model is missing.
         """
         began = time.perf_counter()
@@ -341,7 +341,7 @@ def _with_phrase(caller: Caller, best: _BestPages, query: str) -> Transaction[fr
 
 def _check(request: SearchRequest) -> None:
     if not request.query.strip():
-        raise errors.BadRequest("query must not be empty")
+        raise errors.InvalidInput.of("query", "query must not be empty")
     for name, value, minimum, limit in (
         ("query", len(request.query), 1, MAX_CHARS),
         ("limit", request.limit, 1, MAX_LIMIT),
@@ -350,7 +350,7 @@ def _check(request: SearchRequest) -> None:
     ):
         if not minimum <= value <= limit:
             unit = " characters" if name == "query" else ""
-            raise errors.BadRequest(f"{name} must be {minimum} to {limit:,}{unit} (got {value:,})")
+            raise errors.InvalidInput.of(name, f"{name} must be {minimum} to {limit:,}{unit} (got {value:,})")
 
 
 def _hits(results: _Results, request: SearchRequest) -> tuple[Hit, ...]:

@@ -51,7 +51,7 @@ class FolderShareDraft(msgspec.Struct, frozen=True):
             raise errors.InvalidInput.of(
                 "folder", f"folder must be a string of at most {_MAX_TEXT} characters"
             )
-        folder = slugs.normalize(folder_path.strip("/"))
+        folder = slugs.normalize(folder_path.strip("/"), "folder")
         if len(folder) > _MAX_FOLDER:
             raise errors.InvalidInput.of(
                 "folder", f"folder must be at most {_MAX_FOLDER} characters (got {len(folder)})"

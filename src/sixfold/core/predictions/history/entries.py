@@ -141,7 +141,7 @@ class RunHistory:
         self._database = database
 
     async def page(self, tenant: Tenant, filters: HistoryFilter, limit: int, cursor: str = "") -> HistoryPage:
-        """Return a page of at most `limit` entries; raises `BadRequest` for an invalid cursor."""
+        """Return a page of at most `limit` entries; raises `InvalidCursor`."""
         before = _before(filters, cursor)
         scan = _Scan() if filters.kind == LIVE else await self._scan(tenant, filters, limit, before)
         sessions, reached = await self._sessions(tenant, filters, before, scan.reached)
