@@ -1,4 +1,4 @@
-"""Files of downloads, whose size another server decides: they leave a part of the disk free."""
+"""Files whose size another server or program decides: they leave a part of the disk free."""
 
 from __future__ import annotations
 
@@ -29,12 +29,22 @@ class SpaceLimitedFile:
 
     def write(self, data: bytes | bytearray, /) -> Any:
         if len(data) > self._remaining:
-            usage = shutil.disk_usage(self._folder)
-            reserve = min(_RESERVE_BYTES, usage.total // _RESERVE_PART)
-            self._remaining = min(max(_STEP_BYTES, len(data)), usage.free - reserve)
+            free, reserve = _free_and_reserve(self._folder)
+            self._remaining = min(max(_STEP_BYTES, len(data)), free - reserve)
             if len(data) > self._remaining:
                 raise OSError(
                     errno.ENOSPC, f"less than {reserve // 2**20:,} MiB of the disk would remain free", None
                 )
         self._remaining -= len(data)
         return self._file.write(data)
+
+
+def shortage(folder: Path) -> str:
+    """Return as a clause that too little of a folder's disk is free, or an empty string."""
+    free, reserve = _free_and_reserve(folder)
+    return f"less than {reserve // 2**20:,} MiB of the disk were free" if free < reserve else ""
+
+
+def _free_and_reserve(folder: Path) -> tuple[int, int]:
+    usage = shutil.disk_usage(folder)
+    return usage.free, min(_RESERVE_BYTES, usage.total // _RESERVE_PART)

@@ -1,4 +1,4 @@
-"""Resources of a process: limits on open files (RLIMIT_NOFILE) and memory (RLIMIT_DATA), and its allocator.
+"""Resources of a process: limits on open files, memory (RLIMIT_DATA) and processes, and its allocator.
 
 A server raises its own soft limit as far as allowed: each connection takes a file descriptor, and each call
 that is streamed from a model server another one. Child processes get a lower soft limit, because some of them
@@ -21,6 +21,8 @@ SELECTABLE = 1_024
 ENOUGH = 8_192
 # An option of mallopt, and the size from which blocks are mapped.
 _M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 2**20
+# The kernel counts processes per sandbox, except for root.
+_MAX_PROCESSES = 1024
 _LOG = logging.getLogger("sixfold.server")
 _started_with: list[int] = []
 
@@ -58,6 +60,11 @@ def lower_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > SELECTABLE:
         resource.setrlimit(resource.RLIMIT_NOFILE, (SELECTABLE, hard))
+
+
+def limit_processes() -> None:
+    """Limit the processes of the sandbox in which this process runs."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (_MAX_PROCESSES, _MAX_PROCESSES))
 
 
 def limit_data(added_bytes: int) -> None:

@@ -32,6 +32,7 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
+from sixfold.drivers.spaces import SpaceDriver, SpaceTarget
 from tests.contract.test_driver import RecordedReports, remaining_files
 from tests.fakes.cog import FakeCog
 from tests.fakes.fault_server import serve
@@ -276,6 +277,15 @@ async def test_inspected_image_describes_its_model(
     assert (model.output_kind, model.price, model.engines[0].kind) == ("file", "container-time", "container")
 
 
+async def test_inspected_image_has_a_memory_limit(containers: FakeContainers, tmp_path: Path) -> None:
+    driver = ContainerDriver(lambda: containers, memory_bytes=1 << 28)
+    await driver.inspect("sharpen:2", tmp_path)
+    with pytest.raises(StartFailed):
+        await SpaceDriver(driver, start_seconds=0).inspect(SpaceTarget(image="shouter:1"))
+    assert [spec.memory_bytes for spec in containers.specs] == [1 << 28, 1 << 28]
+    await driver.close()
+
+
 async def test_missing_cog_image_is_named_in_the_error(driver: ContainerDriver, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="none cannot be used: no such image"):
         await driver.inspect("none", tmp_path)
@@ -311,9 +321,12 @@ async def main(socket, folder):
         )
         files = {"artifacts/score.mid": folder / "score"}
         done = await worker.run(Task("t1", "m", {"prompt": "hello"}, files), reports)
-        lost = await worker.run(Task("t2", "m", {"prompt": "die"}), reports)
+        await worker.run(Task("t2", "m", {"prompt": "talk"}), reports)
+        log_bytes = sum(path.stat().st_size for path in socket.parent.glob("store/**/ctr.log"))
+        lost = await worker.run(Task("t3", "m", {"prompt": "die"}), reports)
         said = [file.path.read_text() for file in done.files]
-        print(json.dumps([list(document["models"]), done.data, said, type(lost).__name__, worker.alive]))
+        ends = type(lost).__name__, worker.alive, log_bytes
+        print(json.dumps([list(document["models"]), done.data, said, *ends]))
     finally:
         await driver.close()
 
@@ -336,11 +349,12 @@ def test_real_container_is_isolated_runs_and_is_killed(podman: Podman, tmp_path:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    models, data, text, lost, alive = json.loads(result.stdout)
+    models, data, text, lost, alive, log_bytes = json.loads(result.stdout)
     assert models == ["sixfold-probe"]
     assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
     assert text == ["hi"]
     assert (lost, alive) == ("WorkerLost", False)
+    assert 0 < log_bytes <= 8 << 20, "of 32 MiB"
     assert podman.output_of("ps", "-aq") == "", "no container is left"
     owner = hashlib.blake2b(str(tmp_path).encode(), digest_size=8).hexdigest()
     left_over = podman.output_of("network", "ls", "-q", "--filter", f"label=sixfold.owner={owner}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sixfold import disk_space
 from sixfold.clients import bubblewrap
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Outcome, RunCompleted, RunFailed, WorkerLost, WorkerSpec
@@ -54,6 +56,12 @@ def probe(do: str, given: str = "", file: pathlib.Path | None = None) -> Any:
     if do == "die":
         subprocess.Popen(["sleep", "1000"])
         os._exit(3)
+    if do == "fill":
+        with open("filled", "wb") as filled:
+            while filled.tell() < 2**30:
+                filled.write(bytes(2**20))
+        while True:
+            pass
     if do == "link":
         target = pathlib.Path("out.txt")
         target.symlink_to(given)
@@ -115,6 +123,17 @@ async def test_program_works_on_copies_of_its_files(
     assert (tmp_path / "in.txt").read_text() == "words"
     await driver.close()
     assert remaining_files(tmp_path / "scratch") == [outcome.files[0].path.name]
+
+
+async def test_worker_is_killed_before_its_files_fill_the_disk(
+    worker: ProcessWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_space, "_RESERVE_PART", 1)
+    monkeypatch.setattr(disk_space, "_RESERVE_BYTES", shutil.disk_usage(tmp_path).free - 2**26)
+    lost = await run(worker, "fill")
+    assert isinstance(lost, WorkerLost)
+    assert "MiB of the disk were free" in lost.reason
+    assert remaining_files(tmp_path / "scratch") == []
 
 
 async def test_files_of_the_user_are_not_accessible(worker: ProcessWorker, tmp_path: Path) -> None:

@@ -34,6 +34,11 @@ int main(int count, char **words) {
     if (strstr(in, "GET /health-check")) say(s, "{\"status\":\"READY\"}");
     else if (strstr(in, "GET /openapi.json")) say(s, "{\"info\":{\"title\":\"Probe\"},\"components\":{\"schemas\":{\"Input\":{\"required\":[\"prompt\"],\"properties\":{\"prompt\":{\"type\":\"string\"}}},\"Output\":{\"type\":\"object\"}}}}");
     else if (strstr(in, "\"die\"")) { _exit(7); }
+    else if (strstr(in, "\"talk\"")) {
+      static char line[1 << 16]; memset(line, 'x', sizeof line); line[sizeof line - 1] = '\n';
+      for (int i = 0; i < 512; i++) write(1, line, sizeof line);
+      say(s, "{\"status\":\"succeeded\",\"output\":\"\"}");
+    }
     else if (strstr(in, "\"wait\"")) { if (fork() == 0) { sleep(60); _exit(0);} }
     else {
       struct sockaddr_in far = {.sin_family = AF_INET, .sin_port = htons(80)}; inet_pton(AF_INET, "192.0.2.1", &far.sin_addr);

@@ -25,6 +25,8 @@ _CALL_SECONDS = 60.0
 _PULL_SECONDS, _BUILD_SECONDS = 3600.0, 900.0
 _FRAME_HEADER_BYTES = 8
 _MAX_LOG_BYTES = 256 * 1024
+# Without a limit, the output of a container fills the disk of the machine.
+_LOG_CONFIG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "1"}}
 # Of an error of a build, and of its output before the error.
 _MAX_BUILD_CHARS = 1000
 
@@ -213,6 +215,7 @@ class DockerClient:
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "NetworkMode": network,
+            "LogConfig": _LOG_CONFIG,
             "Binds": [f"{path}:{mount_point}:ro" for mount_point, path in spec.folders.items()],
         }
         if spec.gpus:

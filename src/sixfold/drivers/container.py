@@ -99,7 +99,8 @@ class _StartedContainer(msgspec.Struct):
 class ContainerDriver:
     """Starts a container for each worker.
 
-    `engine` returns Docker or Podman, or None if neither is available.
+    `engine` returns Docker or Podman, or None if neither is available. `memory_bytes` is the limit for images
+    and spaces that are started only to read their schema, 0 for none.
 
     A spec's options are `image`, and `cpus`, `network`, `gpus` and `environment` as in `ContainerSpec`.
     """
@@ -112,7 +113,9 @@ class ContainerDriver:
         *,
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
         start_seconds: float = START_SECONDS,
+        memory_bytes: int = 0,
     ) -> None:
+        self.memory_bytes = memory_bytes
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.workers: set[RemoteWorker] = set()
         # Functions that stop containers of other drivers before this driver closes.
@@ -172,7 +175,8 @@ class ContainerDriver:
         `CustomModels.put` expects.
         """
         try:
-            started = await self._started(ContainerSpec(image), scratch, self._start_seconds)
+            spec = ContainerSpec(image, self.memory_bytes)
+            started = await self._started(spec, scratch, self._start_seconds)
         except StartFailed as failed:
             raise EngineError(f"{image} cannot be used: {failed}.") from failed
         try:

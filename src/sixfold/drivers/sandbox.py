@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold import settings
+from sixfold import disk_space, settings
 from sixfold.clients import bubblewrap
 from sixfold.clients.bubblewrap import Sandbox
 from sixfold.core.catalog.engines import Task
@@ -35,6 +35,31 @@ from sixfold.worker import protocol, standalone
 # The kind of these engines in the catalog, and the factory name that selects this driver.
 KIND = "sandbox"
 _WORK, _INPUTS = "work", "inputs"
+_LOOK_SECONDS = 0.5
+
+
+async def wait(process: asyncio.subprocess.Process, folder: Path) -> str:
+    """Wait until the process of a sandbox has ended and return how it ended.
+
+    It is killed, with its child processes, before the files in its writable folder fill the disk.
+    """
+    ended = asyncio.create_task(process.wait())
+    try:
+        while not (await asyncio.wait({ended}, timeout=_LOOK_SECONDS))[0]:
+            with suppress(OSError):
+                if shortage := await asyncio.to_thread(disk_space.shortage, folder):
+                    kill(process)
+                    await ended
+                    return f"was killed, because {shortage}"
+        return _reason(ended.result())
+    finally:
+        ended.cancel()
+
+
+def kill(process: asyncio.subprocess.Process) -> None:
+    """Kill the process of a sandbox and its child processes, which end with it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 class SandboxPool:
@@ -67,17 +92,16 @@ class SandboxPool:
         )
         self._processes[order.worker] = process
         exit_future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        watch = asyncio.create_task(self._watch(order.worker, process, exit_future))
+        watch = asyncio.create_task(self._watch(order.worker, process, work, exit_future))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return exit_future
 
     def kill(self, worker: str) -> None:
-        """Kill the worker and its child processes, which end with the first process of the sandbox."""
+        """Kill the worker and its child processes."""
         process = self._processes.get(worker)
         if process is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill(process)
 
     def pid_of(self, worker: str) -> int | None:
         """Return the id of the process that contains the worker, or None if it is not alive."""
@@ -85,12 +109,16 @@ class SandboxPool:
         return None if process is None else process.pid
 
     async def _watch(
-        self, worker: str, process: asyncio.subprocess.Process, exit_future: asyncio.Future[str]
+        self,
+        worker: str,
+        process: asyncio.subprocess.Process,
+        folder: Path,
+        exit_future: asyncio.Future[str],
     ) -> None:
-        status = await process.wait()
+        reason = await wait(process, folder)
         self.kill(worker)
         del self._processes[worker]
-        exit_future.set_result(_reason(status))
+        exit_future.set_result(reason)
 
 
 def _reason(status: int) -> str:

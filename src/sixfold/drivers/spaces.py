@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 from collections import deque
@@ -31,7 +30,7 @@ from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.core.workers.remote_engines import RemoteLost
-from sixfold.drivers import forkserver
+from sixfold.drivers import forkserver, sandbox
 from sixfold.drivers.container import ContainerDriver, ContainerHandle, finish_watches
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.drivers.temp_dirs import OwnedTempDir
@@ -155,7 +154,7 @@ class SpaceDriver:
 
     async def inspect(self, target: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
         """Start a space to read its `/config`, `/info` and prefix. Raises `WorkerStartFailed`."""
-        started = await self._started(target, 0, 0)
+        started = await self._started(target, self._containers.memory_bytes, 0)
         try:
             server = GradioServer(started.client, started.handle.address)
             config, info = await server.describe()
@@ -232,6 +231,7 @@ class SandboxHandle:
         self._folder = folder
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._reading = asyncio.create_task(self._read())
+        self._end = asyncio.create_task(sandbox.wait(process, folder.path))
 
     @classmethod
     async def start(cls, target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxHandle:
@@ -251,7 +251,7 @@ class SandboxHandle:
             raise
 
     async def wait(self) -> str:
-        return f"exited with status {await self._process.wait()}"
+        return await asyncio.shield(self._end)
 
     async def log(self) -> str:
         return "\n".join(self._lines)
@@ -259,9 +259,8 @@ class SandboxHandle:
     async def remove(self) -> None:
         """Kill the process and remove its folder. Idempotent."""
         if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            await self._process.wait()
+            sandbox.kill(self._process)
+        await self._end
         await self._reading
         await asyncio.to_thread(self._folder.leave)
 
@@ -273,7 +272,8 @@ class SandboxHandle:
             *lines, partial = (partial + data).split(b"\n")
             # A progress bar is one line, of which its end is shown.
             partial = partial[-_LINE_BYTES:]
-            self._lines.extend(line[-_LINE_BYTES:].decode(errors="replace").rstrip() for line in lines)
+            last = lines[-_LOG_LINES:]
+            self._lines.extend(line[-_LINE_BYTES:].decode(errors="replace").rstrip() for line in last)
         if partial:
             self._lines.append(partial.decode(errors="replace").rstrip())
 

@@ -51,6 +51,7 @@ def main(words: list[str]) -> int:
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    process_resources.limit_processes()
     process_resources.lower_file_limit()
     os.umask(0o077)
     listening = socket.socket(fileno=int(words[0]))

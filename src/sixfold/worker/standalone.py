@@ -7,15 +7,11 @@ isolated by the sandbox.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from typing import NoReturn
 
 from sixfold import process_resources
 from sixfold.worker import main, protocol
-
-# The kernel counts processes per sandbox, except for root.
-MAX_PROCESSES = 1024
 
 
 def text(order: protocol.SpawnWorker) -> str:
@@ -29,7 +25,7 @@ def run(words: list[str]) -> NoReturn:
     if not isinstance(order, protocol.SpawnWorker):
         raise TypeError("the argument must be a SpawnWorker message")
     os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
+    process_resources.limit_processes()
     process_resources.lower_file_limit()
     main.work(int(words[0]), order)
 
