@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import websockets
 
+from sixfold import errors
 from sixfold.core import money
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, keys, ledger_queries
@@ -17,6 +18,7 @@ from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members
 from sixfold.core.database import Transaction
+from sixfold.core.sessions import repository
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.realtime import TEXT, running_realtime, say
 from tests.e2e.session_server import running_session_server
@@ -96,6 +98,47 @@ async def test_live_session_ends_and_charges_its_time(either: Path, ending: str)
         assert account.held == 0
         assert 0 < 5_000_000 - account.posted < 10_000, money.format_usd(account.posted)
         assert await app.database.read(ledger_queries.verify()) == ()
+
+
+async def test_live_session_is_charged_while_its_database_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each finished interval until its end is charged, and the time after the end is free."""
+    monkeypatch.setattr(repository, "SLICE_US", 200_000)
+    async with running_session_server(tmp_path) as server:
+        app, service = server.app, server.app.server.live_sessions
+        path = "/api/containers/motion-model/sessions"
+        created = await app.client.post(path, json={}, headers=app.bearer)
+        async with server.inside(created.json()) as guest:
+            await guest.say("hello")
+            await guest.several("pose", 3)
+            with monkeypatch.context() as patch:
+                patch.setattr(service, "_database", failing := FailingDatabase())
+                seqs = [message["seq"] for message in await guest.several("pose", 60)]
+                await guest.say("close")
+                failing.failures = asyncio.Semaphore(0)
+                for _ in range(4):
+                    await failing.failures.acquire()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await guest.closed()
+        session_id = created.json()["session_id"]
+        session = await app.database.read(repository.by_id(session_id))
+        rate = repository.usage_micros(session.rate, 1_000_000)
+        # Each failure after the end is followed by a pause of one second.
+        assert (seqs[-1] - seqs[0]) / 20 * rate < session.cost < (seqs[-1] / 20 + 2) * rate
+        assert await app.database.read(ledger_queries.verify()) == ()
+
+
+class FailingDatabase:
+    """A database that cannot be reached."""
+
+    failures = asyncio.Semaphore(0)
+
+    async def write(self, *_: Any, **__: Any) -> Any:
+        self.failures.release()
+        raise errors.StoreFailed
+
+    read = write
 
 
 async def test_realtime_responses_never_exceed_a_budget(either: Path) -> None:

@@ -171,8 +171,23 @@ async def test_an_interval_counts_against_budgets_of_its_time(fixture: SessionFi
 async def test_delayed_server_captures_every_elapsed_interval(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.ACTIVE)
     fixture.clock["now"] += 125 * SECOND
-    turned = await fixture.write(sessions.renew_slice(session.id, None))
-    assert (turned.slice, turned.cost) == (2, 2 * SLICE)
+    turned, moment = await handover.renew_slices(fixture.database, session.id, LEASE, 125 * SECOND)
+    assert (turned.slice, turned.cost, turned.slice_left_us(moment)) == (2, 2 * SLICE, 55 * SECOND)
+
+
+@pytest.mark.parametrize(("credit", "slices"), [(200_000, 20), (0, 3)])
+async def test_minutes_without_a_database_are_charged(
+    fixture: SessionFixture, credit: int, slices: int
+) -> None:
+    """As far as the credit and the budgets allow; the clock of the server shows that the time has passed."""
+    session = await fixture.bring(SessionState.ACTIVE)
+    if credit:
+        await fixture.write(accounts.credit("ada@example.com", credit))
+    fixture.clock["now"] += 20 * 60 * SECOND
+    session, _ = await handover.renew_slices(fixture.database, session.id, LEASE, 20 * 60 * SECOND)
+    assert session.cost == slices * SLICE
+    assert session.state is (SessionState.ACTIVE if credit else SessionState.CLOSING)
+    assert await fixture.money() == (30_000 + credit - slices * SLICE, SLICE if credit else 0)
 
 
 @pytest.mark.parametrize("days", [2, -2])

@@ -70,7 +70,7 @@ class SessionSetup:
         async def sit(_: int) -> SessionSlot:
             return await SharedWorker(SessionKind("e", "h", 1), hire()).join()
 
-        async def turn(_: str) -> tuple[SessionRecord, int]:
+        async def turn(_: str, __: int) -> tuple[SessionRecord, int]:
             self.turned.set()
             return session, session.created_at
 

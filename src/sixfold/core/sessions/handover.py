@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import msgspec
 
+from sixfold import errors
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.limits.budgets import Payer
-from sixfold.core.database import Query, Transaction, one
+from sixfold.core.database import Database, Query, Transaction, now, one
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.repository import SessionLease, SessionRecord
 from sixfold.core.sessions.states import SessionEvent
@@ -56,10 +57,28 @@ def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     return (yield from sessions.transition(session_id, SessionEvent.END, lease))
 
 
-def renew_slice(session_id: str) -> Transaction[SessionRecord]:
+def renew_slice(session_id: str, elapsed_us: int = 0) -> Transaction[SessionRecord]:
     """Renew a slice as `repository.renew_slice` does, with the current budgets of the payer."""
     session = yield from sessions.get(session_id)
-    return (yield from sessions.renew_slice(session_id, (yield from _payer(session))))
+    return (yield from sessions.renew_slice(session_id, (yield from _payer(session)), elapsed_us))
+
+
+async def renew_slices(
+    database: Database, session_id: str, lease: SessionLease, elapsed_us: int
+) -> tuple[SessionRecord, int]:
+    """Charge all finished slices; return the session and the database's time in epoch µs.
+
+    Several slices are finished if the database has failed for minutes. Each is charged separately, so that as
+    many are charged as the credit and the budgets allow; the session then closes.
+    """
+    while True:
+        try:
+            session = await database.write(renew_slice(session_id, elapsed_us))
+        except (errors.InsufficientCredits, errors.BudgetExceeded):
+            session = await database.write(sessions.end_last_slice(session_id, lease))
+        now_us = await database.read(now())
+        if session.is_terminal or session.slice_left_us(now_us):
+            return session, now_us
 
 
 def _payer(session: SessionRecord) -> Transaction[Payer | None]:

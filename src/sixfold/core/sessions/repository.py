@@ -27,7 +27,7 @@ from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, Se
 
 SLICE_US = 60 * SECOND_US
 # Time after the end of a slice beyond which the database's clock must have been changed: a server renews each
-# slice when it ends, and skips the time in which it was stopped.
+# slice when it ends, or when the database responds again, and skips the time in which it was stopped.
 _MAX_LATE_US = 5 * SLICE_US
 _MAX_SWEEP = 100
 _DRAFT_COLUMNS = (
@@ -254,21 +254,21 @@ def transition(
     return session
 
 
-def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
-    """Capture each finished slice and hold the next one.
+def renew_slice(session_id: str, payer: Payer | None, elapsed_us: int = 0) -> Transaction[SessionRecord]:
+    """Capture the finished slice, if any, and hold the next one, which may also be finished.
 
-    Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid, and
-    `InsufficientCredits` for a free session of an account below zero; the caller must then call
-    `end_last_slice`.
+    `elapsed_us` is the time since this server last renewed the session, by its own clock. Raises
+    `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid, and `InsufficientCredits` for
+    a free session of an account below zero; the caller must then call `end_last_slice`.
     """
     session = yield from get(session_id)
     now_us = yield from now()
     if not (session.is_terminal or session.slice_amount):
         yield from ledger.require_not_below_zero(session.account_id)
     age_us = now_us - (session.slice_at or now_us)
-    if session.slice_amount and not session.is_paused and not 0 <= age_us <= _MAX_LATE_US:
+    if session.slice_amount and not session.is_paused and not 0 <= age_us <= _MAX_LATE_US + elapsed_us:
         session = SessionRecord.of((yield Query("session_restart_slice", {"id": session_id}))[0])
-    while not session.is_terminal and _is_over(session, now_us):
+    if not session.is_terminal and _is_over(session, now_us):
         micros = yield from _capture(session, SLICE_US)
         amount = usage_micros(session.rate, SLICE_US)
         yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)

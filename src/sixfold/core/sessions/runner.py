@@ -34,7 +34,7 @@ from sixfold.core.sessions.handover import Checkpoint
 from sixfold.core.sessions.inputs import SessionInput, combine_inputs, merge_inputs
 from sixfold.core.sessions.recording import SessionRecording
 from sixfold.core.sessions.repository import LeaseLost, SessionRecord
-from sixfold.core.sessions.served_time import MAX_CATCH_UP_SECONDS, ServedTime
+from sixfold.core.sessions.served_time import LATE_SECONDS, MAX_CATCH_UP_SECONDS, ServedTime
 from sixfold.core.sessions.states import SessionEvent, SessionState
 from sixfold.core.sessions.worker_pool import SessionSlot
 from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerStartFailed
@@ -76,15 +76,16 @@ class SessionEnding(msgspec.Struct, frozen=True):
 class SessionHooks(msgspec.Struct, frozen=True):
     """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
-    `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the
-    finished slices and returns the session with the database's time. `skip_time` excludes µs in which the
-    session did not run from the current slice. `save_checkpoint` returns whether this server still holds the
-    session; it is None on a server that does not share its database.
+    `acquire_slot` receives the number of workers that the session has lost. `renew_slices` receives the µs
+    since its last call, charges the finished slices, and returns the session with the database's time.
+    `skip_time` excludes µs in which the session did not run from the current slice; both raise `StoreFailed`.
+    `save_checkpoint` returns whether this server still holds the session; it is None on a server that does
+    not share its database.
     """
 
     acquire_slot: Callable[[int], Awaitable[SessionSlot]]
     transition: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
-    renew_slice: Callable[[str], Awaitable[tuple[SessionRecord, int]]]
+    renew_slices: Callable[[str, int], Awaitable[tuple[SessionRecord, int]]]
     skip_time: Callable[[str, int], Awaitable[None]]
     save_checkpoint: Callable[[str, Checkpoint], Awaitable[bool]] | None = None
 
@@ -101,7 +102,7 @@ class SessionRunner:
     ) -> None:
         self.session = session
         self._hooks = hooks
-        self._pause_seconds = pause_seconds
+        self._pause_seconds, self._idle_limit = pause_seconds, session.idle_us / SECOND_US
         self._period = 1 / session.fps
         self._ending: asyncio.Future[SessionEnding] = asyncio.get_running_loop().create_future()
         self.slot: SessionSlot | None = None
@@ -120,11 +121,11 @@ class SessionRunner:
         self._input_seq: int | None = None
         self._keys: tuple[str, ...] = ()
         self._words = NO_WORDS
-        self._last_input_at = 0.0
+        self._last_input_at = time.monotonic()
         self._sent = self._dropped = self._late = self._restarts = 0
         self._unpaused = asyncio.Event()
         self._input_received = asyncio.Event()
-        self._slice_due = 0.0
+        self._slice_due, self._charged_at = 0.0, time.monotonic()
         self._served = ServedTime(partial(hooks.skip_time, session.id))
         # The database's time minus this server's, in µs.
         self._clock_offset = 0
@@ -170,6 +171,7 @@ class SessionRunner:
 
     def apply_input(self, message: SessionInput) -> None:
         """Queue an input; it takes effect with the next step."""
+        self._exclude_overdue()
         self._last_input_at = time.monotonic()
         self._keys = self._keys if message.keys is None else message.keys
         self.prompt = message.prompt or self.prompt
@@ -237,12 +239,17 @@ class SessionRunner:
 
     async def _finish(self, ending: SessionEnding) -> None:
         self._skip_stop()
-        await self._served.settle()
+        self._exclude_overdue()
+        if ending.event is None or self.session.is_paused or not self.session.slice_amount:
+            await self._served.settle()
+        else:
+            with contextlib.suppress(LeaseLost):
+                await self._served.settle_end(self._charge)
         if ending.event is None:
             await self._save_checkpoint()
         else:
             await self._transition(ending.event, ending.reason)
-        if ending.event is SessionEvent.CLOSE:
+        if self.session.state is SessionState.CLOSING:
             await self._transition(SessionEvent.END)
         if self._connection is not None:
             self._connection.put(self._stats(self._connection))
@@ -398,7 +405,8 @@ class SessionRunner:
             with contextlib.suppress(errors.StoreFailed):
                 if self.session.is_paused or not self._served.is_stopped:
                     await self._check_inputs(now - self._last_input_at)
-                if now >= self._slice_due and not (self.session.is_paused or self._served.is_late):
+                is_due = now >= self._slice_due and now - self._pause_due < LATE_SECONDS
+                if is_due and not (self.session.is_paused or self._served.is_late):
                     await self._served.settle()
                     self._slice_due = now + await self._charge()
                 if now >= checkpoint_due:
@@ -428,7 +436,7 @@ class SessionRunner:
             self.end(_TAKEN_OVER)
 
     async def _check_inputs(self, silence: float) -> None:
-        limit = self.session.idle_us / 1_000_000
+        limit = self._idle_limit
         if silence >= min(_IDLE_SECONDS, limit / 2, self._pause_seconds / 2):
             # A session becomes idle before it ends, even if the event loop was late.
             if self.session.state in {SessionState.READY, SessionState.ACTIVE}:
@@ -436,6 +444,8 @@ class SessionRunner:
             if silence >= limit:
                 self.end(SessionEnding(SessionEvent.CLOSE, "idle", IDLE))
             elif silence >= self._pause_seconds and not self.session.is_paused:
+                self._exclude_overdue()
+                await self._served.settle()
                 await self._transition(SessionEvent.PAUSE)
         elif self._has_input and self.session.state in {SessionState.READY, SessionState.IDLE}:
             await self._transition(SessionEvent.INPUT)
@@ -445,12 +455,23 @@ class SessionRunner:
             self._unpaused.set()
 
     @property
+    def _pause_due(self) -> float:
+        return self._last_input_at + min(self._idle_limit, self._pause_seconds)
+
+    def _exclude_overdue(self) -> None:
+        """Skip the time for which a pause or an end is late because the database failed."""
+        if not self.session.is_paused:
+            self._served.exclude(self._pause_due)
+
+    @property
     def _has_input(self) -> bool:
         return bool(self._inputs) or self._input_seq is not None
 
     async def _charge(self) -> float:
         """Charge the finished slices; return the seconds until the next charge is due."""
-        self.session, now_us = await self._hooks.renew_slice(self.session.id)
+        elapsed_us = int((time.monotonic() - self._charged_at) * SECOND_US)
+        self.session, now_us = await self._hooks.renew_slices(self.session.id, elapsed_us)
+        self._charged_at = time.monotonic()
         self._clock_offset = now_us - _monotonic_us()
         if self.session.state is SessionState.CLOSING:
             self._send_state()

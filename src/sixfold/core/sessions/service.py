@@ -22,7 +22,7 @@ from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import background
-from sixfold.core.database import Database, now
+from sixfold.core.database import Database
 from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
@@ -297,7 +297,7 @@ class SessionService:
         hooks = SessionHooks(
             acquire_slot=lambda lost: self._worker_pool.acquire(spec, engine.max_sessions, lost),
             transition=self._transition,
-            renew_slice=self._renew_slice,
+            renew_slices=self._renew_slices,
             skip_time=self._skip_time,
             save_checkpoint=self._save_checkpoint if self._shared else None,
         )
@@ -338,24 +338,14 @@ class SessionService:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _skip_time(self, session_id: str, us: int) -> None:
-        """Exclude µs from the current slice, and retry while the store fails."""
-        while True:
-            try:
-                return await self._database.write(sessions.skip_time(session_id, us, self._lease))
-            except errors.StoreFailed:
-                _LOG.exception("the skipped time of a session could not be written; retrying")
-                await asyncio.sleep(_RETRY_SECONDS)
+        await self._database.write(sessions.skip_time(session_id, us, self._lease))
 
     async def _save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> bool:
         storing = handover.save_checkpoint(session_id, self._lease, checkpoint)
         return await self._database.write(storing, durable=False)
 
-    async def _renew_slice(self, session_id: str) -> tuple[SessionRecord, int]:
-        try:
-            session = await self._database.write(handover.renew_slice(session_id))
-        except (errors.InsufficientCredits, errors.BudgetExceeded):
-            session = await self._database.write(sessions.end_last_slice(session_id, self._lease))
-        return session, await self._database.read(now())
+    async def _renew_slices(self, session_id: str, elapsed_us: int) -> tuple[SessionRecord, int]:
+        return await handover.renew_slices(self._database, session_id, self._lease, elapsed_us)
 
 
 def _belongs_to(session: SessionRecord, tenant: Tenant) -> bool:
