@@ -46,9 +46,7 @@ LIMIT = OperationField(
 CURSOR = OperationField(
     "cursor", "string", "next_cursor of the previous response, for the next page", max_chars=500
 )
-AS_OF = OperationField(
-    "as_of", "string", "RFC 3339 time of the state to return, or a date, which means its end", max_chars=40
-)
+AS_OF = OperationField("as_of", "string", "State at this RFC 3339 time or the end of this date", max_chars=40)
 TAGS = OperationField("tags", "strings", 'Tags, such as ["hiring", "2026"]')
 COLLECTIONS = OperationField(
     "collections",
@@ -65,12 +63,8 @@ SEARCH = (
     OperationField("types", "strings", "Only pages with one of these types"),
     OperationField("tags", "strings", "Only pages with one of these tags"),
     OperationField("collections", "strings", "Only pages in one of these collections"),
-    OperationField(
-        "since", "string", "Only pages changed at or after this RFC 3339 time or date", max_chars=40
-    ),
-    OperationField(
-        "until", "string", "Only pages changed at or before this RFC 3339 time or date", max_chars=40
-    ),
+    OperationField("since", "string", "Only pages changed since this RFC 3339 time or date", max_chars=40),
+    OperationField("until", "string", "Only pages changed until this RFC 3339 time or date", max_chars=40),
     OperationField("mode", "string", "Search mode; auto suits most queries", default="auto", choices=MODES),
     OperationField(
         "snippet_chars", "integer", "Maximum length of a snippet", default=300, minimum=0, maximum=2_000
@@ -132,9 +126,7 @@ LIST = (
     OperationField("tag", "string", "Only pages with this tag", max_chars=limits.TAG_CHARS),
     OperationField("type", "string", "Only pages of this type", max_chars=limits.TYPE_CHARS),
     OperationField("collection", "string", "Only pages in this collection", max_chars=limits.TAG_CHARS),
-    OperationField(
-        "updated_after", "string", "Only pages changed after this RFC 3339 time or date", max_chars=40
-    ),
+    OperationField("updated_after", "string", "Only pages changed after this time or date", max_chars=40),
     LIMIT,
     CURSOR,
 )
