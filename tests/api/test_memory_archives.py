@@ -343,6 +343,34 @@ async def test_import_of_an_own_export_changes_no_page(app: AppFixture) -> None:
     assert (await import_report(app, zip_of(changed_files.items())))["updated"] == 1
 
 
+async def test_pages_with_hidden_paths_survive_an_export(app: AppFixture) -> None:
+    texts = {
+        "a/.b": "text",
+        ".c/d": "---\nother: 1\n---\ntext",
+        "a/._e": "---\nrule\n---\ntext",
+        "logseq/bak/f": "\r\n",
+    }
+    for slug, body in texts.items():
+        await put(app, slug, body)
+    files = await exported_files(app)
+    hidden = {".obsidian/g.md": b"---\ntitle: Plugin\n---\n", "a/.h.md": b"text"}
+    moved = {"x/.b.md": files["a/.b.md"], ".y/d.md": files[".c/d.md"]}
+    archive = zip_of([*files.items(), *hidden.items(), *moved.items()])
+    for report in (
+        await import_report(app, archive),
+        (await app.client.post("/api/import", content=archive, headers=bearer(app.other))).json(),
+    ):
+        assert report["left_out"] == [".obsidian/g.md", ".y/d.md"]
+        assert [row["path"] for row in report["errors"]] == ["a/.h.md", "x/.b.md"]
+        assert report["created"] in (0, len(texts))
+    assert await exported_files(app) == files
+    export = await app.client.get("/api/export", headers=bearer(app.other))
+    with zipfile.ZipFile(io.BytesIO(export.content)) as copied:
+        assert {name: copied.read(name) for name in copied.namelist()} == files
+    bodies = {slug: (await get(app, f"/api/pages/{slug}"))["body"] for slug in texts}
+    assert bodies == {**texts, ".c/d": "text"}
+
+
 async def test_export_imported_elsewhere_is_equal(app: AppFixture) -> None:
     names = {
         "title": 'Odd "title": [x]',

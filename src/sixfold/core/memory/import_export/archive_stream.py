@@ -19,7 +19,7 @@ from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles, FileNotFound
 from sixfold.core.memory.commands import PageWriter
-from sixfold.core.memory.import_export import archive_memory, archives, attachments, paths
+from sixfold.core.memory.import_export import archive_memory, archives, attachments, hidden_files, paths
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ArchiveMember, DocumentFolder, ImportReport
 from sixfold.core.memory.models import Caller, MemoryPage
@@ -183,7 +183,8 @@ def _write(
     for exported in batch:
         if not exported.is_only_file:
             info = _info(names.of(exported.page), exported.page)
-            archive.writestr(info, exported.text(alias=names.logseq).encode())
+            text = hidden_files.marked(info.filename, exported.text(alias=names.logseq))
+            archive.writestr(info, text.encode())
     return [
         (exported.file_id, _info(names.of_file(exported.page), exported.page))
         for exported in batch

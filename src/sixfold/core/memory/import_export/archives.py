@@ -21,7 +21,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.input_limits.budget import InputBudget, Limit
-from sixfold.core.memory.import_export import attachments, paths
+from sixfold.core.memory.import_export import attachments, hidden_files, paths
 from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
@@ -43,6 +43,7 @@ _CHUNK = 2**16
 # The library does not limit the output of one read for other methods.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NO_ARCHIVE = "The file is not a readable zip or tar archive"
+_DEVICE = "is a link or a device, which is not followed"
 _ENCRYPTED = 1
 _UTF8_NAME = 0x800
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
@@ -51,13 +52,14 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplemen
 class ArchiveMember(msgspec.Struct, frozen=True):
     """A Markdown file, with its path in the archive, and its text or the reason why it is unreadable.
 
-    For a document, `file` is a copy on disk.
+    For a document, `file` is a copy on disk. `is_hidden_page` is set for a hidden file of an export.
     """
 
     path: str
     text: str = ""
     error: str = ""
     file: Path | None = None
+    is_hidden_page: bool = False
 
 
 class ImportReport(msgspec.Struct):
@@ -191,10 +193,6 @@ def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
     return InputBudget(files=entries, folders=entries, bytes=size)
 
 
-def _count(budget: InputBudget, *, folder: bool) -> None:
-    budget.spend(folders=int(folder), files=int(not folder))
-
-
 def _zipped(
     archive: Path, limits: MemoryLimits, report: ImportReport, folder: DocumentFolder | None
 ) -> Iterator[ArchiveMember]:
@@ -202,17 +200,25 @@ def _zipped(
     with _opened(archive, limits) as opened:
         for info in _listed(opened, budget):
             path = _zip_name(info)
-            if not is_page(path) and not (folder is not None and is_file(path)):
+            if not paths.is_markdown(path) and not (folder is not None and is_file(path)):
                 report.leave_out(path)
             elif problem := _problem(info):
-                yield ArchiveMember(path, error=problem)
-            elif folder is not None and not is_page(path):
+                yield from _visible(ArchiveMember(path, error=problem), report)
+            elif folder is not None and not paths.is_markdown(path):
                 member = file(path, b"", limits)
                 yield member if member.error else _unzipped_document(opened, info, folder, budget)
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
                 budget.spend(bytes=len(data or b""))
-                yield ArchiveMember(path, error="is damaged") if data is None else file(path, data, limits)
+                yield from _visible(file(path, data, limits), report)
+
+
+def _visible(member: ArchiveMember, report: ImportReport) -> Iterator[ArchiveMember]:
+    """Yield a Markdown file, unless it is in a hidden or application folder, and not a page of an export."""
+    if member.is_hidden_page or paths.is_visible(member.path):
+        yield member
+    else:
+        report.leave_out(member.path)
 
 
 def _problem(info: zipfile.ZipInfo) -> str:
@@ -237,7 +243,7 @@ def _opened(archive: Path, limits: MemoryLimits) -> Generator[zipfile.ZipFile]:
 
 def _listed(archive: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.ZipInfo]:
     for info in archive.infolist():
-        _count(budget, folder=info.is_dir())
+        budget.spend(folders=info.is_dir(), files=not info.is_dir())
         if not info.is_dir():
             yield info
 
@@ -345,15 +351,15 @@ def _tarred(
 ) -> Iterator[ArchiveMember]:
     with _members(archive, limits) as members:
         for member in members:
-            if not is_page(member.name) and not (folder is not None and is_file(member.name)):
+            if not paths.is_markdown(member.name) and not (folder is not None and is_file(member.name)):
                 report.leave_out(member.name)
             elif not member.isreg():
-                yield ArchiveMember(member.name, error="is a link or a device, which is not followed")
-            elif folder is not None and not is_page(member.name):
+                yield from _visible(ArchiveMember(member.name, error=_DEVICE), report)
+            elif folder is not None and not paths.is_markdown(member.name):
                 archive_file = file(member.name, b"", limits)
                 yield archive_file if archive_file.error else members.copied(member, folder)
             else:
-                yield file(member.name, members.data(member), limits)
+                yield from _visible(file(member.name, members.data(member), limits), report)
 
 
 class _Members:
@@ -373,7 +379,7 @@ class _Members:
             self._archive.members = []  # pyright: ignore[reportAttributeAccessIssue] # not in the stubs
             self._archive.pax_headers = {}
             member.name = paths.plain(member.name)
-            _count(self._budget, folder=member.isdir())
+            self._budget.spend(folders=member.isdir(), files=not member.isdir())
             self._budget.spend(bytes=member.size if member.isreg() else 0)
             if not member.isdir():
                 yield member
@@ -452,7 +458,7 @@ def _xz() -> lzma.LZMADecompressor:
 
 def is_page(path: str) -> bool:
     """Return whether a path is a Markdown file outside hidden and application folders."""
-    return path.lower().endswith(paths.ENDINGS) and paths.is_visible(path)
+    return paths.is_markdown(path) and paths.is_visible(path)
 
 
 def is_document(path: str) -> bool:
@@ -470,14 +476,13 @@ def is_attachment(path: str) -> bool:
     return attachments.is_attachment(path) and paths.is_visible(path)
 
 
-def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
-    """Return the file of a page, or the reason why it cannot be a page."""
+def file(path: str, data: bytes | None, limits: MemoryLimits) -> ArchiveMember:
+    """Return the file of a page, or the reason why it cannot be a page; `data` is None if it is damaged."""
+    if data is None:
+        return ArchiveMember(path, error="is damaged")
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
         return ArchiveMember(path, error="has a path that is too long, or that leads out of the archive")
-    # The file may contain a user's text, so it is reported instead of skipped.
-    if parts[-1].startswith("."):
-        return ArchiveMember(path, error="is hidden: its name begins with a dot")
     if len(data) > limits.page_bytes:
         return ArchiveMember(path, error=f"is larger than {limits.page_bytes} bytes")
     try:
@@ -486,4 +491,7 @@ def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
         return ArchiveMember(path, error="is not text in UTF-8")
     if "\0" in text:
         return ArchiveMember(path, error="contains the character U+0000, which is not allowed in text")
-    return ArchiveMember(path, text)
+    page = hidden_files.unmarked(path, text)
+    # The file may contain a user's text, so it is reported instead of skipped.
+    hidden = "is hidden: its name begins with a dot" if page is None and parts[-1].startswith(".") else ""
+    return ArchiveMember(path, text if page is None else page, hidden, is_hidden_page=page is not None)

@@ -66,6 +66,11 @@ def plain(path: str) -> str:
     return "/".join(part for part in path.split("/") if part != ".")
 
 
+def is_markdown(path: str) -> bool:
+    """Return whether the name of a file ends like that of a Markdown file."""
+    return path.lower().endswith(ENDINGS)
+
+
 def is_visible(path: str) -> bool:
     """Return whether a path is outside hidden and application folders."""
     if _NOT_PAGES.match(path):
