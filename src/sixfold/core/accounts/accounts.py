@@ -14,6 +14,8 @@ from sixfold.core.accounts.keys import Budget, Principal, lower_budget
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
+# In micro-dollars, for each account and for the credit of all accounts; sums must remain within 64 bits.
+MAX_BALANCE = 10**18
 _EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 
@@ -124,6 +126,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
     if not inserted:
         raise errors.Conflict(f"An account with the e-mail address {address} already exists")
     if credit:
+        yield from _require_in_range(account_id, credit)
         entry = ledger.LedgerEntry("credit", f"Opening credit of {money.format_usd(credit)} USD")
         yield from ledger.deposit(account_id, credit, entry)
     yield from audit_log.note(account_id, "account.create", address)
@@ -138,20 +141,31 @@ def is_email(text: str) -> bool:
 def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
     """Add `amount` micro-dollars to an account, with a reason for its ledger; return the account.
 
-    A positive amount ends the account's request for credit. A negative amount is withdrawn; raises
-    `BadRequest` if it exceeds a customer's available balance.
+    A positive amount ends the account's request for credit. A negative amount is withdrawn. Raises
+    `BadRequest` if it exceeds a customer's available balance, or if a balance would exceed `MAX_BALANCE`.
     """
     account = yield from by_email(email)
     if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
         raise errors.BadRequest(f"{account.email} has less than {money.format_usd(-amount)} USD available")
     if amount == 0:
         raise errors.BadRequest("The amount must not be 0")
+    yield from _require_in_range(account.id, amount)
     text = f"Credit by the operator: {reason}" if reason else "Credit by the operator"
     yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", text))
     yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
     if amount > 0:
         yield Query("credit_request_end", {"id": account.id})
     return (yield from by_id(account.id))
+
+
+def _require_in_range(account_id: str, amount: int) -> Transaction[None]:
+    params = {"account_id": account_id, "amount": amount, "limit": MAX_BALANCE}
+    if abs(amount) > MAX_BALANCE or (yield Query("ledger_out_of_range", params)):
+        most = money.format_usd(MAX_BALANCE)
+        raise errors.BadRequest(
+            f"The balances of accounts must be at most {most} USD together: credit less "
+            f"(got {money.format_usd(amount)})"
+        )
 
 
 def accept_invitation(account_id: str) -> Transaction[None]:

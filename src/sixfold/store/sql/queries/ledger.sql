@@ -47,6 +47,11 @@ RETURNING id;
 -- name: ledger_post | Add an amount, possibly negative, to an account's posted balance.
 UPDATE account SET posted = posted + :amount WHERE id = :account_id RETURNING id;
 
+-- name: ledger_out_of_range | Return the account of a credit and `world`, the other side of it, if its balance would exceed a limit.
+SELECT id FROM account
+WHERE (id = :account_id AND posted + :amount NOT BETWEEN -:limit AND :limit)
+   OR (id = 'world' AND posted - :amount NOT BETWEEN -:limit AND :limit);
+
 -- name: transfer_insert | Insert a ledger transfer.
 INSERT INTO transfer (id, debit, credit, amount, hold_id, kind, description, request_id, charge, created_at)
 VALUES (:id, :debit, :credit, :amount, :hold_id, :kind, :description, :request_id, :charge, :now);

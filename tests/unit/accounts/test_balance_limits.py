@@ -1,0 +1,54 @@
+"""The largest balances: a credit beyond them is refused and changes nothing, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger_queries
+from sixfold.core.accounts.accounts import MAX_BALANCE
+from sixfold.core.database import Database
+from tests.harness import databases
+
+
+@pytest.fixture(params=databases.BACKENDS)
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    async with databases.OPENERS[request.param](tmp_path, None) as opened_database:
+        yield opened_database
+
+
+async def _credit(database: Database, email: str, amount: int) -> None:
+    await database.write(accounts.credit(email, amount))
+
+
+@pytest.mark.parametrize("amount", [1, MAX_BALANCE, 2**63 - 1, 2**64])
+async def test_credit_beyond_the_largest_balance_is_refused(database: Database, amount: int) -> None:
+    await database.write(accounts.create("a@example.com", credit=MAX_BALANCE))
+    with pytest.raises(errors.BadRequest, match=r"at most 1000000000000\.00 USD"):
+        await _credit(database, "a@example.com", amount)
+    assert (await database.read(accounts.by_email("a@example.com"))).posted == MAX_BALANCE
+    await _credit(database, "a@example.com", -MAX_BALANCE)
+    await _credit(database, "a@example.com", 1)
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+async def test_credit_of_all_accounts_together_is_limited(database: Database) -> None:
+    await database.write(accounts.create("a@example.com", credit=MAX_BALANCE - 1))
+    with pytest.raises(errors.BadRequest):
+        await database.write(accounts.create("b@example.com", credit=2))
+    with pytest.raises(errors.NotFound):
+        await database.read(accounts.by_email("b@example.com"))
+    await database.write(accounts.create("b@example.com", credit=1))
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+@pytest.mark.parametrize("amount", [-MAX_BALANCE - 1, -(2**63)])
+async def test_withdrawal_from_the_operator_is_limited(database: Database, amount: int) -> None:
+    await database.write(accounts.create("a@example.com", operator=True))
+    with pytest.raises(errors.BadRequest):
+        await _credit(database, "a@example.com", amount)
+    await _credit(database, "a@example.com", -MAX_BALANCE)
+    assert await database.read(ledger_queries.verify()) == ()
