@@ -129,7 +129,14 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
     ({"model": "upscaler", "input": {"mask": "blob_1"}}, 400, ["image", "mask"]),
     (image_run(_artifacts_mounts=["x"]), 400, ["_artifacts_mounts"]),
     (image_run(_artifacts_mounts={"../x": "blob_1"}), 400, ["_artifacts_mounts"]),
-    (image_run(_artifacts_mounts={"a.png": "blob_1"}), 400, ["_artifacts_mounts.a.png"]),
+    (image_run(_artifacts_mounts={"../x": "blob_1", "a": "", "b": 1}), 400, ["_artifacts_mounts"] * 3),
+    (
+        image_run(
+            _artifacts_mounts={"a": "http://example.com/a", "b": "blob_1", "c": "blob_2", "d": "ftp:x"}
+        ),
+        400,
+        ["_artifacts_mounts.b", "_artifacts_mounts.c", "_artifacts_mounts.d"],
+    ),
 ]
 
 

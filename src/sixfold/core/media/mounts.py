@@ -20,6 +20,7 @@ FIELD = "_artifacts_mounts"
 PATH = "/mnt/sixfold/artifacts"
 PREFIX = "artifacts/"
 _MAX_MOUNTS = 32
+_KIND = "dict_type"
 _NAME = re.compile(r"(?!\.)[\w. ()+@-]{1,200}")
 
 
@@ -28,37 +29,56 @@ def parse(value: Any) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or len(cast("dict[object, object]", value)) > _MAX_MOUNTS:
-        raise _invalid(f"{FIELD} must be an object of at most {_MAX_MOUNTS} file names")
-    targets: dict[str, str] = {}
-    for name, target in cast("dict[object, object]", value).items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _invalid(f"{FIELD} has an invalid file name: {name!r}")
-        if not isinstance(target, str) or not target:
-            raise _invalid(f"{FIELD}.{name} must be the id of an upload or a URL")
-        targets[name] = target
+        raise errors.InvalidInput.of(
+            FIELD, f"{FIELD} must be an object of at most {_MAX_MOUNTS} file names", _KIND
+        )
+    targets = cast("dict[str, Any]", value)
+    problems = [
+        errors.Problem(FIELD, f"{FIELD} has an invalid file name: {name!r:.200}", _KIND)
+        for name in targets
+        if not _NAME.fullmatch(name)
+    ]
+    problems += [
+        errors.Problem(FIELD, f"{FIELD}.{name} must be the id of an upload or a URL", _KIND)
+        for name, target in targets.items()
+        if _NAME.fullmatch(name) and not (target and isinstance(target, str))
+    ]
+    if problems:
+        raise errors.InvalidInput(problems)
     return targets
 
 
 async def sources(
     media: MediaService, tenant: Tenant, model: Model, mounts: Mapping[str, str], inputs: Mapping[str, Any]
 ) -> dict[str, MediaSource]:
-    """Return the mounted files, and the media inputs that refer to mounted files; raises `InvalidInput`."""
+    """Return the mounted files, and the media inputs that refer to mounted files.
+
+    Raises `InvalidInput` with all problems. URLs are fetched only if all uploads exist.
+    """
     mounted: dict[str, MediaSource] = {}
-    for name, target in mounts.items():
+    problems: list[errors.Problem] = []
+    for name in sorted(mounts, key=lambda name: media.is_remote(mounts[name])):
         descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
-        mounted[PREFIX + name] = await media.resolve(tenant, descriptor, target)
+        try:
+            if problems and media.is_remote(mounts[name]):
+                await media.check_unfetched(tenant, descriptor, mounts[name])
+            else:
+                mounted[PREFIX + name] = await media.resolve(tenant, descriptor, mounts[name])
+        except errors.InvalidInput as error:
+            problems += error.problems
     for descriptor in model.media_inputs:
         value = inputs.get(descriptor.name)
         if not isinstance(value, str) or not value.startswith(f"{PATH}/"):
             continue
         name = value.removeprefix(f"{PATH}/")
-        source = mounted.get(PREFIX + name)
-        if source is None:
+        if (source := mounted.get(PREFIX + name)) is not None:
+            problems += await _image_problems(media, descriptor, source)
+            mounted[descriptor.name] = source
+        elif name not in mounts:
             sentence = f"{descriptor.name}: file {name} is not in {FIELD}"
-            raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, "missing")])
-        if descriptor.type == "image":
-            await _check_image(media, descriptor, source)
-        mounted[descriptor.name] = source
+            problems.append(errors.Problem(descriptor.name, sentence, "missing"))
+    if problems:
+        raise errors.InvalidInput(problems)
     return mounted
 
 
@@ -71,13 +91,12 @@ def mounted_inputs(model: Model, mounts: Mapping[str, str], inputs: Mapping[str,
     )
 
 
-async def _check_image(media: MediaService, descriptor: Descriptor, source: MediaSource) -> None:
+async def _image_problems(
+    media: MediaService, descriptor: Descriptor, source: MediaSource
+) -> tuple[errors.Problem, ...]:
     try:
-        await media.check_image(source)
+        if descriptor.type == "image":
+            await media.check_image(source)
     except (errors.BadRequest, errors.TooLarge) as error:
-        sentence = f"{descriptor.name}: {error.message}"
-        raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)]) from error
-
-
-def _invalid(sentence: str) -> errors.InvalidInput:
-    return errors.InvalidInput([errors.Problem(FIELD, sentence, "dict_type")])
+        return (errors.Problem(descriptor.name, f"{descriptor.name}: {error.message}", error.code),)
+    return ()
