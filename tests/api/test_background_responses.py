@@ -160,6 +160,36 @@ async def test_canceled_background_response_stops_and_is_not_repeated(
     assert (await gateway.app.balance())[1] == "0.00"
 
 
+@pytest.mark.parametrize("ends", ["unstored", "stored", "with tools"])
+async def test_response_canceled_after_its_charge_is_refunded(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """A stored response can be read, and calls of tools may have had effects, so both remain charged."""
+    gateway, charged, record = any_database_gateway, asyncio.Event(), ResponseCapture.record
+    before = await gateway.app.balance()
+
+    async def wait(capture: ResponseCapture, body: bytes, server: str) -> bytes:
+        if ends == "stored":
+            await record(capture, body, server)
+        charged.set()
+        return await asyncio.get_running_loop().create_future()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResponseCapture, "record", wait)
+        metadata = {"mcp": "no tool"} if ends == "with tools" else {}
+        queued = await begun(gateway, metadata=metadata)
+        async with asyncio.timeout(60):
+            await charged.wait()
+        assert await gateway.app.balance() != before
+        # A client cannot cancel a stored response, unless it is stored at the same moment.
+        tenant = gateway.app.account.owner.tenant
+        await gateway.app.server.batches.cancel_response(tenant, queued.id)
+        await deleted(gateway, queued.id)
+    assert (await gateway.app.balance() == before) == (ends == "unstored")
+    assert (await gateway.app.balance())[1] == "0.00"
+    assert await gateway.app.faults() == ()
+
+
 async def test_completed_background_response_is_returned_by_cancel(gateway: Gateway) -> None:
     response = await ended(gateway, (await begun(gateway)).id)
     assert await gateway.openai().responses.cancel(response.id) == response

@@ -163,3 +163,7 @@ class LineRunner(Protocol):
     async def refund(self, scope: str, body: bytes) -> None:
         """Refund the gateway call of a line whose response, stored under the id `scope`, was lost."""
         ...
+
+    async def refund_canceled(self, scope: str, body: bytes, response_id: str) -> None:
+        """Refund a canceled background response, unless it is stored or may have called tools."""
+        ...

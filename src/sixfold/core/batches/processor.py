@@ -391,16 +391,27 @@ class BatchProcessor:
         assert batch.outcome is not None  # noqa: S101 - `_look` checks it
         page = await self._database.write(interrupted.restore(batch, 0))
         while page.last:
-            # A canceled background response is not generated again, even if it was charged in part.
-            is_stopped = batch.outcome == "cancelled" and batch.response_id is not None
-            for line, scope in () if is_stopped else page.unfinished:
-                await self._repeat(batch, line, scope)
+            for line, scope in page.unfinished:
+                if batch.outcome == "cancelled" and batch.response_id is not None:
+                    await self._refund_canceled(batch, batch.response_id, line, scope)
+                else:
+                    await self._repeat(batch, line, scope)
             page = await self._database.write(interrupted.restore(batch, page.last))
         result_files = await self._results.collect(batch, batch.outcome)
         errors = result_files.errors or batch.error_list
         end = results.end(batch, self._boot, batch.outcome, result_files, errors)
         await self._database.write(end)
         return True
+
+    async def _refund_canceled(self, batch: Batch, response_id: str, line: ClaimedLine, scope: str) -> None:
+        """Refund a canceled background response, which is not generated again."""
+        assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
+        try:
+            body = await self._body(batch, line)
+        except KeyError:
+            _LOG.exception("the input of the batch %s is missing", batch.id)
+            return
+        await self._runner.refund_canceled(scope, body, response_id)
 
     async def _repeat(self, batch: Batch, line: ClaimedLine, scope: str) -> None:
         """Repeat a line of an ending batch, because it may have been charged, or refund it.

@@ -6,10 +6,11 @@ import asyncio
 
 from starlette.types import Message, Scope
 
+from sixfold.api.gateway.openai.responses.mcp import tools
 from sixfold.core.accounts import connections
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import LineCall, LineReply
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Transaction, one
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.web.app import WebApp
 from sixfold.web.auth import Authenticator
@@ -64,6 +65,21 @@ class RouteRunner:
         """Refund the gateway call of a line whose response, stored under the id `scope`, was lost."""
         once = await gateway_idempotency.once_id(scope, body)
         await self._database.write(gateway_idempotency.refund(once))
+
+    async def refund_canceled(self, scope: str, body: bytes, response_id: str) -> None:
+        """Refund a canceled background response, unless it is stored or may have called tools.
+
+        Calls of tools of MCP servers may have had effects, so the requests before them remain charged.
+        """
+        if tools.may_name_servers(body):
+            return
+        once = await gateway_idempotency.once_id(scope, body)
+
+        def refund() -> Transaction[None]:
+            if (yield from one("response_known", id=response_id)) is None:
+                yield from gateway_idempotency.refund(once)
+
+        await self._database.write(refund())
 
     def _scope(self, call: LineCall) -> Scope:
         values = {

@@ -32,6 +32,11 @@ _ADDRESSES = ("server_url", "connector_id", "tunnel_id", "authorization", "heade
 _Names = Annotated[list[str], Meta(max_length=_MAX_TOOLS)]
 
 
+def may_name_servers(raw: bytes) -> bool:
+    """Return whether a request may have tools of MCP servers, or approvals of their calls."""
+    return byte_search.may_have_name(_MARK, raw) or byte_search.may_have_name(_APPROVAL, raw)
+
+
 class McpToolNames(msgspec.Struct, frozen=True):
     """Tools of a server, by their names."""
 
