@@ -110,8 +110,9 @@ async def test_cookies_behind_https_are_secure_and_http_only(public: AppFixture)
         response = await visitor.post("/signin/passkey/ask")
         for answer in (entered, response):
             cookie = answer.headers["Set-Cookie"].lower()
-            assert all(word in cookie for word in ("secure", "httponly", "samesite=lax")), cookie
-        assert "domain=" not in entered.headers["Set-Cookie"].lower()
+            assert all(word in cookie for word in ("secure", "httponly", "samesite=lax", "path=/;")), cookie
+            assert cookie.startswith("__host-sixfold_"), cookie
+            assert "domain=" not in cookie
         for host in (
             "evil.example",
             "six.example.com.evil.example",
@@ -121,6 +122,22 @@ async def test_cookies_behind_https_are_secure_and_http_only(public: AppFixture)
             answer = await visitor.get("/account/security", headers={"Host": host})
             assert "ada@example.com" not in answer.text or host == "localhost:1"
             assert "evil.example" not in answer.headers.get("Location", "")
+
+
+async def test_cookie_set_by_another_host_of_the_domain_is_ignored(public: AppFixture) -> None:
+    """Another host can set a cookie for the domain, but none with the prefix `__Host-`."""
+    async with client(public.asgi, "192.0.2.9", "https://six.example.com") as visitor:
+        await visitor.get("/signin", params={"token": await link(public)})
+        moment = await public.database.read(now())
+        ben = await public.database.read(accounts.by_email("ben@example.com"))
+        session = login_sessions.new_session(ben.id, moment, LoginDetails("link"))
+        planted = f"sixfold_session={await public.database.write(session)}"
+        own = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+        for cookies in (f"{own}; {planted}", f"{planted}; {own}"):
+            page = await visitor.get("/account/security", headers={"Cookie": cookies})
+            assert ("ada@example.com" in page.text, "ben@example.com" in page.text) == (True, False)
+        visitor.cookies.clear()
+        assert (await visitor.get("/account/security", headers={"Cookie": planted})).status_code == 303
 
 
 async def test_sign_in_attempts_behind_a_proxy_count_per_client(public: AppFixture) -> None:

@@ -264,4 +264,3 @@ async def test_passkey_challenges_are_same_origin_and_rate_limited(app: AppFixtu
     assert [response.status_code for response in responses] == [200] * 30 + [429]
     cookie = responses[0].headers["Set-Cookie"]
     assert "HttpOnly" in cookie
-    assert "Path=/signin" in cookie

@@ -31,7 +31,9 @@ from sixfold.web.trusted_hosts import TrustedHosts
 COOKIE = "sixfold_session"
 # This cookie ensures that the same browser starts and completes a sign-in.
 _TICKET = "sixfold_signin"
-_TICKET_PATH = "/signin"
+# Browsers accept a cookie with this prefix from this host only, over https. Without it, another host of the
+# same domain could set a cookie that replaces the one of this server.
+_HOST_ONLY = "__Host-"
 CSRF_HEADER = "x-csrf-token"
 _ACCOUNT = "/account"
 
@@ -95,6 +97,7 @@ class SessionCookies:
         self._database = database
         self._origins = origins
         self._secure = settings.base_url.startswith("https://")
+        self._session, self._ticket = (_HOST_ONLY * self._secure + name for name in (COOKIE, _TICKET))
 
     async def of(self, request: Request) -> SessionCookie | None:
         """Return the active session of a request, or None, as for a Host that is not this server's.
@@ -102,7 +105,7 @@ class SessionCookies:
         Raises `NotFound` if its account lacks the right that the route declares, and `SignInAgain` if the
         route requires a more recent sign-in.
         """
-        token = request.cookies.get(COOKIE)
+        token = request.cookies.get(self._session)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
         session = await self._database.read(login_sessions.session(token), snapshot=False)
@@ -143,38 +146,29 @@ class SessionCookies:
             raise errors.Forbidden("This form has expired: reload the page and try again")
 
     def set(self, response: Response, token: str) -> None:
-        response.set_cookie(
-            COOKIE,
-            token,
-            max_age=login_sessions.SESSION_LIFE_US // SECOND_US,
-            path="/",
-            secure=self._secure,
-            httponly=True,
-            samesite="lax",
-        )
+        self._set(response, self._session, token, login_sessions.SESSION_LIFE_US)
 
     def ticket(self, request: Request) -> str:
         """Return the token of the sign-in that this browser has started, or "" if there is none."""
-        token = request.cookies.get(_TICKET, "")
+        token = request.cookies.get(self._ticket, "")
         return token if len(token) <= 256 and self._origins.trusts_host(request) else ""
 
     def set_ticket(self, response: Response, token: str) -> None:
         """Set the cookie that ties a sign-in to this browser."""
-        response.set_cookie(
-            _TICKET,
-            token,
-            max_age=auth_challenges.LIFE_US // SECOND_US,
-            path=_TICKET_PATH,
-            secure=self._secure,
-            httponly=True,
-            samesite="lax",
-        )
+        self._set(response, self._ticket, token, auth_challenges.LIFE_US)
 
     def clear(self, response: Response) -> None:
-        response.delete_cookie(COOKIE, path="/", secure=self._secure, httponly=True, samesite="lax")
+        self._set(response, self._session, "", 0)
+
+    def _set(self, response: Response, name: str, value: str, life_us: int) -> None:
+        seconds = life_us // SECOND_US
+        response.set_cookie(
+            name, value, seconds, path="/", secure=self._secure, httponly=True, samesite="lax"
+        )
 
 
 BROWSER_COOKIE = "sixfold_browser"
+_BROWSER_PATH = "/signin"
 _BROWSER_LIFE_SECONDS = 180 * 24 * 3600
 _MAX_BROWSER_CHARS = 512
 _BROWSER_PURPOSE = b"sixfold trusted browser"
@@ -215,7 +209,7 @@ class TrustedBrowsers:
             BROWSER_COOKIE,
             ".".join((account.id, signed_in_at, nonce, self._signature(account, signed_in_at, nonce))),
             max_age=_BROWSER_LIFE_SECONDS,
-            path=_TICKET_PATH,
+            path=_BROWSER_PATH,
             secure=self._secure,
             httponly=True,
             samesite="strict",
