@@ -223,6 +223,20 @@ async def import_files(app: AppFixture, key: str, files: Mapping[str, str]) -> A
     return response.json()
 
 
+async def test_links_do_not_reveal_the_slug_of_a_page_outside(app: AppFixture) -> None:
+    await put(app, "hidden/2026/plan", "secret", collections=["other"])
+    await put(app, "linking", "See [[plan]].", collections=["team"])
+    headers = bearer(await key_of(app, "team"))
+    for slug, status in (("hidden/2026/plan", 404), ("hidden/2026/none", 404), ("plan", 409)):
+        response = await app.client.request(
+            "DELETE", "/api/links/linking", json={"to": slug}, headers=headers
+        )
+        assert response.status_code == status
+    everything = {"to": "hidden/2026/plan"}
+    response = await app.client.request("DELETE", "/api/links/linking", json=everything, headers=app.bearer)
+    assert response.status_code == 409
+
+
 async def test_an_import_writes_the_files_inside_and_names_the_others(app: AppFixture) -> None:
     before = await memory_rows(app)
     files = {

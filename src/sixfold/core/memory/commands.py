@@ -250,7 +250,7 @@ def unlink(
     """
     existing = yield from _page_to_change(writer, slug, terms)
     moment = max((yield from now()), existing.page.updated_at)
-    yield from links.remove(existing.page, link, moment)
+    yield from links.remove(writer.caller, existing.page, link, moment)
     yield from pages.reindex(existing.page)
     return existing.page
 
@@ -260,7 +260,7 @@ def judge(
 ) -> Transaction[MemoryPage]:
     """Confirm or dismiss inferred links (target, type or ""); raises `NotFound` if there are none."""
     existing = yield from _page_to_change(writer, slug, terms)
-    yield from links.judge_all(existing.page, judgment)
+    yield from links.judge_all(writer.caller, existing.page, judgment)
     yield from pages.reindex(existing.page)
     return existing.page
 

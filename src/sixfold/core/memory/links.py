@@ -256,17 +256,13 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tup
     }
 
 
-def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
+def remove(caller: Caller, page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[None]:
     """Remove links to a slug, of one type or any (""); inferred links are dismissed.
-
-    Returns the rows of the removed links.
 
     Raises `NotFound` if there are none, and `Conflict` if only the body contains the link.
     """
     to, kind = link
-    rows = yield Query(
-        "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
-    )
+    rows = yield from _between(caller, page, link)
     if not rows:
         raise errors.NotFound(f"{page.slug} has no {f'{kind} ' if kind else ''}link to {to}")
     mine = [
@@ -279,18 +275,26 @@ def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[
         yield from judge(page, row["target"], row["type"], "dismissed")
     if not mine and not inferred:
         raise errors.Conflict(f"This link is part of the text of {page.slug}: edit the page to remove it")
-    return tuple(rows)
+
+
+def _between(caller: Caller, page: MemoryPage, link: tuple[str, str]) -> Transaction[list[Row]]:
+    """Return the links from a page to a slug, by any maker.
+
+    The slug of a page that the caller cannot see finds only the links in which it is written.
+    """
+    to, kind = link
+    params = {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
+    rows = yield Query("link_between", params)
+    return [row for row in rows if row["target"] == to or caller.sees(_names(row["to_collections"]))]
 
 
 Verdict = Literal["confirmed", "dismissed"]
 
 
-def judge_all(page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transaction[None]:
+def judge_all(caller: Caller, page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transaction[None]:
     """Confirm or dismiss inferred links (target, type or ""); raises `NotFound` if there are none."""
     to, kind, verdict = judgment
-    rows = yield Query(
-        "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
-    )
+    rows = yield from _between(caller, page, (to, kind))
     inferred = [row for row in rows if row["maker"] == "inference"]
     if not inferred:
         raise errors.NotFound(f"{page.slug} does not have an inferred link to {to}")

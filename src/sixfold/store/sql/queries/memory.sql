@@ -324,7 +324,7 @@ SELECT type, origin, context, created_at, from_slug, from_title, from_collection
 WHERE place = 1 ORDER BY from_slug, type LIMIT :limit;
 
 -- name: link_between | Return the current links of a page to one target, by any maker.
-SELECT l.type, l.target, l.maker, l.origin, l.created_at FROM page_link l LEFT JOIN page t ON t.id = l.target_id
+SELECT l.type, l.target, l.maker, l.origin, l.created_at, t.collections AS to_collections FROM page_link l LEFT JOIN page t ON t.id = l.target_id
 WHERE l.page_id = :page_id AND l.account_id = :account_id AND l.ended_at IS NULL AND l.origin <> 'dismissed'
   AND (l.target = :target OR t.slug = :target) AND (:type = '' OR l.type = :type);
 
