@@ -35,6 +35,7 @@ from tests.api.test_oauth import BACK, OAuthClient, tools
 from tests.api.test_pages import signed_in
 from tests.harness import backends, postgres
 from tests.harness.waiting import wait_until
+from tests.mcp.agent import Agent
 
 RUN, PREDICTIONS = "/api/containers/run", "/api/containers/predictions"
 REVOKED = '"code": "revoked"'
@@ -177,6 +178,17 @@ async def test_revoked_stream_of_lines_ends_with_an_error(
         await gateway.app.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
         last = json.loads((await until_ended([request]))[0].splitlines()[-1])
         assert last["error"] == "This credential was revoked"
+
+
+async def test_a_tool_that_waits_for_a_run_ends_with_its_key(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    other = await app.limited_key(keys.UNLIMITED)
+    arguments = {"id": await slow(app), "wait": 600}
+    call = asyncio.create_task(Agent(app, other).error_of("prediction", **arguments))
+    await until_open(app.server)
+    await app.database.write(keys.revoke(await key_id(app, other)))
+    async with asyncio.timeout(8):
+        assert await call == "Invalid API key."
 
 
 async def test_responses_without_a_stream_are_not_registered(app: AppFixture) -> None:

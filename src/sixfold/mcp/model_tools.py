@@ -8,8 +8,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import rights
+from sixfold.core.accounts import connections, rights
+from sixfold.core.accounts.connections import CredentialEnded
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs
@@ -233,6 +235,14 @@ class ModelTools:
         """Wait until the prediction has ended or the time limit has passed, reporting progress."""
         if not seconds or prediction.is_terminal:
             return prediction
+        try:
+            # The run may have been started with another key, which has not ended.
+            with self._services.connections.during(connections.current()):
+                return await self._ended(call, prediction, seconds)
+        except CredentialEnded:
+            raise errors.Unauthenticated from None
+
+    async def _ended(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
         if call.channel is None or call.progress_token is None:
             return await self._predictions.wait(prediction, seconds)
         with contextlib.suppress(TimeoutError):
