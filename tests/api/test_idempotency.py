@@ -16,8 +16,9 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, connections, idempotency, keys
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import many, one
+from sixfold.core.database import Database, Transaction, many, one
 from sixfold.core.predictions.queries import PredictionFilter
+from sixfold.store.postgres.database import PostgresDatabase
 from sixfold.web.idempotency import BATCH_LINE, IdempotencyGuard, IdempotentRequest
 from sixfold.web.responses import error_response
 from tests.api.app_fixture import AppFixture, bearer, running_app
@@ -178,6 +179,51 @@ async def test_request_without_a_stored_response_runs_again(app: AppFixture) -> 
     with pytest.raises(asyncio.CancelledError):
         await repeats.run(keyed_request(), once, broken)
     assert (await repeats.run(keyed_request(), once, whole)).body == b"done"
+
+
+async def test_response_is_stored_when_the_database_responds_again(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repetitions that wait get it, also on another server, without running again."""
+    app, runs = any_database_app, 0
+    monkeypatch.setattr("sixfold.web.idempotency._POLL_SECONDS", 0.02)
+    first = IdempotencyGuard(app.database, app.server.scheduler.boot, 60)
+    other = IdempotencyGuard(app.database, "boot_2", 60)
+    once = IdempotentRequest(app.account.id, b"body", error_response)
+    database = FailingDatabase(app.database)
+    monkeypatch.setattr(first, "_database", database)
+
+    async def work(_idempotency_id: str | None) -> Response:
+        nonlocal runs
+        runs += 1
+        return Response(b"done")
+
+    with pytest.raises(errors.StoreFailed):
+        await first.run(keyed_request(), once, work)
+    # SQLite has only one server.
+    guards = first, first, other if isinstance(app.database, PostgresDatabase) else first
+    repetitions = [asyncio.create_task(guard.run(keyed_request(), once, work)) for guard in guards]
+    for _ in range(3):
+        await database.failures.get()
+    assert not any(task.done() for task in repetitions)
+    database.fails = False
+    for response in await asyncio.gather(*repetitions):
+        assert (response.body, response.headers["Idempotent-Replayed"]) == (b"done", "true")
+    assert runs == 1
+
+
+class FailingDatabase:
+    """A database that stores no responses for an Idempotency-Key."""
+
+    def __init__(self, database: Database) -> None:
+        self.read, self._write = database.read, database.write
+        self.fails, self.failures = True, asyncio.Queue[None]()
+
+    async def write(self, transaction: Transaction[Any]) -> Any:
+        if self.fails and transaction.__name__ == "finish":
+            self.failures.put_nowait(None)
+            raise errors.StoreFailed
+        return await self._write(transaction)
 
 
 async def test_stored_responses_of_an_account_have_a_quota(any_database_app: AppFixture) -> None:

@@ -19,7 +19,7 @@ from sixfold.core.accounts import connections, idempotency
 from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Transaction
 from sixfold.web import requests
 from sixfold.web.responses import error_response
 from sixfold.web.routing import ErrorFormat, Handler
@@ -72,6 +72,7 @@ class IdempotencyGuard:
         self._wait_seconds = wait_seconds
         self.max_reply_bytes = MAX_REPLY_BYTES
         self._waiters: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
+        self._repetitions: set[asyncio.Task[None]] = set()
 
     def once(
         self,
@@ -145,14 +146,41 @@ class IdempotencyGuard:
     ) -> Response:
         response = await self._run_work(request, repeatable, scope, work)
         if isinstance(response, UncachedResponse) or response.status_code in repeatable.retried:
-            await self._database.write(idempotency.forget(scope))
+            await self._end_claim(scope, functools.partial(idempotency.forget, scope))
             return response
         reply = StoredReply(response.status_code, _stored_headers(response), bytes(response.body))
         principal = connections.authenticated.get()
         account_id = None if principal is None else principal.account_id
         counted = principal is not None and _is_counted(request, principal)
-        await self._database.write(idempotency.finish(scope, reply, account_id, counted=counted))
+        await self._end_claim(
+            scope, functools.partial(idempotency.finish, scope, reply, account_id, counted=counted)
+        )
         return response
+
+    async def _end_claim(self, scope: str, end: Callable[[], Transaction[None]]) -> None:
+        """Store a response or release its key; if the database fails, do it later, and raise `StoreFailed`.
+
+        Otherwise only this server could repeat the request, and others would wait for it.
+        """
+        try:
+            await self._database.write(end())
+        except errors.StoreFailed:
+            waiters = self._waiters[scope]
+            waiters.size += 1
+            task = asyncio.create_task(self._repeat(end, waiters), name="idempotency")
+            self._repetitions.add(task)
+            task.add_done_callback(self._repetitions.discard)
+            raise
+
+    async def _repeat(self, end: Callable[[], Transaction[None]], waiters: _Waiters) -> None:
+        is_stored = False
+        while not is_stored:
+            await asyncio.sleep(_POLL_SECONDS)
+            with contextlib.suppress(errors.StoreFailed):
+                await self._database.write(end())
+                is_stored = True
+        waiters.size -= 1
+        waiters.ended.set()
 
     async def _run_work(
         self, request: Request, repeatable: IdempotentRequest, scope: str, work: Work
@@ -162,7 +190,7 @@ class IdempotencyGuard:
         except errors.SixfoldError as error:
             return repeatable.error_format(error, requests.request_id(request))
         except Exception as error:
-            await self._database.write(idempotency.forget(scope))
+            await self._end_claim(scope, functools.partial(idempotency.forget, scope))
             raise error from None
 
 
