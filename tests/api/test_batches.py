@@ -14,6 +14,7 @@ import openai
 import pytest
 from openai.types import Batch
 
+from sixfold.api.gateway.openai.images import routes as image_routes
 from sixfold.core import money
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
@@ -272,6 +273,15 @@ async def test_responses_embeddings_and_completions_run_in_batches(gateway: Gate
         assert result, await content(gateway, batch.error_file_id)
         direct = await gateway.app.client.post(endpoint, json=body, headers=gateway.headers)
         assert result[0]["response"]["body"].keys() == direct.json().keys()
+
+
+async def test_large_images_of_a_line_are_urls(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_routes, "_MAX_LINE_BYTES", 0)
+    body = {"model": "ra2", "prompt": "a dot", "size": "256x256", "response_format": "b64_json"}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/images/generations", "body": body}
+    batch = await finished_batch(gateway, await create_batch(gateway, [line], line["url"]))
+    (result,) = await content(gateway, batch.output_file_id)
+    assert [row.keys() for row in result["response"]["body"]["data"]] == [{"url"}]
 
 
 async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
@@ -20,10 +20,15 @@ Document = Mapping[str, Any]
 
 
 class CompleteResult(NamedTuple):
-    """The events of the complete result, and the headers of a response that has only them."""
+    """The events of the complete result in pieces, and the headers of a response that has only them."""
 
-    documents: Sequence[Document]
+    pieces: AsyncIterable[bytes]
     headers: Mapping[str, str]
+
+
+def events(result: CompleteResult) -> Response:
+    """Return the events of a complete result."""
+    return StreamingResponse(result.pieces, 200, {**result.headers, **_HEADERS}, "text/event-stream")
 
 
 async def respond(
@@ -50,8 +55,7 @@ async def respond(
         job.cancel()
         raise
     if first is None:
-        result = await job
-        return media_jobs.events(result.documents, result.headers)
+        return events(await job)
     return StreamingResponse(_stream(first, partial, job), 200, _HEADERS, "text/event-stream")
 
 
@@ -69,8 +73,8 @@ async def _stream(
         except errors.SixfoldError as error:
             yield media_jobs.event({"type": "error", **openai_errors.document(error)})
             return
-        for each in result.documents:
-            yield media_jobs.event(each)
+        async for piece in result.pieces:
+            yield piece
     finally:
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
+
+from sixfold.api.gateway.openai import media_jobs
 
 _decode = msgspec.json.Decoder(tuple[int, str]).decode
 
@@ -28,18 +30,18 @@ class TranscriptDeltas:
         self._count += 1
         return self._delta(f" {text}" if number else text)
 
-    def finish(self, transcript: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the events of the segments that have not been sent, and the final event with the text."""
+    async def finish(self, transcript: Mapping[str, Any]) -> AsyncGenerator[bytes]:
+        """Yield the events of the segments that have not been sent, and the final event with the text."""
         text: str = transcript["text"]
-        events: list[Mapping[str, Any]] = []
         texts = [segment["text"] for segment in transcript["segments"]]
         if " ".join(texts[: self._count]) == self._sent and " ".join(texts) == text:
             pieces = [f" {each}" if number else each for number, each in enumerate(texts)][self._count :]
         else:
             # The segments do not add up to the text, or another attempt has decoded them differently.
             pieces = [text.removeprefix(self._sent)] if text.startswith(self._sent) else []
-        events += [self._delta(piece) for piece in pieces if piece]
-        return [*events, {"type": "transcript.text.done", "text": text}]
+        for piece in filter(None, pieces):
+            yield media_jobs.event(self._delta(piece))
+        yield media_jobs.event({"type": "transcript.text.done", "text": text})
 
     def _delta(self, text: str) -> Mapping[str, Any]:
         self._sent += text

@@ -19,8 +19,9 @@ from sixfold import errors
 from sixfold.api.gateway.chat_handler import check_replay
 from sixfold.api.gateway.openai import media_jobs, partial_results, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.images import sizes
+from sixfold.api.gateway.openai.images import inline_images, sizes
 from sixfold.api.gateway.openai.images.cutouts import ImageCutouts
+from sixfold.api.gateway.openai.images.inline_images import ImagesResponse, InlineImages
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
 from sixfold.api.gateway.openai.partial_results import CompleteResult
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
@@ -35,12 +36,15 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
+from sixfold.web.idempotency import BATCH_LINE
 from sixfold.web.services import WebServices
 
 MODEL, STYLE, CLEANER, FILL = "ra2", "style-transfer", "inpaint-cleaner", "image-fill"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 TRANSPARENT = "transparent"
 MAX_PARTIAL_IMAGES = 3
+# The bytes of images that a stored response and a line of a batch can have in base64.
+_MAX_STORED_BYTES, _MAX_LINE_BYTES = 16 * 2**20, 64 * 2**20
 _PNG = b"\x89PNG"
 BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
 # OpenAI's models with these prefixes always return base64.
@@ -80,6 +84,7 @@ class ImageRoutes:
         self._runner = runner
         self._forwarding = forwarding
         self._cutouts = ImageCutouts(services, runner)
+        self._inline = InlineImages(services)
 
     def _model(self, name: Any) -> str:
         """Return the text-to-image model with a name; raises `UnknownModel`."""
@@ -106,7 +111,7 @@ class ImageRoutes:
             own_inputs = sizes.own_inputs(self._services.catalog, model, body)
             inputs = {"prompt": media_jobs.text(body, "prompt"), **own_inputs, **size}
             job = media_jobs.job_request(request, principal, model, inputs, idempotency_id=idempotency_id)
-            return await self._respond(body, job, "image_generation")
+            return await self._respond(request, body, job, "image_generation")
 
         return await self._runner.run_once(request, work)
 
@@ -134,7 +139,7 @@ class ImageRoutes:
             sizes.inputs(self._services.catalog, MODEL, fields.values.get("size"))
             job = await self._edit_job(request, principal, images, fields)
             job = msgspec.structs.replace(job, idempotency_id=idempotency_id)
-            return await self._respond(fields.values, job, "image_edit")
+            return await self._respond(request, fields.values, job, "image_edit")
 
         return await self._runner.run_once(request, work)
 
@@ -174,7 +179,9 @@ class ImageRoutes:
             return CLEANER
         return FILL
 
-    async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest, kind: str) -> Response:
+    async def _respond(
+        self, request: Request, values: Mapping[str, Any], job: MediaJobRequest, kind: str
+    ) -> Response:
         """Return the images as URLs, in base64, or as events whose types begin with `kind`."""
         stream = passthrough.is_stream(values)
         check_replay(stream=stream, has_key=job.idempotency_id is not None)
@@ -190,17 +197,26 @@ class ImageRoutes:
         if stream:
             return await self._respond_with_events(job, values, kind, background, partial_count)
         result, words = await self._run(job, values, background)
-        first = result.predictions[0]
-        images = await self._images(result.predictions, response_format)
-        document: ImagesSchema = {
-            "created": int(time.time()),
-            "data": images,
-            "output_format": _file(first).content_type.removeprefix("image/"),
-        }
+        is_batch_line = BATCH_LINE in request.scope
+        size = sum(_file(each).size for each in result.predictions)
+        if is_batch_line and size > _MAX_LINE_BYTES:
+            response_format = "url"
+        headers = responses.result_headers(result.predictions[0])
+        output_format = _file(result.predictions[0]).content_type.removeprefix("image/")
+        document: ImagesSchema = {"created": int(time.time()), "data": [], "output_format": output_format}
         document |= cast("ImagesSchema", words)
-        if len(document["data"]) < job.count:
-            document["incomplete"] = _incomplete(job.count, len(document["data"]), result.reason)
-        return responses.json(document, headers=responses.result_headers(first))
+
+        def more(count: int) -> Mapping[str, Any]:
+            complete = count == job.count
+            return {} if complete else {"incomplete": _incomplete(job.count, count, result.reason)}
+
+        if response_format == "url":
+            urls = [{"url": self._services.media_url(_file(each))} for each in result.predictions]
+            return responses.json({**document, "data": urls, **more(len(urls))}, headers=headers)
+        body = inline_images.document(document, await self._inline.open(result.predictions), more)
+        if size > _MAX_STORED_BYTES and not is_batch_line:
+            return ImagesResponse(body, 200, headers, "application/json")
+        return Response(b"".join([piece async for piece in body]), 200, headers, "application/json")
 
     async def _respond_with_events(
         self, job: MediaJobRequest, values: Mapping[str, Any], kind: str, background: str, partial_count: int
@@ -209,14 +225,13 @@ class ImageRoutes:
             result, words = await self._run(msgspec.structs.replace(job, show=show), values, background)
             first = result.predictions[0]
             output = _file(first).content_type.removeprefix("image/")
-            images = await self._images(result.predictions, "b64_json")
-            documents = [{**_completed(kind, image, output, values), **words} for image in images]
-            return CompleteResult(documents, responses.result_headers(first))
+            images = await self._inline.open(result.predictions)
+            fields = {**_completed(kind, output, values), **words}
+            return CompleteResult(inline_images.events(images, fields), responses.result_headers(first))
 
         # Partial images show the background that is cut out.
         if not partial_count or background == TRANSPARENT:
-            result = await complete(None)
-            return media_jobs.events(result.documents, result.headers)
+            return partial_results.events(await complete(None))
         job = msgspec.structs.replace(job, extras={**job.extras, "partial_images": partial_count})
         numbers = itertools.count()
         return await partial_results.respond(
@@ -235,23 +250,6 @@ class ImageRoutes:
             raise _with_openai_names(error) from error
         words = _words(result.predictions, values)
         return (await self._cutouts.cut_out(job, result) if background == TRANSPARENT else result), words
-
-    async def _images(self, predictions: Sequence[Prediction], response_format: str) -> list[ImageSchema]:
-        """Return all readable images; raises `StoreFailed` if all images are unreadable."""
-        images: list[ImageSchema] = []
-        for prediction in predictions:
-            try:
-                images.append(await self._image(prediction, response_format))
-            except errors.StoreFailed:
-                # The runner has withdrawn and refunded it.
-                if prediction is predictions[-1] and not images:
-                    raise
-        return images
-
-    async def _image(self, prediction: Prediction, response_format: str) -> ImageSchema:
-        if response_format == "url":
-            return {"url": self._services.media_url(_file(prediction))}
-        return {"b64_json": base64.b64encode(await self._runner.data(prediction)).decode()}
 
 
 def _forwarded_call(
@@ -309,13 +307,11 @@ def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
     return int(partial)
 
 
-def _completed(
-    kind: str, image: ImageSchema, output_format: str, values: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _completed(kind: str, output_format: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the event of an image, without tokens because this server charges images by number."""
     return {
         "type": f"{kind}.completed",
-        **image,
+        "b64_json": "",
         **_described(values, output_format),
         "usage": {
             "input_tokens": 0,
