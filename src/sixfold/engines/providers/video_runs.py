@@ -7,35 +7,28 @@ lacks such inputs (`retime`), the video is retimed here by interpolation of fram
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing
-from fractions import Fraction
-from itertools import chain
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task, UnusableInput
-from sixfold.engines.providers import image_io
+from sixfold.core.catalog.engines import EngineError, Result, Task
+from sixfold.engines.providers import image_io, video_io
 from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.model_table import ModelRoute, UsedInputs
 from sixfold.engines.providers.provider import ProviderRun
-from sixfold.engines.video import conform, dimensions, probe, task_parser, timing
+from sixfold.engines.providers.video_io import VideoFit
+from sixfold.engines.video import dimensions, task_parser
 from sixfold.engines.video.conform import ConformTarget
-from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.task_parser import VideoTask
 
 IMAGES = ("image_url", "image")
 _BILLED_RATE = 16  # frames per second by which these models bill, independent of the requested rate
 # Inputs that the log mentions when a model does not support them.
 _REPORTED = ("seed", "negative_prompt", "num_inference_steps", "guidance_scale")
-# A video with this fraction of the requested frames is accepted; its last frame is held for the rest.
-_ENOUGH = 0.8
-_FROM, _TO = 0.93, 0.99  # the progress at the start and end of fitting
+_FITTING = 0.93  # the progress at the start of fitting
 
 
 class VideoRequest(msgspec.Struct, frozen=True):
@@ -70,7 +63,8 @@ async def generate_video(task: Task, route: ModelRoute, generate: Generate, run:
         video = await generate(request, run)
         path = run.context.scratch / "video"
         await run.outside.download(video.address, path, max_bytes=run.limits.file_bytes)
-    artifact = await _fit((path,), request, run.context, run.title)
+    run.context.progress(_FITTING)
+    artifact = await video_io.fit_video((path,), VideoFit(request.target, request.task), run.title)
     run.context.progress(1.0)
     cost = route.cost.micros(UsedInputs(seconds=request.billed_seconds))
     run.context.log(f"{run.title}'s {request.model} took {time.monotonic() - began:.1f} s")
@@ -126,68 +120,3 @@ def _inputs(values: Mapping[str, Any], route: ModelRoute, run: ProviderRun) -> d
         for ours, theirs in route.fields.items()
         if ours in values
     }
-
-
-async def _fit(paths: tuple[Path, ...], request: VideoRequest, context: Context, title: str) -> Artifact:
-    """Return the video in the requested size, length and rate; raises `EngineError`."""
-    try:
-        info = await asyncio.to_thread(probe.read, paths[0])
-        path = paths[0]
-        if request.task is not None:
-            shape = dimensions.aspect_ratio(request.task.aspect, (info.width, info.height))
-            size = request.task.size or dimensions.frame(request.task.resolution, shape)
-            path = await retime(paths, request.task, size, context)
-        elif request.target is not None:
-            path = await conform.conform(path, info, request.target, context)
-        info = await asyncio.to_thread(probe.read, path)
-    except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
-        raise EngineError(f"{title} returned a video that cannot be read: try again.") from error
-    return Artifact(info.content_type, b"", info.info(), path)
-
-
-async def retime(
-    paths: tuple[Path, ...], task: VideoTask, size: tuple[int, int], context: Context, rate: int = 0
-) -> Path:
-    """Write one video of `size` (width, height) from the frames of several; raises `VideoUnfit`.
-
-    `rate` is the frame rate of the files, or 0 for the task's rate. Each file after the first begins with the
-    last frame of the previous file.
-    """
-    source_rate = Fraction(rate) or task.rate
-    target, stop = paths[0].with_name("counted.mp4"), threading.Event()
-
-    def step(share: float) -> None:
-        if stop.is_set():
-            raise Canceled
-        context.progress(_FROM + (_TO - _FROM) * share)
-
-    def write() -> None:
-        frames = _ChainedFrames(paths)
-        timing.write_video(iter(frames), source_rate, task, size, target, step)
-        if frames.count < _ENOUGH * float(task.seconds * source_rate):
-            raise conform.VideoUnfit("too short")
-
-    try:
-        await asyncio.to_thread(write)
-    except asyncio.CancelledError:
-        stop.set()  # a thread cannot be canceled from outside
-        raise
-    return target
-
-
-class _ChainedFrames:
-    """The RGB frames of several files in sequence; `count` is the number read so far."""
-
-    def __init__(self, paths: tuple[Path, ...]) -> None:
-        self._paths = paths
-        self.count = 0
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        return chain.from_iterable(self._frames(path, bool(index)) for index, path in enumerate(self._paths))
-
-    def _frames(self, path: Path, skip_first: bool) -> Iterator[NDArray[Any]]:
-        with closing(VideoReader(path)) as reader:
-            for number, frame in enumerate(reader.each()):
-                if number or not skip_first:
-                    self.count += 1
-                    yield reader.pixels(frame, reader.size(frame))[..., :3]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import msgspec
 
-from sixfold.core.catalog.engines import Canceled, Context, UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import dimensions, encode
 from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
 from sixfold.engines.video.encode import AUDIO_RATE, AudioSource
@@ -19,12 +17,6 @@ from sixfold.engines.video.probe import ProbedVideo
 _MAX_EXCESS = 0.1
 # Seconds by which a video may be too short; the last frame is repeated.
 _MAX_SHORTFALL = 0.5
-# The range of the task's progress that conforming covers.
-_FROM, _TO = 0.93, 0.99
-
-
-class VideoUnfit(Exception):
-    """Raised if a video is damaged, is too short or lacks the requested audio."""
 
 
 class ConformTarget(msgspec.Struct, frozen=True):
@@ -44,35 +36,15 @@ class ConformTarget(msgspec.Struct, frozen=True):
         return self.size or dimensions.frame(self.resolution, video.width / video.height)
 
 
-async def conform(path: Path, video: ProbedVideo, target: ConformTarget, context: Context) -> Path:
+def conform(path: Path, video: ProbedVideo, target: ConformTarget) -> Path:
     """Return `path` if the video matches the target, else the path of a converted file beside it.
 
-    Raises `VideoUnfit`.
+    Raises `UnusableInput` if the video is damaged, is too short or lacks the requested audio.
     """
     if video.seconds < target.seconds - _MAX_SHORTFALL:
-        raise VideoUnfit(f"the video has {video.seconds:.1f} of the requested {target.seconds:.1f} seconds")
-    stop = threading.Event()
-    try:
-        return await asyncio.to_thread(_convert, path, video, target, _Progress(context, stop))
-    except asyncio.CancelledError:
-        # A thread cannot be canceled from outside.
-        stop.set()
-        raise
-    except UnusableInput as error:
-        raise VideoUnfit(str(error)) from error
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    context: Context
-    stop: threading.Event
-
-    def report(self, fraction: float) -> None:
-        if self.stop.is_set():
-            raise Canceled
-        self.context.progress(_FROM + (_TO - _FROM) * fraction)
-
-
-def _convert(path: Path, video: ProbedVideo, target: ConformTarget, progress: _Progress) -> Path:
+        raise UnusableInput(
+            f"the video has {video.seconds:.1f} of the requested {target.seconds:.1f} seconds"
+        )
     size = target.size_of(video)
     with ExitStack() as stack:
         reader = stack.enter_context(closing(VideoReader(path)))
@@ -81,7 +53,7 @@ def _convert(path: Path, video: ProbedVideo, target: ConformTarget, progress: _P
         except NoAudioTrack:
             track = None
         if target.sound and track is None:
-            raise VideoUnfit("the video has no audio track")
+            raise UnusableInput("the video has no audio track")
         long_enough = 0 <= video.seconds - target.seconds < _MAX_EXCESS
         fits = long_enough and video.content_type == "video/mp4" and size == (video.width, video.height)
         if fits and (track is not None) == target.sound:
@@ -97,5 +69,4 @@ def _convert(path: Path, video: ProbedVideo, target: ConformTarget, progress: _P
         encoder = stack.enter_context(encode.VideoEncoder(output, size, reader.rate, audio))
         for index in range(count):
             encoder.add(reader.pixels(reader.at(float(index / reader.rate)), size)[..., :3])
-            progress.report((index + 1) / count)
     return output

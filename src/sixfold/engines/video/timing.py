@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -27,9 +27,8 @@ def write_video(
     request: VideoTask,
     size: tuple[int, int],
     target: Path,
-    progress: Callable[[float], None] = lambda _fraction: None,
 ) -> None:
-    """Write the requested video of `size` from frames at `rate`, and report progress from 0 to 1.
+    """Write the requested video of `size` from frames at `rate`.
 
     Output frames between two source frames are interpolated. If the task requests sound, it is synthesized to
     match the prompt.
@@ -41,7 +40,6 @@ def write_video(
         for index in range(request.output_frames):
             position = index / request.output_rate * rate
             video.add(source_image.crop_to_fill(pairs.at(position), size))
-            progress((index + 1) / request.output_frames)
 
 
 class _FramePairs:

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sixfold.clients.comfyui.events import Event, NodeProgress, NodesCached
 from sixfold.clients.comfyui.server import ComfyFile
-from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.host_services import HostServices
-from sixfold.engines.providers import video_runs
+from sixfold.engines.providers import video_io, video_runs
 from sixfold.engines.providers.comfyui import video_graphs
 from sixfold.engines.providers.comfyui.capabilities import NOT_FOUND, InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
 from sixfold.engines.providers.comfyui.hosts import HostRun
 from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, Graph, VideoModelChoice, VideoSpec
-from sixfold.engines.video import conform, dimensions, probe, task_parser
+from sixfold.engines.providers.video_io import VideoFit
+from sixfold.engines.video import dimensions, task_parser
 from sixfold.engines.video.task_parser import VideoTask
 
 _MAX_BYTES = 512 * 2**20  # the largest file of a segment
@@ -73,7 +76,8 @@ class ComfyVideoEngine(ComfyEngine):
         progress = _VideoProgress(context, graph)
         outputs = await run.run(graph.nodes, set(graph.outputs), progress, choice.file)
         paths = [await self._download(run, outputs.get(node, {}), context, node) for node in graph.outputs]
-        artifact = await _join(tuple(paths), video, spec, size, context)
+        fit = VideoFit(task=msgspec.structs.replace(video, size=size), rate=spec.rate)
+        artifact = await video_io.fit_video(paths, fit, "ComfyUI")
         context.progress(1.0)
         data: dict[str, Any] = {
             "seed": video.seed,
@@ -127,17 +131,6 @@ def _spec(
         cfg=family.cfg if distilled or cfg is None else float(cfg),
         image=image,
     )
-
-
-async def _join(
-    paths: tuple[Path, ...], video: VideoTask, spec: VideoSpec, size: tuple[int, int], context: Context
-) -> Artifact:
-    try:
-        path = await video_runs.retime(paths, video, size, context, spec.rate)
-        info = probe.read(path)
-    except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
-        raise EngineError("ComfyUI returned a video that cannot be read.") from error
-    return Artifact(info.content_type, b"", info.info(), path)
 
 
 def _pixels(size: tuple[int, int]) -> str:
