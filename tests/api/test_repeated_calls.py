@@ -8,9 +8,11 @@ from typing import Any
 import openai
 import pytest
 
+from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
+from sixfold.core.gateway.conversations.responses import ResponseStore
 from sixfold.core.gateway.request_log import CallRecord
 from tests.api.gateway import PRICE, running_gateway
 from tests.api.test_response_tools import SAID, respond, running
@@ -152,3 +154,32 @@ async def test_lost_response_with_tools_is_charged_once(either: Path, mode: str)
         assert await gateway.app.balance() == (paid if mode == "well" else before)
         assert len(gateway.acme.requests) == 4
         assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("tools", [False, True])
+async def test_response_that_cannot_be_stored_is_paid_by_its_repetition(
+    either: Path, monkeypatch: pytest.MonkeyPatch, *, keyed: bool, tools: bool
+) -> None:
+    """It is refunded, unless a repetition with the same Idempotency-Key is free."""
+
+    async def failing(*_: Any) -> None:
+        raise errors.StoreFailed
+
+    more: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "once"}} if keyed else {}
+    more |= {} if tools else {"tools": []}
+    async with running(either) as (gateway, _):
+        before = float((await gateway.app.balance())[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(ResponseStore, "record", failing)
+            with pytest.raises(openai.InternalServerError, match="storage"):
+                await respond(gateway, **more)
+        lost = before - float((await gateway.app.balance())[0])
+        assert (lost > 0) == keyed
+        response = await respond(gateway, **more)
+        assert response.status == "completed"
+        calls = await gateway.settled(4 if tools else 2)
+        paid = before - float((await gateway.app.balance())[0])
+        assert paid == pytest.approx(sum(float(call["cost_usd"]) for call in calls))
+        assert paid == pytest.approx(lost) if lost else paid > 0
+        assert (await gateway.pending(), await gateway.app.faults()) == (0, ())

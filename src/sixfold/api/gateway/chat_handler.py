@@ -255,7 +255,13 @@ class ChatHandler:
             reply = msgspec.structs.replace(reply, cost=paid_cost + reply.cost)
         is_forwarded = reply.answer is None
         if chat_call.recorder is not None:
-            body = await chat_call.recorder.record(body, reply.target if is_forwarded else "")
+            try:
+                body = await chat_call.recorder.record(body, reply.target if is_forwarded else "")
+            except errors.SixfoldError as error:
+                # A repetition with the same Idempotency-Key is free.
+                if not gateway_request.once:
+                    await self._gateway.refund([gateway_request.request_id, *reply.rounds], error.message)
+                raise
         headers = [*reply_headers(reply), *self._request_id_header(gateway_request)]
         if not is_forwarded:
             headers += await _ignored_tools_header(chat_call, len(gateway_request.body))

@@ -290,7 +290,8 @@ class GatewayRequest(msgspec.Struct, frozen=True):
 class GatewayReply(msgspec.Struct, frozen=True):
     """A complete response: `raw` if the server uses the caller's protocol, otherwise `answer`.
 
-    The lines of `charge` add up to `cost` (micro-dollars).
+    The lines of `charge` add up to `cost` (micro-dollars). `rounds` are the ids of the further calls of a
+    response with tools.
     """
 
     target: str
@@ -302,6 +303,7 @@ class GatewayReply(msgspec.Struct, frozen=True):
     answer: ChatResponse | None = None
     cached: bool = False
     list_price: int | None = None
+    rounds: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

@@ -93,6 +93,7 @@ class McpRun:
             cost=sum(reply.cost for reply in self._replies),
             cached=all(reply.cached for reply in self._replies),
             list_price=None if None in prices else sum(price or 0 for price in prices),
+            rounds=tuple(self._request_ids[1:]),
         )
 
     async def begin(self, payer: Payer | None) -> None:
