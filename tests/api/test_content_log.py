@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.core import ids
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import charges, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import many
-from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
 from sixfold.core.gateway.content_log.storage import MAX_CHARS, ContentLog, LoggedCall
-from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, PredictionPayment
 from sixfold.core.gateway.pricing.usage import TokenUsage
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
@@ -143,6 +145,41 @@ async def test_logged_content_is_limited_expired_exported_and_erased(gateway: Ga
     assert not await app.database.read(
         many("export_content_log", account_id=app.account.id, after="", limit=9)
     )
+
+
+async def test_refunded_call_has_no_logged_content(gateway: Gateway) -> None:
+    """The content may also be written after the refund."""
+    await switch(gateway, 7)
+    kept, refunded = [await call(gateway) for _ in range(2)]
+    assert [each["id"] for each in await read_log(gateway)] == [refunded, kept]
+    await gateway.app.database.write(request_log.refund(refunded, "lost"))
+    assert [each["id"] for each in await read_log(gateway)] == [kept]
+    recorder = gateway.app.server.gateway_runtime.gateway.contents
+    assert recorder is not None
+    account = gateway.app.account.id
+    await recorder.log.write(LoggedCall(refunded, account, None, "chat", "m", 7, "question", "answer"))
+    assert [each["id"] for each in await read_log(gateway)] == [kept]
+
+
+async def test_log_of_calls_has_no_unpaid_responses(either: Path) -> None:
+    """A call may be refunded, or the prediction that pays for it may fail."""
+    async with running_gateway(either, log_bodies=True) as gateway:
+        refunded = await call(gateway)
+        assert "word" in (await gateway.last_call())["response"]
+        await gateway.app.database.write(request_log.refund(refunded, "lost"))
+        logged = (await gateway.calls())[0]
+        assert (logged.get("response"), "say 3" in logged["request"]) == (None, True)
+        payment = PredictionPayment("pred_x")
+        chat = ChatRequest((ChatMessage("user", (TextPart("say 3 words"),)),))
+        runtime = gateway.app.server.gateway_runtime.gateway
+        payer = Principal(gateway.app.account.id, "", "")
+        reply = await runtime.complete_prepaid(payer, ids.new("req"), chat, "acme/small", payment)
+        assert reply.text == "word word word"
+        assert (await gateway.last_call()).get("response") is None
+        found = await gateway.app.client.get(
+            "/api/gateway/calls", params={"q": "word word"}, headers=gateway.headers
+        )
+        assert found.json()["calls"] == []
 
 
 async def test_call_succeeds_when_it_cannot_be_logged() -> None:

@@ -410,7 +410,8 @@ class Gateway:
             answer = ChatResponse(parsed.id, parsed.model, parsed.parts, parsed.stop, usage)
         charge = charges.calculate(response.rates.lines(usage), active.plan.held)
         raw = body if answer is None else None
-        if self.policy.log_bodies:
+        # If the prediction that pays for a call does not succeed, its response must not be readable here.
+        if self.policy.log_bodies and not active.request.prediction_id:
             active.record.response = body[:_MAX_LOG_CHARS].decode("utf-8", "replace")
         list_price = response.rates.list_price(usage)
         target, cost = response.target, charge.amount
@@ -474,7 +475,6 @@ class Gateway:
             usage = active.billable(usage, response.target)
             charge = charges.calculate(response.rates.lines(usage), active.plan.held)
             outcome = _outcome(outcome.state, usage, charge, outcome.error)
-        # The caller has received the response.
         with contextlib.suppress(errors.StoreFailed):
             await self._settle(active, outcome)
         return outcome

@@ -134,8 +134,10 @@ def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
 
 
 def refund(call_id: str, error: str) -> Transaction[None]:
-    """Refund an ended call whose response cannot be delivered; has no effect for a call without a charge."""
+    """Refund an ended call whose response cannot be delivered, and delete its response from the logs."""
     row = yield from one("gateway_call_withdraw", id=call_id, error=error, charge=charges.NOTHING)
+    if row is not None:
+        yield Query("content_withdraw", {"account_id": row["account_id"], "id": call_id})
     description = error if row is None else f"{row['model']}: {error}"
     yield from ledger.refund(call_id, ledger.LedgerEntry("refund", description, call_id))
 

@@ -5,10 +5,14 @@ SELECT days FROM content_logging WHERE account_id = :account_id;
 INSERT INTO content_logging (account_id, days, updated_at) VALUES (:account_id, :days, :now)
 ON CONFLICT (account_id) DO UPDATE SET days = excluded.days, updated_at = excluded.updated_at;
 
--- name: content_insert | Insert the contents of a call; a repeated id keeps the first.
+-- name: content_insert | Insert the contents of a call, unless it was refunded; a repeated id keeps the first.
 INSERT INTO content_log (account_id, id, key_id, face, model, request, response, created_at, expires_at)
-VALUES (:account_id, :id, :key_id, :face, :model, :request, :response, :now, :now + :life)
+SELECT :account_id, :id, :key_id, :face, :model, :request, :response, :now, :now + :life
+WHERE NOT EXISTS (SELECT 1 FROM transfer WHERE id = 'refund:' || :id)
 ON CONFLICT (account_id, id) DO NOTHING;
+
+-- name: content_withdraw | Delete the contents of a refunded call.
+DELETE FROM content_log WHERE account_id = :account_id AND id = :id;
 
 -- name: content_get | Return the contents of a call.
 SELECT id, key_id, face, model, request, response, created_at, expires_at FROM content_log

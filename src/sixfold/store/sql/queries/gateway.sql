@@ -39,9 +39,10 @@ ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, c
 WHERE relay_call.state = 'running'
 RETURNING id;
 
--- name: gateway_call_withdraw | Mark a paid gateway call as failed, without a charge, and return its model.
-UPDATE relay_call SET state = 'failed', cost = 0, error = :error, charge = :charge
-WHERE id = :id AND state <> 'running' RETURNING model;
+-- name: gateway_call_withdraw | Mark a paid gateway call as failed, without a charge and its response; return its model and account.
+UPDATE relay_call SET state = 'failed', cost = 0, error = :error, charge = :charge, response = NULL,
+    words = LOWER(id || ' ' || model || ' ' || target || ' ' || :error)
+WHERE id = :id AND state <> 'running' RETURNING model, account_id;
 
 -- name: gateway_call_succeeded | Return a gateway call if it has succeeded, and the prediction that pays for it, if any.
 SELECT id FROM relay_call WHERE id = :id AND state = 'succeeded'
