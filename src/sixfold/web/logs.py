@@ -12,8 +12,10 @@ import msgspec
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _SECRETS = re.compile(
-    r"(?P<prefix>\b(?:sf|link|sess|whsec)_)[A-Za-z0-9_-]{43}"
-    r"|(?P<share>/s/|\?share=)[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])"
+    r"(?P<prefix>\b(?:sf|link|sess|whsec|code|refresh|invite|ticket|local)_)[A-Za-z0-9_-]{43}"
+    r"|(?P<client>\bek_)[A-Za-z0-9_-]{43,}"
+    r"|(?P<share>/s/|\?share=|/media/)[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])"
+    r"|(?P<folder>/uploads/)[0-9a-f]{32}\b"
     r"|(?P<job>\bjob_)[0-9a-z]{36}"
     r"|(?P<scheme>\b[Bb]earer\s+)[^\s\"'\\]+"
     r"|(?P<provider>\b(?:sk-|r8_))[A-Za-z0-9_-]{20,}"
@@ -23,7 +25,7 @@ _SECRETS = re.compile(
 
 
 def redact(text: str) -> str:
-    """Return `text` with keys, tokens, passwords, job ids and tokens of shares replaced by `***`."""
+    """Return `text` with keys, tokens, passwords, job ids, and secret parts of URLs replaced by `***`."""
     return _SECRETS.sub(_mask, text)
 
 

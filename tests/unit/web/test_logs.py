@@ -13,9 +13,10 @@ from sixfold.core import ids
 from sixfold.web import logs
 
 KEY = ids.secret("sf")
+SECRETS = ["sf", "whsec", "link", "sess", "job", "code", "refresh", "invite", "ticket", "local", "ek"]
 
 
-@pytest.mark.parametrize("prefix", ["sf", "whsec", "link", "sess", "job"])
+@pytest.mark.parametrize("prefix", SECRETS)
 @pytest.mark.parametrize(
     "around", ["{}", '{{"api_key": "{}"}}', "GET /x?token={}&a=1", "Authorization: Bearer {}", "'{}'", "<{}>"]
 )
@@ -49,6 +50,17 @@ def test_field_named_a_secret_is_redacted(text: str) -> None:
 def test_token_of_a_shared_link_is_redacted(path: str) -> None:
     token = secrets.token_urlsafe(24)
     assert token not in logs.redact(f"GET {path.format(token)} 200")
+
+
+@pytest.mark.parametrize("path", ["/media/{}.png", "/media/{}.png?w=640", "https://six.example/media/{}"])
+def test_the_secret_name_of_a_file_is_redacted(path: str) -> None:
+    name = secrets.token_urlsafe(24)
+    assert name not in logs.redact(f"GET {path.format(name)} 200")
+
+
+def test_the_secret_name_of_an_upload_folder_is_redacted() -> None:
+    name = secrets.token_hex(16)
+    assert logs.redact(f"GET /uploads/{name}/a/b.png") == "GET /uploads/***/a/b.png"
 
 
 def test_text_without_secrets_is_not_redacted() -> None:
