@@ -17,7 +17,7 @@ from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth, passkeys
 from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.accounts.keys import Holder
-from sixfold.core.accounts.organizations import invitations, members
+from sixfold.core.accounts.organizations import invitations, members, organizations
 from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.accounts.organizations.members import Member
 from sixfold.core.alerts import alerts
@@ -344,6 +344,21 @@ async def test_session_ended_during_its_request_creates_no_key(
     response: httpx.Response = await app.client.post(path, data={"csrf": csrf})
     assert (response.status_code, "sf_" in response.text) == (401, False)
     assert await app.database.read(keys.live(app.account.id)) == live
+
+
+async def test_former_owner_creates_no_key_of_the_organization(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that belongs to no member would remain after the membership of its creator."""
+    app, write = any_database_app, any_database_app.database.write
+    await set_password(app, OLD)
+    csrf, (admin, _) = await signed_in(app), await admin_of(app)
+    live = await app.database.read(keys.live(app.account.id))
+    transfer = organizations.transfer(app.account.id, admin.id, "acme")
+    during(monkeypatch, type(app.database), "write", lambda: write(transfer), before=True)
+    response = await app.client.post("/account/keys", data={"csrf": csrf})
+    assert (response.status_code, "sf_" in response.text) == (403, False)
+    assert len(await app.database.read(keys.live(app.account.id))) == len(live)
 
 
 async def test_ended_session_of_an_operator_creates_no_link(

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sixfold import settings
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.authentication import login_sessions, oidc_identities
+from sixfold.core.accounts.organizations import members, organizations
 from sixfold.settings import InvalidSetting
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.test_pages import signed_in
@@ -172,14 +173,18 @@ async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_prov
     assert (await visitor.get(f"{result.grant(url)}&iss=https://evil.example")).status_code == 401
 
 
+def linked_url(response: httpx.Response) -> str:
+    """Return the URL of the provider to which the page for linking redirects."""
+    return response.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
+
+
 async def test_user_links_and_unlinks_an_identity(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
     form = {"csrf": await signed_in(app)}
     assert (await app.client.post("/account/identities", data={"csrf": "x"})).status_code == 403
     away = await app.client.post("/account/identities", data=form)
-    url = away.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
-    there = result.grant(url)
+    there = result.grant(linked_url(away))
     ticket = {"sixfold_signin": app.client.cookies["sixfold_signin"]}
     assert (await app.visitor().get(there, headers={"Cookie": f"sixfold_signin={ticket}"})).status_code == 400
     assert (await app.client.get(there)).headers["Location"] == "/account/security?done=linked"
@@ -202,6 +207,25 @@ async def test_unlinking_an_identity_ends_its_sessions(app_and_provider: AppAndP
     assert (await app.client.get("/account")).status_code == 200
 
 
+async def test_former_owner_links_no_identity_to_an_organization(either: Path) -> None:
+    """An identity that the organization itself has would sign in with all rights, also after a removal."""
+    async with provider() as result, app_with_provider(either, result) as app:
+        csrf = await signed_in(app)
+        started = await app.client.post("/account/identities", data={"csrf": csrf})
+        write, read = app.database.write, app.database.read
+        ben = await read(accounts.by_email("ben@example.com"))
+        await write(accounts.set_password_hash(app.account.id, "hash"))
+        heir = await write(members.add(app.account.id, ben.id, "admin", "invitation"))
+        await write(organizations.transfer(app.account.id, heir.id, "acme"))
+        refused = await app.client.get(result.grant(linked_url(started)))
+        assert refused.status_code == 403
+        assert await read(oidc_identities.of_account(app.account.id)) == ()
+        # An identity from before is of no use either.
+        identity = oidc_identities.Identity(result.issuer, "ada-1", "", verified=False)
+        await write(oidc_identities.link(app.account.id, identity))
+        assert (await sign_in(app, result)).status_code == 403
+
+
 async def test_linked_identity_and_foreign_link_request_are_refused(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
@@ -209,7 +233,7 @@ async def test_linked_identity_and_foreign_link_request_are_refused(app_and_prov
     form = {"csrf": await signed_in(app)}
     for left in (False, True):
         away = await app.client.post("/account/identities", data=form)
-        url = away.text.partition('content="0;url=')[2].partition('"')[0].replace("&amp;", "&")
+        url = linked_url(away)
         if left:
             del app.client.cookies["sixfold_session"]
         assert (await app.client.get(result.grant(url))).status_code == (403 if left else 409)

@@ -26,6 +26,7 @@ _SHARED_REPLAYS = Rights.RUN | rights.MEMORY | Rights.ACCOUNT_READ
 # The rights that a suspension removes: all except the rights to read, export and close the account.
 SUSPENDED = "This account is suspended: ask the operator of this server"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
+_CHANGED = "The rights of this credential have changed since the request began: send the request again"
 MAX_NAME = 60
 # Maximum number of keys in a list.
 MAX_LISTED = 2_000
@@ -202,6 +203,12 @@ class Principal(msgspec.Struct, frozen=True):
             raise errors.Forbidden(_NEEDED_ROLES[access.role])
         if required_rights & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
+
+    def require_unchanged(self, current: Principal) -> None:
+        """Raise `Forbidden` if the rights, limits, role or membership of this credential have changed."""
+        names = ("rights", "scope", "role", "member_id", "suspended")
+        if any(getattr(self, name) != getattr(current, name) for name in names):
+            raise errors.Forbidden(_CHANGED)
 
     def require_grantable(self, key_rights: Rights) -> None:
         """Raise `Forbidden` if this credential lacks one of the rights that it would grant to others."""

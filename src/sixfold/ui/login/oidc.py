@@ -95,8 +95,10 @@ class OidcLoginPages:
         session = await self._services.sessions.of(request)
         if session is None or session.account.id != account_id:
             raise errors.Forbidden("The account that started linking is no longer signed in: start again")
+        # The route of the callback is public, and the account may have been transferred since the start.
+        link = oidc_identities.link(account_id, identity)
         await self._services.database.write(
-            login_sessions.while_active(session.token, oidc_identities.link(account_id, identity))
+            login_sessions.while_active(session.token, link, rights.PERSON_READ)
         )
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 

@@ -51,7 +51,8 @@ class InvitationPage:
             return (yield from login_sessions.act_for(session.token, member.account_id))
 
         try:
-            new_token = await self._services.database.write(accepted())
+            joining = login_sessions.while_active(session.token, accepted())
+            new_token = await self._services.database.write(joining)
         except (errors.Forbidden, errors.Conflict, errors.BadRequest) as error:
             return await self._render(session, token, error.message)
         except errors.NotFound:

@@ -12,23 +12,22 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
-from sixfold.core.database import T, Transaction, encode_json, many
-
-_CHANGED = "The rights of this credential have changed since the request began: send the request again"
+from sixfold.core.database import T, Transaction, after, encode_json, many
 
 
 def while_permitted(principal: Principal, transaction: Transaction[T]) -> Transaction[T]:
     """Return a transaction that first checks again the access that the current route declares.
 
-    Raises `Unauthenticated` if the key has ended, and like `Principal.require`. The transactions of pages use
-    `login_sessions.while_active` instead.
+    Raises `Unauthenticated` if the key has ended, and like `Principal.require` and `require_unchanged`. The
+    transactions of pages use `login_sessions.while_active` instead.
     """
-    return _checked(principal, rights.declared.get(), transaction)
+    return after(_checked(principal, rights.declared.get()), transaction)
 
 
-def _checked(principal: Principal, access: Access, transaction: Transaction[T]) -> Transaction[T]:
-    (yield from current(principal)).require(access)
-    return (yield from transaction)
+def _checked(principal: Principal, access: Access) -> Transaction[None]:
+    found = yield from current(principal)
+    principal.require_unchanged(found)
+    found.require(access)
 
 
 def current(principal: Principal) -> Transaction[Principal]:
@@ -59,22 +58,17 @@ def unchanged() -> Transaction[None]:
 
 def while_unchanged(transaction: Transaction[T]) -> Transaction[T]:
     """Return a transaction of the current request that first makes the check of `unchanged`."""
-    return _then(unchanged(), transaction)
-
-
-def _then(check: Transaction[None], transaction: Transaction[T]) -> Transaction[T]:
-    yield from check
-    return (yield from transaction)
+    return after(unchanged(), transaction)
 
 
 def _unchanged(
-    before: Principal | None, after: Transaction[Principal] | None, folder: Credential | None
+    before: Principal | None, reading: Transaction[Principal] | None, folder: Credential | None
 ) -> Transaction[None]:
-    if after is not None:
-        found = yield from after
+    if reading is not None:
+        found = yield from reading
         if before is None:
             raise errors.Unauthenticated(login_sessions.ENDED)
-        require_unchanged(before, found)
+        before.require_unchanged(found)
     if folder is not None and folder not in (yield from connections.valid({folder})):
         raise errors.NotFound
 
@@ -84,13 +78,3 @@ def _of_session(session: Credential) -> Transaction[Principal]:
     if signed_in is None:
         raise errors.Unauthenticated(login_sessions.ENDED)
     return signed_in.principal
-
-
-def require_unchanged(before: Principal, after: Principal) -> None:
-    """Raise `Forbidden` if the rights, limits or role of a credential have changed."""
-    if _state(before) != _state(after):
-        raise errors.Forbidden(_CHANGED)
-
-
-def _state(principal: Principal) -> tuple[object, ...]:
-    return principal.rights, principal.role, principal.scope, principal.suspended

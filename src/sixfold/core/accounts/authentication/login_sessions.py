@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, audit_log, keys, rights
+from sixfold.core.accounts import accounts, audit_log, connections, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
-from sixfold.core.database import Query, Row, Rows, T, Transaction, one
+from sixfold.core.database import Query, Row, Rows, T, Transaction, after, one
 
 LINK_LIFE_US = HOUR_US
 SESSION_LIFE_US = 30 * DAY_US
@@ -73,7 +73,12 @@ def take_link(token: str, now: int, login: LoginDetails = _BY_LINK) -> Transacti
 
 
 def new_session(account_id: str, now: int, login: LoginDetails) -> Transaction[str]:
-    """Create a session and return its token; the first one books the credit of an invitation."""
+    """Create a session and return its token; the first one books the credit of an invitation.
+
+    Raises `Forbidden` for an organization, which has no sign-in.
+    """
+    if not (yield from accounts.by_id(account_id)).has_sign_in:
+        raise errors.Forbidden("An organization cannot sign in: sign in with your own account")
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, login)
     yield Query("link_request_end", {"id": account_id})
@@ -99,19 +104,21 @@ def new_session_with(proof: Transaction[ProvenLogin], now: int, login: LoginDeta
 def while_active(token: str, transaction: Transaction[T], access: Access | None = None) -> Transaction[T]:
     """Return a transaction of a session that first checks `access`, or that of the current route, again.
 
-    Raises `Unauthenticated` if the session has ended since the request began, and like `Principal.require`.
-    Otherwise, a request in progress could create access after the user has ended all sessions or has lost a
-    role.
+    Raises `Unauthenticated` if the session has ended since the request began, and like `Principal.require`
+    and `require_unchanged`. Otherwise, a request in progress could create access after the user has ended all
+    sessions or has lost a role.
     """
-    return _checked(token, access or rights.declared.get(), transaction)
+    checked = _checked(token, access or rights.declared.get(), connections.signed_in.get())
+    return after(checked, transaction)
 
 
-def _checked(token: str, access: Access, transaction: Transaction[T]) -> Transaction[T]:
+def _checked(token: str, access: Access, before: Principal | None) -> Transaction[None]:
     signed_in = yield from session(token)
     if signed_in is None:
         raise errors.Unauthenticated(ENDED)
+    if before is not None:
+        before.require_unchanged(signed_in.principal)
     signed_in.principal.require(access)
-    return (yield from transaction)
 
 
 def session(token: str) -> Transaction[SignedIn | None]:
