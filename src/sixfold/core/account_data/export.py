@@ -43,7 +43,8 @@ from sixfold.core.memory.models import Caller
 _ROWS = 200
 # Rows of other tables per batch.
 _MAX_ROWS = 32
-# A batch with larger rows ends before the next row.
+# A batch with larger rows ends before the next row. A query for rows of up to tens of megabytes returns one
+# row or, on PostgreSQL, where each query is a round trip, rows of this size together.
 _BATCH_BYTES = 2**20
 _MAX_KEYS = 100_000
 _MAX_PLAIN_CHARS = 2 * MAX_CHARS
@@ -71,20 +72,6 @@ _TABLES = {
     "audit": "export_audit",
     "media": "export_media",
 }
-# Queries for rows of up to tens of megabytes, which are read one at a time; an index finds the next one.
-_LARGE_ROWS = frozenset(
-    {
-        "export_predictions",
-        "export_calls",
-        "export_responses",
-        "export_conversations",
-        "export_conversation_items",
-        "export_batch_answers",
-        "export_posts",
-        "export_content_log",
-        "export_audit",
-    }
-)
 # Columns of archived records that are exported; the other columns belong to the operator or are secret.
 _ARCHIVED = {
     "prediction": "id parent_id face model engine engine_version quality state inputs output error cost "
@@ -105,7 +92,7 @@ _JSON = frozenset(
         *("item", "detail", "attributes", "errors"),
     }
 )
-_EXCLUDED_FIELDS = {"blob"}
+_EXCLUDED_FIELDS = {"blob", "bytes", "bytes_before", "place"}
 _FILE_MODE = 0o100644 << 16
 _README = """All data of your account on this Sixfold server.
 
@@ -276,13 +263,13 @@ def _write_pages(
 
 def _batch(account_id: str, query: str, after: str) -> Transaction[tuple[list[Row], str | None]]:
     """Return the next rows of a query, and the id of the last one, or None at the end of the table."""
-    step = 1 if query in _LARGE_ROWS else _MAX_ROWS
     rows: list[Row] = []
     size = 0
     while len(rows) < _MAX_ROWS and size < _BATCH_BYTES:
-        found = yield from many(query, account_id=account_id, after=after, limit=step, **_place(after))
+        limits = {"limit": _MAX_ROWS - len(rows), "bytes": _BATCH_BYTES - size}
+        found = yield from many(query, account_id=account_id, after=after, **limits, **_place(after))
         rows += found
-        if len(found) < step:
+        if not found:
             return rows, None
         after = str(rows[-1]["id"])
         size += sum(

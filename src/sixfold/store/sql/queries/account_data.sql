@@ -1,34 +1,34 @@
--- name: export_predictions | Return a page of an account's predictions, oldest first.
+-- name: export_predictions | Return an account's next prediction; a batch of large rows would be unbounded.
 SELECT id, parent_id, face, model, engine, engine_version, quality, state,
        CASE WHEN withheld = 1 THEN '{}' ELSE inputs END AS inputs, CASE WHEN withheld = 0 THEN output END AS output,
        error, cost, charge,
        created_at, started_at, completed_at
-FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
--- name: export_calls | Return a page of an account's gateway calls, oldest first.
+-- name: export_calls | Return an account's next gateway call.
 SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, output_tokens, cost, error,
        request, response, created_at, ended_at,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge
-FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
--- name: export_responses | Return a page of an account's stored responses, ordered by id.
+-- name: export_responses | Return an account's next stored response.
 SELECT id, previous, server, conversation, input, response, created_at FROM relay_response
-WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
 -- name: export_files | Return a page of an account's files, ordered by id; their content is that of the media file.
 SELECT id, filename, purpose, content_type, size, media, created_at, expires_at FROM account_file
 WHERE account_id = :account_id AND id > :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY id LIMIT :limit;
 
--- name: export_conversations | Return a page of an account's conversations, oldest first.
+-- name: export_conversations | Return an account's next conversation.
 SELECT id, title, parent, draft, cost, metadata, items, size, created_at FROM relay_conversation
-WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
--- name: export_conversation_items | Return a page of the items of an account's conversations; `id` has a conversation and a place.
+-- name: export_conversation_items | Return the next item of an account's conversations; `id` has a conversation and a place.
 SELECT conversation_id || '/' || place AS id, conversation_id, item, detail FROM relay_conversation_item
 WHERE account_id = :account_id
   AND (conversation_id, place) > (:parent_id, :number)
-ORDER BY conversation_id, place LIMIT :limit;
+ORDER BY conversation_id, place LIMIT 1;
 
 -- name: export_objects | Return a page of the objects that model servers store for an account, ordered by id.
 SELECT id, MAX(server) AS server, MAX(response_id) AS response_id, MAX(created_at) AS created_at FROM relay_object
@@ -39,29 +39,29 @@ SELECT id, response_id, dialect, endpoint, state, input_file_id, metadata, total
        output_file_id, error_file_id, created_at, expires_at, in_progress_at, finalizing_at, cancelling_at, ended_at FROM batch
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_batch_answers | Return the answers to the next lines of a batch, else to those of an account's next unfinished batch.
+-- name: export_batch_answers | Return the answer to the next line of a batch, else to the first of an account's next unfinished batch.
 SELECT * FROM (
     SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
     FROM batch b JOIN batch_line l ON l.batch_id = b.id
     WHERE b.account_id = :account_id AND b.id = :parent_id AND l.number > :number AND l.state = 'done'
-    ORDER BY l.number LIMIT :limit
+    ORDER BY l.number LIMIT 1
 ) AS same_batch
 UNION ALL
 SELECT * FROM (
     SELECT l.batch_id || ':' || l.number AS id, l.custom_id, l.status, l.request_id, l.response
     FROM batch b JOIN batch_line l ON l.batch_id = b.id AND l.state = 'done'
     WHERE b.account_id = :account_id AND b.id > :parent_id
-    ORDER BY b.id, l.number LIMIT :limit
+    ORDER BY b.id, l.number LIMIT 1
 ) AS next_batch
-LIMIT :limit;
+LIMIT 1;
 
 -- name: export_live_sessions | Return a page of an account's live sessions, oldest first.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at
 FROM session WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_posts | Return a page of an account's gallery posts, oldest first.
+-- name: export_posts | Return an account's next gallery post.
 SELECT id, text, media, content_type, tags, is_unlisted, model, inputs, created_at FROM gallery_post
-WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
 -- name: export_characters | Return a page of an account's gallery characters, oldest first.
 SELECT id, url_name, name, description, greeting, avatar, created_at FROM gallery_character
@@ -85,9 +85,9 @@ WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 SELECT id, email, role, team_id, invited_by, created_at, expires_at FROM invitation
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: export_audit | Return a page of an account's audit log, oldest first.
+-- name: export_audit | Return the next entry of an account's audit log.
 SELECT id, action, detail, created_at FROM audit
-WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
 -- name: export_media | Return a page of an account's unexpired media files, ordered by name.
 SELECT name AS id, file_name, kind, content_type, size, prediction_id, created_at, expires_at, blob FROM media

@@ -27,9 +27,9 @@ DELETE FROM content_log WHERE (account_id, id) IN (
     SELECT account_id, id FROM content_log WHERE expires_at < :now ORDER BY expires_at LIMIT :limit)
 RETURNING id;
 
--- name: export_content_log | Return a page of the contents of an account's calls, oldest first.
+-- name: export_content_log | Return the contents of an account's next call.
 SELECT id, key_id, face, model, request, response, created_at, expires_at FROM content_log
-WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
+WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT 1;
 
 -- name: erase_content_log | Delete the contents of an account's calls.
 DELETE FROM content_log WHERE account_id = :account_id;
