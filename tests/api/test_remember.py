@@ -319,8 +319,10 @@ async def test_a_revoked_key_writes_no_further_facts(
     model.extract = [{"facts": [WORKS]}, {"facts": [OSLO]}]
     ask = GatewayChat.ask
 
-    async def ask_and_revoke(chat: GatewayChat, principal: Principal, prompt: ModelPrompt) -> ModelReply:
-        reply = await ask(chat, principal, prompt)
+    async def ask_and_revoke(
+        chat: GatewayChat, principal: Principal, call_id: str, prompt: ModelPrompt
+    ) -> ModelReply:
+        reply = await ask(chat, principal, call_id, prompt)
         if len(model.requests) == calls:
             await app.database.write(keys.revoke(key.id))
         return reply

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sixfold import import_string
 from sixfold.app import media as app_media
-from sixfold.core import ids, money
+from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
@@ -34,13 +36,14 @@ class GatewayChat:
         """Return the amount that the gateway would reserve, in micro-dollars."""
         return self._gateway.max_cost(_request(prompt), self._model)
 
-    async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
+    async def ask(self, principal: Principal, call_id: str, prompt: ModelPrompt) -> ModelReply:
         """Return the model's reply. Raises the errors of `Gateway.complete_chat`."""
-        reply = await self._gateway.complete_chat(
-            principal, ids.new("req"), _request(prompt), self._model, "memory"
-        )
+        reply = await self._gateway.complete_chat(principal, call_id, _request(prompt), self._model, "memory")
         text = "" if reply.answer is None else reply.answer.text
         return ModelReply(text, reply.target, reply.cost)
+
+    async def refund(self, call_ids: Sequence[str], error: str) -> None:
+        await self._gateway.refund(call_ids, error)
 
 
 def _request(prompt: ModelPrompt) -> ChatRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -32,8 +33,12 @@ class ChatModel(Protocol):
         """Return the maximum charge of a request in micro-dollars."""
         ...
 
-    async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
+    async def ask(self, principal: Principal, call_id: str, prompt: ModelPrompt) -> ModelReply:
         """Return the reply after it has been charged. Raises the errors of `Gateway.complete`."""
+        ...
+
+    async def refund(self, call_ids: Sequence[str], error: str) -> None:
+        """Refund calls whose replies had no effect; calls without a charge are unchanged."""
         ...
 
 

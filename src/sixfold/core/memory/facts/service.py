@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core import money
+from sixfold.core import ids, money
 from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
@@ -122,9 +123,13 @@ class FactService:
             for number, (text, prompt) in enumerate(prompted):
                 if number:
                     await self._database.read(access_checks.unchanged(), snapshot=False)
-                await self._remember_part(run, writer, request, (text, prompt), report)
-                report.read += len(text)
+                part_report = replace(report, written=[*report.written], dropped=[*report.dropped])
+                await self._remember_part(run, writer, request, (text, prompt), part_report)
+                run.keep()
+                report = replace(part_report, read=report.read + len(text))
         except errors.SixfoldError as error:
+            # The facts of this part were not written.
+            await run.refund(error)
             if not report.read:
                 raise
             report.stopped = error.message
@@ -209,9 +214,13 @@ class FactService:
         start = await self._begin(caller, principal, "answer", ("", ""), model.max_cost(prompt))
         run = _Run(model, principal, start.budget)
         try:
-            reply = await run.ask(prompt)
-        finally:
-            await self._finish(start, run.cost)
+            try:
+                reply = await run.ask(prompt)
+            finally:
+                await self._finish(start, run.cost)
+        except errors.SixfoldError as error:
+            await run.refund(error)
+            raise
         excerpts = [
             f"{hit.title} {hit.slug} {text}"
             for hit, text in zip(context_pack.sources, context_pack.excerpts, strict=True)
@@ -252,12 +261,17 @@ def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequenc
 
 
 class _Run(msgspec.Struct):
-    """The model calls of one request, with the limit on their cost and the cost so far, in micro-dollars."""
+    """The model calls of one request, with the limit on their cost and the cost so far, in micro-dollars.
+
+    `calls` are the ids of the calls since the last `keep`, and `kept` is the cost of the others.
+    """
 
     chat: ChatModel
     principal: Principal
     budget: int
     cost: int = 0
+    kept: int = 0
+    calls: list[str] = []
     model: str = ""
     started_at: float = msgspec.field(default_factory=time.monotonic)
 
@@ -270,14 +284,26 @@ class _Run(msgspec.Struct):
                 f"{money.format_usd(self.budget - self.cost)} USD left: send less, raise max_usd, or ask "
                 "the operator to raise SIXFOLD_MEMORY_CALL_USD"
             )
+        # A call that the time limit cancels may be charged.
+        self.calls.append(ids.new("req"))
         try:
             async with asyncio.timeout(self.started_at + _SECONDS - time.monotonic()):
-                reply = await self.chat.ask(self.principal, prompt)
+                reply = await self.chat.ask(self.principal, self.calls[-1], prompt)
         except TimeoutError as error:
             raise errors.EngineFailed(f"The request has reached its limit of {_SECONDS} seconds") from error
         self.cost += reply.cost
         self.model = reply.model
         return reply.text
+
+    def keep(self) -> None:
+        """Keep the charges of the calls so far."""
+        self.kept, self.calls = self.cost, []
+
+    async def refund(self, error: errors.SixfoldError) -> None:
+        """Refund the calls since the last `keep`, whose results are lost."""
+        if self.calls:
+            await self.chat.refund(self.calls, error.message)
+        self.cost, self.calls = self.kept, []
 
     async def compare(
         self, facts: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
