@@ -158,7 +158,7 @@ async def test_lost_response_with_tools_is_charged_once(either: Path, mode: str)
 
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("tools", [False, True])
-async def test_response_that_cannot_be_stored_is_paid_by_its_repetition(
+async def test_response_that_cannot_be_stored_is_paid_by_repetition(
     either: Path, monkeypatch: pytest.MonkeyPatch, *, keyed: bool, tools: bool
 ) -> None:
     """It is refunded, unless a repetition with the same Idempotency-Key is free."""
