@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
-from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, now, one
+from sixfold.core.accounts import accounts, audit_log, ledger, ledger_batches, ledger_queries
+from sixfold.core.database import Database, Query, Transaction, TransactionConflict, Value, many, now, one
 from tests.harness import databases
 
 
@@ -70,6 +70,33 @@ async def test_report_runs_in_a_thread_and_sees_committed_writes(database: Datab
         await database.read(report(fail=True), in_thread=True)
     assert len(threads) == 4
     assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("size", [100, 2**20 + 1])
+async def test_large_row_is_read_outside_the_event_loop(
+    database: Database, opener: databases.Opener, size: int
+) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=5))
+    page: dict[str, Value] = {"account_id": account.id, "limit": 1, "bytes": 1}
+    created = await database.read(one("export_audit", after="", **page))
+    assert created is not None
+    await database.write(audit_log.note(account.id, "test", "x" * size))
+    threads: list[int] = []
+
+    def read() -> Transaction[int]:
+        yield from now()
+        threads.append(threading.get_ident())
+        row = yield from one("export_audit", after=str(created["id"]), **page)
+        threads.append(threading.get_ident())
+        assert row is not None
+        return len(row["detail"])
+
+    loop, is_sqlite = threading.get_ident(), opener is databases.OPENERS["sqlite"]
+    for snapshot in (False, True, False):
+        threads.clear()
+        assert await database.read(read(), snapshot=snapshot) == size
+        assert threads[0] == loop
+        assert (threads[1] != loop) == (is_sqlite and size > 2**20 and not snapshot)
 
 
 async def test_failed_transaction_is_rolled_back(database: Database) -> None:

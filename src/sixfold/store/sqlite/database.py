@@ -1,8 +1,8 @@
 """The Database port on SQLite: WAL, one writer thread, many transactions per durable commit.
 
 Each write has a savepoint, so a failed write does not affect other writes, and one fsync covers all writes
-that arrived during the previous one. Reads are short and run in the caller's thread, except for reports, of
-which one runs at a time in a separate thread.
+that arrived during the previous one. Reads are short and run in the caller's thread, except for reports and
+large rows, of which one is read at a time in a separate thread.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ _STORE_ERRORS = frozenset(
 )
 _STATEMENTS = 512  # prepared statements kept per connection
 _REPORTS = SingleThread("sqlite-reports")
+# Rows with a larger text are read in the thread for reports, as a text of 66 MB takes 0.1 s.
+LOOP_TEXT_BYTES = 2**20
+_MAX_TEXT_BYTES = 2**31 - 1
 
 
 IsAlive = Callable[[str], bool]
@@ -54,6 +57,14 @@ IsAlive = Callable[[str], bool]
 def _is_nobody_alive(_server: str) -> bool:
     """Return False: only one server at a time opens the file, so all other servers have ended."""
     return False
+
+
+class _LargeText(Exception):
+    """Raised by the query of a row with a text above `LOOP_TEXT_BYTES`."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(query.name)
+        self.query = query
 
 
 class WriteJob(msgspec.Struct):
@@ -112,21 +123,42 @@ class SqliteDatabase:
         # A database in memory does not support concurrent reads and writes of a table.
         if in_thread and not self._uri:
             return await _REPORTS.run(self._report, transaction)
-        return self._read(self._reader, transaction, snapshot=snapshot)
+        if snapshot or self._uri:
+            return self._read(self._reader, transaction, snapshot=snapshot)
+        try:
+            return self._read_small(transaction)
+        except _LargeText as large:
+            query = large.query
+        return await _REPORTS.run(self._report, transaction, query)
 
-    def _report(self, transaction: Transaction[T]) -> T:
+    def _read_small(self, transaction: Transaction[T]) -> T:
+        """Run `transaction` up to a query that returns a large text, which raises `_LargeText`."""
+        self._reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LOOP_TEXT_BYTES)
+        try:
+            return self._drive(self._reader, transaction)
+        finally:
+            self._reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TEXT_BYTES)
+
+    def _report(self, transaction: Transaction[T], query: Query | None = None) -> T:
         if self._closed:
             raise sqlite3.ProgrammingError("the database is closed")
         if self._report_reader is None:
             self._report_reader = self._connect()
-        return self._read(self._report_reader, transaction, snapshot=True)
+        return self._read(self._report_reader, transaction, query)
 
-    def _read(self, reader: sqlite3.Connection, transaction: Transaction[T], *, snapshot: bool) -> T:
+    def _read(
+        self,
+        reader: sqlite3.Connection,
+        transaction: Transaction[T],
+        query: Query | None = None,
+        *,
+        snapshot: bool = True,
+    ) -> T:
         if not snapshot:
             return self._drive(reader, transaction)
         reader.execute("BEGIN")
         try:
-            return self._drive(reader, transaction)
+            return self._drive(reader, transaction, query)
         finally:
             reader.execute("ROLLBACK")
 
@@ -214,10 +246,13 @@ class SqliteDatabase:
         if not alone:
             writer.execute("RELEASE request")
 
-    def _drive(self, connection: sqlite3.Connection, transaction: Transaction[T]) -> T:
+    def _drive(
+        self, connection: sqlite3.Connection, transaction: Transaction[T], query: Query | None = None
+    ) -> T:
+        """Run a transaction from its start, or from the `query` that it has yielded."""
         moment = self._clock()
         try:
-            query = next(transaction)
+            query = query or next(transaction)
             while True:
                 try:
                     rows = self._execute(connection, query, moment)
@@ -225,6 +260,10 @@ class SqliteDatabase:
                     query = transaction.throw(TransactionConflict(str(error)))
                 except ChangeRefused as refused:
                     query = transaction.throw(refused)
+                except sqlite3.DataError as error:
+                    if connection is self._reader and error.sqlite_errorcode == sqlite3.SQLITE_TOOBIG:
+                        raise _LargeText(query) from error
+                    raise
                 else:
                     query = transaction.send(rows)
         except StopIteration as end:
