@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects, memory_limit
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
-from sixfold.core.database import many
+from sixfold.core.database import Transaction, many
 from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
@@ -48,6 +49,35 @@ async def test_page_is_limited_by_bytes_and_has_a_cursor(tmp_path: Path) -> None
         assert [item for page in pages for item in page] == output[::-1]
         result, cursor = await pipeline.service.page(Tenant(pipeline.payer.id), PredictionFilter(), 1, None)
         assert ([each.id for each in result], cursor) == (output[-1:], output[-1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "page"),
+    [
+        ([9 * _EIGHTH] * 100, 100, (1, 9 * _EIGHTH, True)),
+        ([3 * _EIGHTH] * 100, 100, (2, 6 * _EIGHTH, True)),
+        ([1] * 5, 5, (5, 5, False)),
+        ([1] * 6, 5, (5, 5, True)),
+        ([], 5, (0, 0, False)),
+    ],
+)
+def test_rows_beyond_a_page_are_not_measured(
+    sizes: list[int], limit: int, page: tuple[int, int, bool]
+) -> None:
+    measured = list[int]()
+
+    def read() -> Transaction[None]:
+        result = yield from pagination.count_rows("q", {}, limit)
+        assert result == pagination.PageRows(*page)
+
+    reading = read()
+    query = next(reading)
+    with contextlib.suppress(StopIteration):
+        while True:
+            start, step = int(query.params["offset"] or 0), int(query.params["limit"] or 0)
+            measured += sizes[start : start + step]
+            query = reading.send([{"size": size} for size in sizes[start : start + step]])
+    assert page[0] <= len(measured) <= page[0] + 2
 
 
 async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path) -> None:
@@ -101,7 +131,12 @@ async def test_large_runs_are_read_in_a_thread(tmp_path: Path, backend: str) -> 
         for prediction_id in (small, small, large, large, large):
             prediction = await pipeline.service.get(prediction_id, Tenant(pipeline.payer.id))
             assert prediction.id == prediction_id
-    assert in_threads == [(small, False), (small, False), (large, False), (large, True), (large, True)]
+        assert in_threads == [(small, False), (small, False), (large, False), (large, True), (large, True)]
+        in_threads.clear()
+        page, _ = await pipeline.service.page(Tenant(pipeline.payer.id), PredictionFilter(), 9, None)
+        assert [each.id for each in page] == [large, small]
+    # The sizes are measured before.
+    assert [in_thread for _, in_thread in in_threads] == [False, True]
 
 
 @pytest.mark.parametrize("backend", backends.EACH_DATABASE)

@@ -83,6 +83,7 @@ _VALUES: Mapping[str, Value] = {
     "life": 0,
     "lease": 1,
     "limit": 200,
+    "offset": 0,
     "version": 1,
     "free_runs": 2,
     "length": 3,

@@ -252,17 +252,16 @@ def _key(row: Row) -> _Key:
 def _after(key: _Key) -> Transaction[Rows]:
     account_id, name, version = key
     about: dict[str, Value] = {"account_id": account_id, "name": name, "version": version}
-    count, _ = yield from pagination.count_rows("custom_models_sizes", about, PAGE)
-    return (yield Query("custom_models_after", {**about, "limit": count}))
+    page = yield from pagination.count_rows("custom_models_sizes", about, PAGE)
+    return (yield Query("custom_models_after", {**about, "limit": page.count}))
 
 
 def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
     after = pagination.name_of(cursor)
     about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": after}
-    fitting, total = yield from pagination.count_rows("custom_models_page_sizes", about, limit + 1)
-    count = min(fitting, limit)
-    rows = yield Query("custom_models_page", {**about, "limit": count})
-    return rows, pagination.cursor_after(str(rows[-1]["name"])) if total > count else None
+    page = yield from pagination.count_rows("custom_models_page_sizes", about, limit)
+    rows = yield Query("custom_models_page", {**about, "limit": page.count})
+    return rows, pagination.cursor_after(str(rows[-1]["name"])) if page.has_more else None
 
 
 def _require_version(account_id: str, name: str, expected: int | None) -> Transaction[None]:

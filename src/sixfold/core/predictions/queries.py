@@ -63,13 +63,14 @@ async def load(database: Database, key: str, query: Callable[[], Transaction[Row
     return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
 
 
-def page(
-    tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
-) -> Transaction[tuple[Rows, str | None]]:
+async def page(
+    database: Database, tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
+) -> tuple[Rows, str | None]:
     """Return the rows of a page of a tenant's predictions, newest first, and the cursor of the next page.
 
     `cursor` comes from the previous page; raises `BadRequest` if it is invalid. A page may contain fewer than
-    `limit` predictions, because its size in bytes is also limited.
+    `limit` predictions, because its size in bytes is also limited. A large one is read in a thread, within
+    the limit on the memory of large predictions.
     """
     params = {
         **tenant.row,
@@ -78,10 +79,12 @@ def page(
         "before": pagination.id_before(cursor, "pred_"),
     }
     query, sizes_query = _OF_CREDENTIAL if tenant.credential_id else _OF_STATE.get(filters.state, _ALL)
-    fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)
-    count = min(fitting, limit)
-    rows = yield Query(query, {**params, "limit": count})
-    return rows, rows[-1]["id"] if available > count else None
+    found = await database.read(pagination.count_rows(sizes_query, params, limit))
+    if found.size > _LARGE_BYTES:
+        await loaded_objects.reserve(found.size, _COPIES)
+    read = many(query, **params, limit=found.count)
+    rows = await database.read(read, snapshot=False, in_thread=found.size > LOOP_BYTES)
+    return rows, rows[-1]["id"] if rows and found.has_more else None
 
 
 def count_waiting(engine: str | None = None) -> Transaction[int]:

@@ -227,7 +227,7 @@ class PredictionService:
         self, tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
         """Return a page of a tenant's predictions, newest first, and the cursor of the next page."""
-        rows, following = await self._database.read(queries.page(tenant, filters, limit, cursor))
+        rows, following = await queries.page(self._database, tenant, filters, limit, cursor)
         size = sum(map(Prediction.stored_size, rows))
         return await PARSER.run_large(size, lambda: tuple(map(Prediction.from_row, rows))), following
 

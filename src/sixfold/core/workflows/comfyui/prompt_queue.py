@@ -34,7 +34,8 @@ def under_way(tenant: Tenant) -> Transaction[tuple[UnfinishedPrompt, ...]]:
 
 def count_unfinished(tenant: Tenant) -> Transaction[int]:
     """Return the number of prompts that have not ended."""
-    return (yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS))[1]
+    row = yield from one("prompts_under_way_count", **_of(tenant), limit=_PAGE_ROWS)
+    return 0 if row is None else int(row["count"])
 
 
 def first(tenant: Tenant) -> Transaction[Rows]:
@@ -42,14 +43,14 @@ def first(tenant: Tenant) -> Transaction[Rows]:
 
     The rows are not decoded, because decoded graphs take up to thirty times as much memory.
     """
-    count, _ = yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS)
-    return (yield from many("prompts_under_way", **_of(tenant), limit=count))
+    page = yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS)
+    return (yield from many("prompts_under_way", **_of(tenant), limit=page.count))
 
 
 def list_ended(tenant: Tenant, limit: int) -> Transaction[Rows]:
     """Return the last ended prompts as rows, newest first, at most `limit` or one page."""
-    count, _ = yield from pagination.count_rows("prompts_ended_sizes", _of(tenant), limit)
-    return (yield from many("prompts_ended", **_of(tenant), limit=count))
+    page = yield from pagination.count_rows("prompts_ended_sizes", _of(tenant), limit)
+    return (yield from many("prompts_ended", **_of(tenant), limit=page.count))
 
 
 def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:

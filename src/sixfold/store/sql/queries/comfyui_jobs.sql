@@ -10,11 +10,17 @@ WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' O
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
 
+-- name: prompts_under_way_count | Count the rows of `prompts_under_way`.
+SELECT COUNT(*) AS count FROM (
+    SELECT 1 FROM prediction
+    WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
+      AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling') LIMIT :limit) AS q;
+
 -- name: prompts_under_way_sizes | Return the sizes in characters of the rows of `prompts_under_way`.
 SELECT {stored_chars prediction} AS size FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
-ORDER BY id LIMIT :limit;
+ORDER BY id LIMIT :limit OFFSET :offset;
 
 -- name: prompts_ended | Return finished predictions of a model that are not removed from the history, newest first.
 SELECT * FROM prediction AS p
@@ -28,7 +34,7 @@ SELECT {stored_chars p} AS size FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND completed_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
-ORDER BY id DESC LIMIT :limit;
+ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- name: prompt_named | Return the newest prediction of a model with the prompt id of a client.
 SELECT * FROM prediction AS p

@@ -30,7 +30,7 @@ SELECT LENGTH(m.document) AS size FROM own_model m
 WHERE m.account_id = :account_id AND m.removed_at IS NULL AND (:kind = '' OR m.kind = :kind) AND m.name > :after
   AND m.version = (
       SELECT MAX(n.version) FROM own_model n WHERE n.account_id = m.account_id AND n.name = m.name)
-ORDER BY m.name LIMIT :limit;
+ORDER BY m.name LIMIT :limit OFFSET :offset;
 
 -- name: custom_models_of | Return the newest version of each custom model of an account.
 SELECT m.* FROM own_model m
@@ -47,7 +47,7 @@ ORDER BY account_id, name, version LIMIT :limit;
 -- name: custom_models_sizes | Return the sizes in characters of the rows of `custom_models_after`.
 SELECT LENGTH(document) AS size FROM own_model
 WHERE removed_at IS NULL AND (account_id, name, version) > (:account_id, :name, :version)
-ORDER BY account_id, name, version LIMIT :limit;
+ORDER BY account_id, name, version LIMIT :limit OFFSET :offset;
 
 -- name: custom_model_remove | Mark all versions of an account's custom model as removed.
 UPDATE own_model SET removed_at = :now

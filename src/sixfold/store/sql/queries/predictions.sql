@@ -56,7 +56,7 @@ ORDER BY id DESC LIMIT :limit;
 SELECT {stored_chars prediction} AS size FROM prediction
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
-ORDER BY id DESC LIMIT :limit;
+ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- name: prediction_page_unsuccessful | Return a page of an account's failed, canceled or expired predictions, newest first.
 SELECT * FROM prediction
@@ -68,7 +68,7 @@ ORDER BY id DESC LIMIT :limit;
 SELECT {stored_chars prediction} AS size FROM prediction
 WHERE account_id = :account_id AND state = :state AND id < :before AND state IN ('failed', 'canceled', 'expired')
   AND (:model = '' OR model = :model)
-ORDER BY id DESC LIMIT :limit;
+ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- `|| ''` prevents the use of other indexes than those of unfinished predictions.
 -- name: prediction_page_unfinished | Return a page of an account's unfinished predictions, newest first, from the indexes of all unfinished ones.
@@ -83,15 +83,17 @@ SELECT * FROM (
 ) AS q ORDER BY id || '' DESC LIMIT :limit;
 
 -- name: prediction_page_unfinished_sizes | Return the sizes in characters of the rows of `prediction_page_unfinished`.
-SELECT size FROM (
-    SELECT id, {stored_chars prediction} AS size FROM prediction
-    WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
-      AND (:model = '' OR model = :model)
-    UNION ALL
-    SELECT id, {stored_chars prediction} AS size FROM prediction
-    WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
-      AND (:model = '' OR model = :model)
-) AS q ORDER BY id || '' DESC LIMIT :limit;
+SELECT {stored_chars p} AS size FROM prediction AS p WHERE p.id IN (
+    SELECT id FROM (
+        SELECT id FROM prediction
+        WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
+          AND (:model = '' OR model = :model)
+        UNION ALL
+        SELECT id FROM prediction
+        WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
+          AND (:model = '' OR model = :model)
+    ) AS q ORDER BY id || '' DESC LIMIT :limit OFFSET :offset
+) ORDER BY p.id DESC;
 
 -- name: prediction_page_of_credential | Return a page of the predictions of one credential, newest first.
 SELECT * FROM prediction
@@ -103,7 +105,7 @@ ORDER BY id DESC LIMIT :limit;
 SELECT {stored_chars prediction} AS size FROM prediction
 WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
-ORDER BY id DESC LIMIT :limit;
+ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- name: prediction_unfinished_free | Count an account's unfinished free predictions, up to a limit.
 SELECT COUNT(*) AS unfinished FROM (
