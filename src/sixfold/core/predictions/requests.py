@@ -308,7 +308,7 @@ def draft(
         output_kind=model.output_kind,
         inputs=inputs,
         task=task,
-        fingerprint=_fingerprint(model.name, quote.engine, task),
+        fingerprint=b"",
         price=(request.hold or quote.price) if request.charged else FREE,
         priced_us=0,
         parent_id=None if parent is None else parent.id,
@@ -323,7 +323,7 @@ def draft(
     )
 
 
-def _fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
+def fingerprint(draft: PredictionDraft, engine: EngineSpec) -> bytes:
     """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
-    content = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
+    content = msgspec.json.encode([draft.model, engine.name, engine.version, draft.task], order="sorted")
     return hashlib.blake2b(content, digest_size=16).digest()
