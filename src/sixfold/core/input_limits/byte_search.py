@@ -37,6 +37,12 @@ def has_match(pattern: re.Pattern[bytes], body: bytes) -> bool:
     )
 
 
+def find(text: bytes, body: bytes) -> int:
+    """Return the first position of a text in a body, or -1."""
+    parts = (body.find(text, at, at + _SLICE + len(text) - 1) for at in range(0, len(body), _SLICE))
+    return next((position for position in parts if position >= 0), -1)
+
+
 def has_escaped_name(body: bytes) -> bool:
     """Return whether JSON may contain a name with an escaped letter."""
     return has_match(_ESCAPED, body)

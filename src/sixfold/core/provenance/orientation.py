@@ -9,6 +9,8 @@ _UPRIGHT, _LAST = 1, 8
 _PREFIX = b"Exif\0\0"
 _ENTRY = struct.Struct(">HHI")
 _MAX_ENTRIES = 4096
+# Photos have at most this much Exif, which is all that is read of other files.
+MAX_BYTES = 2**16
 
 
 def only(exif: bytes) -> bytes:

@@ -91,7 +91,7 @@ def _limited(changes: Iterable[FileEdit]) -> Iterator[FileEdit]:
 def _png(data: bytes) -> Iterator[FileEdit]:
     for part in png.chunks(data):
         if part.kind[:1].islower() and part.kind not in _PNG_KEPT:
-            turned = orientation.only(data[part.body : part.end]) if part.kind == _PNG_EXIF else b""
+            turned = _orientation(data, part.body, part.end) if part.kind == _PNG_EXIF else b""
             yield FileEdit(part.start, part.end, png.chunk(_PNG_EXIF, turned) if turned else b"")
         elif part.kind == _PNG_END:
             yield FileEdit(part.end, len(data), b"")
@@ -102,7 +102,7 @@ def _jpeg(data: bytes) -> Iterator[FileEdit]:
         is_kept = part.kind in _JPEG_KEPT and data.startswith(_JPEG_KEPT[part.kind], part.body)
         if part.kind in _JPEG_SEGMENTS and not is_kept:
             is_exif = part.kind == _APP1 and data.startswith(_JPEG_EXIF, part.body)
-            turned = orientation.only(data[part.body : part.end]) if is_exif else b""
+            turned = _orientation(data, part.body, part.end) if is_exif else b""
             yield FileEdit(part.start, part.end, jpeg.segment(_APP1, _JPEG_EXIF + turned) if turned else b"")
     # The video of a motion photo and the images in the index (MPF) can have the place as well.
     yield FileEdit(jpeg.image_end(data), len(data), b"")
@@ -110,8 +110,8 @@ def _jpeg(data: bytes) -> Iterator[FileEdit]:
 
 def _webp(data: bytes) -> Iterator[FileEdit]:
     chunks = riff.complete(data, b"WEBP")
-    exif = next((data[part.body : part.body + part.size] for part in chunks if part.kind == _WEBP_EXIF), b"")
-    turned = orientation.only(exif)
+    exif = next((part for part in chunks if part.kind == _WEBP_EXIF), None)
+    turned = _orientation(data, exif.body, exif.body + exif.size) if exif else b""
     added = riff.chunk(_WEBP_EXIF, turned) if turned else b""
     flags = _WEBP_XMP_FLAG | (0 if turned else _WEBP_EXIF_FLAG)
     size = int.from_bytes(data[4:8], "little") + len(added)
@@ -123,6 +123,10 @@ def _webp(data: bytes) -> Iterator[FileEdit]:
             yield FileEdit(chunk.start, chunk.end, b"")
     yield FileEdit(4, 8, size.to_bytes(4, "little"))
     yield FileEdit(chunks[-1].end, len(data), added)
+
+
+def _orientation(data: bytes, start: int, end: int) -> bytes:
+    return orientation.only(data[start : min(end, start + orientation.MAX_BYTES)])
 
 
 def _gif(data: bytes) -> Iterator[FileEdit]:

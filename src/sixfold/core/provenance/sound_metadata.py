@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sixfold.core.provenance.formats import flac, riff
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
-from sixfold.core.provenance.formats.parts import ContainerPart
+from sixfold.core.provenance.formats.parts import ContainerPart, part_budget
 
 # Stream information, seek table and cue sheet; others are comments, pictures, padding and applications' data.
 _FLAC_KEPT = frozenset({0, 3, 5})
@@ -14,6 +14,8 @@ _FLAC_LAST = 0x80
 _WAV_KEPT = frozenset({b"fmt ", b"fact", b"data", b"cue ", b"smpl"})
 _ID3, _ID3_FOOTER = b"ID3", 0x10
 _ID3V1, _ID3V1_BYTES = b"TAG", 128
+# Before and after the frames; programs write one of each kind.
+_MAX_TAGS = 1000
 _APE, _APE_BYTES, _APE_HAS_HEADER = b"APETAGEX", 32, 1 << 31
 
 
@@ -42,11 +44,13 @@ def of_wav(data: bytes) -> Iterator[FileEdit]:
 
 def of_mp3(data: bytes) -> Iterator[FileEdit]:
     """Yield edits that remove the tags before and after the frames."""
-    start, end = 0, len(data)
+    start, end, budget = 0, len(data), part_budget(_MAX_TAGS)
     while data[start : start + 3] == _ID3 and start + 10 <= end:
+        budget.spend(parts=1)
         size = sum(byte << 7 * place for place, byte in enumerate(reversed(data[start + 6 : start + 10])))
         start += 10 + size + (10 if data[start + 5] & _ID3_FOOTER else 0)
     while end > start:
+        budget.spend(parts=1)
         if data[end - _ID3V1_BYTES : end].startswith(_ID3V1):
             end -= _ID3V1_BYTES
             continue

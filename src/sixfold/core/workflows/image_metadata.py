@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from sixfold.core.input_limits import byte_search
 from sixfold.core.input_limits.budget import InputBudget, Limit
 from sixfold.core.provenance import redaction
 from sixfold.core.provenance.formats import media_types, png, riff, webp
@@ -141,7 +142,7 @@ def _exif(data: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
     """Yield the texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, from any part of the EXIF data."""
     for name in _NAMES:
         mark = name.encode() + b":{"
-        at = data.find(mark)
+        at = byte_search.find(mark, data)
         if at >= 0:
             begin = at + len(mark) - 1
             end = data.find(b"\0", at, begin + limit + 1)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import takewhile
 
 from sixfold.core.input_limits.budget import InputBudget
-from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import MAX_TEXT_BYTES, FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
 
 _HEAD = b"\x21\xff\x0bSIXFOLD11.0"
@@ -108,11 +108,12 @@ def _chain_end(budget: InputBudget, data: bytes, at: int) -> int:
 
 
 def _joined(data: bytes, at: int, end: int) -> bytes:
-    parts: list[bytes] = []
-    while at < end and data[at]:
-        parts.append(data[at + 1 : at + 1 + data[at]])
+    """Return the text of a chain of sub-blocks, up to one byte more than a text may have."""
+    text = bytearray()
+    while at < end and data[at] and len(text) <= MAX_TEXT_BYTES:
+        text += data[at + 1 : at + 1 + data[at]]
         at += 1 + data[at]
-    return b"".join(parts)
+    return bytes(text)
 
 
 def _block(raw: bytes) -> bytes:

@@ -6,9 +6,13 @@ import struct
 
 import msgspec
 
+from sixfold import errors
+from sixfold.core.input_limits import json_limits
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import MalformedFile
 
 _JSON, _BINARY = b"JSON", b"BIN\0"
+_MAX_JSON_BYTES = 16 * 2**20
 _ASSET_KEPT = frozenset({"version", "minVersion"})
 _Object = dict[str, msgspec.Raw]
 
@@ -88,8 +92,16 @@ def _json_end(data: bytes) -> int | None:
 
 
 def _json(data: bytes, end: int) -> bytes:
+    """Return the JSON chunk; raises `MalformedFile` if it has too many bytes or values."""
+    if end > _MAX_JSON_BYTES:
+        raise MalformedFile(f"the JSON of a GLB must have at most {_MAX_JSON_BYTES:,} bytes")
     # Some encoders pad with zeros instead of spaces.
-    return data[20:end].rstrip(b" \0")
+    text = data[20:end].rstrip(b" \0")
+    try:
+        json_limits.GRAPH.check(text)
+    except errors.InputTooLarge as error:
+        raise MalformedFile(error.message) from error
+    return text
 
 
 def _object(raw: bytes | msgspec.Raw) -> _Object:

@@ -25,6 +25,7 @@ _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _HEAD = re.compile(rb"sixfold (\d{1,3})/(\d{1,3}):")
 # The first byte of a marker may be repeated.
 _FILL = re.compile(rb"\xff+")
+_MAX_FILL_BYTES = 1 << 16
 _PART_BYTES = 65_000
 _SEGMENT = struct.Struct(">BBH")
 # Segments before the first scan.
@@ -157,8 +158,9 @@ def _segment_at(data: bytes, at: int) -> ContainerPart[int] | None:
     first, marker, length = _SEGMENT.unpack_from(data, at)
     if first != 0xFF:
         return None
-    if marker == 0xFF and (fill := _FILL.match(data, at)):
-        return _segment_at(data, fill.end() - 1)
+    if marker == 0xFF and (fill := _FILL.match(data, at, at + _MAX_FILL_BYTES)):
+        is_marker = data[fill.end() : fill.end() + 1] != b"\xff"
+        return _segment_at(data, fill.end() - 1) if is_marker else None
     if marker in _ALONE:
         return ContainerPart(marker, at, at + 2, at + 2)
     return ContainerPart(marker, at, at + 4, at + 2 + length) if length >= 2 else None

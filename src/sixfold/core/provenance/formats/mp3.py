@@ -17,8 +17,8 @@ _UNSYNCHRONISED = 0x80
 # In version 2.2, this flag means compression.
 _EXTENDED = 0x40
 _FOOTER = 0x10
-# The size in the header of a tag has 28 bits.
-_MAX_TAG_BYTES = 2**28
+# A tag is copied several times while it is read.
+_MAX_TAG_BYTES, _MAX_FRAMES = 2**24, 100_000
 _ENCODINGS = {0: "latin-1", 1: "utf-16", 2: "utf-16-be", 3: "utf-8"}
 
 
@@ -98,7 +98,7 @@ def _tag(data: bytes) -> _Id3Tag | None:
         return None
     number, flags = data[3], data[5]
     end = 10 + _size(data[6:10], 7)
-    if end > len(data) or (number == 2 and flags & _EXTENDED):
+    if end > min(len(data), _MAX_TAG_BYTES) or (number == 2 and flags & _EXTENDED):
         return None
     body = data[10:end]
     if number < 4 and flags & _UNSYNCHRONISED:
@@ -113,7 +113,7 @@ def _frames(tag: _Id3Tag, version: _Version) -> Iterator[_Frame]:
     """Yield each complete frame up to the padding."""
     wide, body = len(version.name), tag.body
     head = wide + version.size_bytes + version.flag_bytes
-    budget, at = part_budget(), 0
+    budget, at = part_budget(_MAX_FRAMES), 0
     while True:
         budget.spend(parts=1)
         name = body[at : at + wide]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from sixfold.core.input_limits.budget import InputBudget
-from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import MAX_TEXT_BYTES, FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, MediaHeader, part_budget, walk
 
 _UUID = bytes.fromhex("a4d2c0e66b1f4c58932e7d05f1b86a3c")
@@ -22,6 +22,8 @@ _MOVIE = b"moov"
 _NEEDED = frozenset({_MOVIE, b"mdat"})
 _VIDEO_BOXES = _NEEDED | {b"moof", b"ftyp", b"free", b"wide", b"sidx", b"styp"}
 _BOX = struct.Struct(">I4s")
+# Of a box of this project: one more than it may have.
+_MAX_BYTES = 17 + MAX_TEXT_BYTES
 MAX_BOXES = 1 << 16
 # The boxes of all tracks and fragments together: three hours of fragments of a second have 600,000.
 MAX_FRAGMENT_BOXES = 1 << 22
@@ -103,7 +105,7 @@ def extract(data: bytes) -> str | None:
     for box in boxes(data) if matches(data) else ():
         if _is_ours(data, box):
             last = box
-    return None if last is None else text_of(data[last.body + 16 : last.end])
+    return None if last is None else text_of(data[last.body + 16 : min(last.end, last.body + _MAX_BYTES)])
 
 
 def boxes(

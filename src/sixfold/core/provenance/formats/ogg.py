@@ -18,6 +18,8 @@ _HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}
 _CONTINUED = 1
 _FIRST = 2
 _PAGE_SEGMENTS = 255
+# As in FLAC, comments have at most 16 MiB.
+_MAX_HEADER_BYTES = 2**24
 # Offsets in a page: its number, which its checksum follows, and the lacing.
 _NUMBER_AT, _LACING_AT = 18, 26
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -117,7 +119,7 @@ def _headers(data: bytes) -> _Headers | None:
     packets: list[bytes] = []
     open_packet: list[bytes] = []
     for count, page in enumerate(pages, 1):
-        if page.serial != first.serial or page.flags & _FIRST:
+        if page.serial != first.serial or page.flags & _FIRST or page.end > _MAX_HEADER_BYTES:
             return None
         at = page.body
         for size in page.lacing:

@@ -47,7 +47,8 @@ def extract(data: bytes) -> str | None:
     """Return the text of this project's first text chunk."""
     for part in chunks(data):
         if _is_ours(data, part):
-            return _text(data[part.body + len(_KEYWORD) : part.end - 4])
+            begin = part.body + len(_KEYWORD)
+            return _text(data[begin : min(part.end - 4, begin + 2 * MAX_TEXT_BYTES)])
     return None
 
 

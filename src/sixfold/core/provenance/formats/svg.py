@@ -12,6 +12,9 @@ _OURS = re.compile(rb'<(?:[\w.-]{1,64}:)?metadata id="sixfold-manifest">([^<]*)<
 _ROOT = re.compile(rb"<((?:[\w.-]{1,64}:)?)svg(?=[\s/>])")
 _SPACE = re.compile(rb"\s*")
 _PROLOGUE = ((b"<?", b"?>"), (b"<!--", b"-->"))
+# The root begins in the first of these bytes, and the manifest in the second, since a search blocks other
+# threads.
+_MAX_PROLOGUE, _MAX_OFFSET = 2**20, 2**21
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _QUOTES = re.compile(rb"[\"'>\[\]]|<!--|<\?")
 _ATTRIBUTES = re.compile(rb"(?:[^\"'<>]+|\"[^\"<]*\"|'[^'<]*')*+>")
@@ -45,7 +48,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 def extract(data: bytes) -> str | None:
     """Return the text of this project's element."""
     root = _root(data)
-    match = _OURS.search(data, root.end()) if root else None
+    match = _OURS.search(data, root.end(), root.end() + _MAX_OFFSET) if root else None
     return None if match is None else text_of(unescaped(match[1]))
 
 
@@ -53,6 +56,7 @@ def _root(data: bytes) -> re.Match[bytes] | None:
     """Return the match of the root's name, after declaration, comments and document type."""
     if data.startswith(_UTF16):
         return None
+    data = data[:_MAX_PROLOGUE]
     at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
     for _ in range(MAX_PARTS):
         space = _SPACE.match(data, at)

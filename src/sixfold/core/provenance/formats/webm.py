@@ -7,8 +7,10 @@ grows. A segment or cluster of unknown size (a live recording) keeps its unknown
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator
 
+from sixfold.core.input_limits.budget import InputBudget
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of, zeros
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget
 
@@ -89,11 +91,11 @@ def tag_removals(data: bytes) -> Iterator[FileEdit]:
     """Yield the edits that overwrite tags, attachments, titles, dates and names, without moving data."""
     segment = _segment(data)
     if segment is not None:
-        yield from _private(data, segment)
+        yield from _private(data, segment, part_budget())
 
 
-def _private(data: bytes, parent: ContainerPart[int]) -> Iterator[FileEdit]:
-    for element in _children(data, parent.body, parent.end):
+def _private(data: bytes, parent: ContainerPart[int], budget: InputBudget) -> Iterator[FileEdit]:
+    for element in _children(data, parent.body, parent.end, budget):
         if element.kind == _VOID:
             yield from zeros(element.body, element.end)
         elif element.kind in _PRIVATE:
@@ -101,7 +103,7 @@ def _private(data: bytes, parent: ContainerPart[int]) -> Iterator[FileEdit]:
             yield FileEdit(element.start, element.start + len(head), head)
             yield from zeros(element.start + len(head), element.end)
         elif element.kind in _PARENTS:
-            yield from _private(data, element)
+            yield from _private(data, element, budget)
 
 
 def extract(data: bytes) -> str | None:
@@ -124,12 +126,14 @@ def _segment(data: bytes) -> ContainerPart[int] | None:
     return None
 
 
-def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
+def _children(
+    data: bytes, at: int, limit: int, budget: InputBudget | None = None
+) -> Iterator[ContainerPart[int]]:
     """Yield each complete element up to `limit`.
 
     The children of an element of unknown size follow that element.
     """
-    budget = part_budget()
+    budget = budget or part_budget()
     while (element := _element(data, at, limit)) is not None:
         budget.spend(parts=1)
         yield element
@@ -158,8 +162,8 @@ def _element(data: bytes, at: int, limit: int) -> ContainerPart[int] | None:
 
 
 def _last_tags(elements: Iterable[ContainerPart[int]]) -> list[ContainerPart[int]]:
-    tags = [element for element in elements if element.kind == _TAGS]
-    return [element for element in tags[-_MAX_TAGS:] if element.end - element.body <= _MAX_TAGS_BYTES]
+    tags = deque((element for element in elements if element.kind == _TAGS), _MAX_TAGS)
+    return [element for element in tags if element.end - element.body <= _MAX_TAGS_BYTES]
 
 
 def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart[int], bytes]]:

@@ -11,6 +11,8 @@ from sixfold.core.provenance.formats.parts import MediaHeader
 _FORM = b"WEBP"
 _HAS_XMP = 0x04
 _HAS_ALPHA = 0x10
+# A search blocks other threads.
+_MAX_XMP_BYTES = 4 * 2**20
 
 is_complete = riff.is_complete
 
@@ -29,23 +31,29 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     """Return the edits that put the text into the file's XMP packet, the last chunk."""
     present = riff.complete(data, _FORM)
     own = [FileEdit(chunk.start, chunk.end, b"") for chunk in present if chunk.kind == b"XMP "]
-    packets = [data[chunk.body : chunk.body + chunk.size] for chunk in present if chunk.kind == b"XMP "]
+    packet = next(
+        (data[chunk.body : chunk.body + chunk.size] for chunk in present if _is_readable(chunk)), None
+    )
     first = present[0]
     if first.kind == b"VP8X" and first.size >= 10:
         flags = data[first.body] | _HAS_XMP
         own.insert(0, FileEdit(first.body, first.body + 1, bytes([flags])))
     else:
         own.insert(0, FileEdit(first.start, first.start, extended_header(data, first)))
-    packet = xmp.merge(packets[0] if packets else None, text)
+    packet = xmp.merge(packet, text)
     return riff.rewritten(present, own, riff.chunk(b"XMP ", packet))
 
 
 def extract(data: bytes) -> str | None:
     """Return the text of the first XMP packet that contains this project's text."""
     for chunk in riff.chunks(data, _FORM):
-        if chunk.kind == b"XMP ":
+        if _is_readable(chunk):
             return xmp.read_text(data[chunk.body : chunk.body + chunk.size])
     return None
+
+
+def _is_readable(chunk: riff.Chunk) -> bool:
+    return chunk.kind == b"XMP " and chunk.size <= _MAX_XMP_BYTES
 
 
 def extended_header(data: bytes, first: riff.Chunk) -> bytes:
