@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.concurrency import loaded_objects, memory_limit
+from sixfold.core.concurrency import fair_threads, loaded_objects, memory_limit
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Transaction, many
 from sixfold.core.predictions import queries
@@ -114,6 +115,29 @@ async def test_run_that_a_request_reads_again_is_reserved_once(
             sizes.append(lease.size)
         request.close()
     assert 0 < sizes[0] == sizes[1] == sizes[2] < sizes[3]
+
+
+async def test_large_inputs_are_reserved_until_the_request_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded_objects, "_WAIT_SECONDS", 0.0)
+    tenths = loaded_objects.MAX_BYTES // queries._COPIES // 10
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        fair_threads.owner.set(pipeline.payer.id)
+        scopes: list[memory_limit.MemoryScope] = []
+
+        async def submit() -> None:
+            scopes.append(memory_limit.MemoryScope())
+            memory_limit.scope.set(scopes[-1])
+            await _submit(pipeline, "echo", [3 * tenths])
+
+        await submit()
+        with pytest.raises(errors.TooManyRequests):
+            await submit()
+        for scope in scopes:
+            scope.close()
+        await submit()
+        scopes[-1].close()
 
 
 @pytest.mark.parametrize("backend", backends.EACH_DATABASE)

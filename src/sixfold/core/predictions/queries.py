@@ -12,11 +12,15 @@ from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import PredictionDraft
 from sixfold.core.predictions.states import TERMINAL, PredictionState
+from sixfold.core.provenance import redaction
 
 _ALL = ("prediction_page", "prediction_page_sizes")
 # Larger predictions, such as the vectors of thousands of texts, share a limit on memory.
 _LARGE_BYTES = 8 * 2**20
+# A new run has further copies: the body, its values, the stored row, and the task of a worker.
+_LARGE_INPUT_CHARS, _MAX_INPUT_CHARS = 2 * 2**20, 2**27
 # The row, its texts in the prediction, and what a page or a picture shows of them.
 _COPIES = 4
 # The sizes of rows that are read in a thread, by the id in their query.
@@ -38,6 +42,13 @@ class PredictionFilter(msgspec.Struct, frozen=True):
 
     model: str = ""
     state: str = ""
+
+
+async def reserve_inputs(draft: PredictionDraft) -> None:
+    """Reserve memory for the inputs of a new run, if they are large, until its request ends."""
+    size = redaction.minimum_size(draft.task.inputs, _MAX_INPUT_CHARS)
+    if size > _LARGE_INPUT_CHARS:
+        await loaded_objects.reserve(size, _COPIES, draft.id)
 
 
 async def load(database: Database, key: str, query: Callable[[], Transaction[Row]]) -> Prediction:

@@ -199,6 +199,7 @@ class PredictionService:
         size = manifest_inputs.minimum_size(quote.values, LOOP_BYTES + 1)
         inputs = await PARSER.run_large(size, manifest_inputs.clean, quote.values)
         draft = requests.draft(request, model, quote, sources, inputs)
+        await queries.reserve_inputs(draft)
         fingerprint = await PARSER.run_large(size, requests.fingerprint, draft, quote.engine)
         priced_us = (time.perf_counter_ns() - started_ns) // 1000
         return msgspec.structs.replace(draft, fingerprint=fingerprint, priced_us=priced_us)
