@@ -7,9 +7,13 @@ The arguments are a MessagePack array.
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -26,21 +30,69 @@ def call(target: str, memory_bytes: int, seconds: int, message: str, *arguments:
 
     Raises `UnusableInput` with the function's reason, or `message` if the process ended otherwise.
     """
-    command = [sys.executable, "-P", "-m", __name__, target, str(memory_bytes), str(seconds)]
-    try:
-        process = subprocess.run(  # noqa: S603  # this interpreter, and a function that the caller names
-            command,
-            input=msgspec.msgpack.encode(arguments),
-            capture_output=True,
-            env=settings.worker_environment(),
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnusableInput(message) from error
-    if process.returncode == 0:
-        return msgspec.msgpack.decode(process.stdout)
-    raise UnusableInput(process.stderr.decode() if process.returncode == _UNUSABLE else message)
+    return _ProcessCall(target, memory_bytes, seconds, message).run(arguments)
+
+
+class ProcessPool:
+    """Calls functions in separate processes, `size` at a time.
+
+    Each thread of the pool waits for one process, which can take minutes. Other work has other threads.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._threads = ThreadPoolExecutor(size, "process")
+
+    async def call(
+        self, target: str, memory_bytes: int, seconds: int, message: str, *arguments: Argument
+    ) -> Any:
+        """Call a function like `call`; a cancellation ends the process."""
+        process_call = _ProcessCall(target, memory_bytes, seconds, message)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, process_call.run, arguments
+            )
+        finally:
+            process_call.end()
+
+
+class _ProcessCall:
+    """A call in a separate process, which another thread can end."""
+
+    def __init__(self, target: str, memory_bytes: int, seconds: int, message: str) -> None:
+        self._command = [sys.executable, "-P", "-m", __name__, target, str(memory_bytes), str(seconds)]
+        self._seconds, self._message = seconds, message
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+        self._lock = threading.Lock()
+
+    def run(self, arguments: Sequence[Argument]) -> Any:
+        with self._lock:
+            if self._is_ended:
+                raise UnusableInput(self._message)
+            self._process = process = subprocess.Popen(  # noqa: S603  # this interpreter and a named function
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=settings.worker_environment(),
+            )
+        with process:
+            try:
+                output, reason = process.communicate(msgspec.msgpack.encode(arguments), self._seconds)
+            except subprocess.TimeoutExpired as error:
+                raise UnusableInput(self._message) from error
+            finally:
+                process.kill()
+        if process.returncode == 0:
+            return msgspec.msgpack.decode(output)
+        raise UnusableInput(reason.decode() if process.returncode == _UNUSABLE else self._message)
+
+    def end(self) -> None:
+        """End the process, or prevent its start."""
+        with self._lock:
+            self._is_ended = True
+            if self._process is not None:
+                self._process.kill()
 
 
 def main() -> int:

@@ -7,9 +7,7 @@ any codec, is read in another process, because its index and its codec can take 
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
-from sixfold.engines import demux, limited_process
-from sixfold.engines.limited_process import Argument
+from sixfold.engines import demux
+from sixfold.engines.limited_process import Argument, ProcessPool
 from sixfold.engines.speech import files, transcription
 
 Wave = NDArray[np.float32]
@@ -30,9 +28,7 @@ _SIMPLE = frozenset({"mp3", "wav", "ogg", "flac", "aac"})
 _SMALL_BYTES = 2**20
 # Address space of the interpreter with its libraries, and of the decoder.
 _MEMORY_BYTES, _SECONDS = 3 * 2**30, 300
-# Each thread waits for one process, so that two processes use memory at a time. The threads are separate,
-# because a process can take minutes, in which waiting runs would occupy the threads of all other runs.
-_PROCESSES = ThreadPoolExecutor(2, "audio")
+_PROCESSES = ProcessPool(2)
 _UNREADABLE = "The audio cannot be read."
 
 
@@ -99,8 +95,7 @@ async def _call(function: str, paths: Sequence[Path], *arguments: Argument) -> A
     if await asyncio.to_thread(_are_simple, paths):
         return await asyncio.to_thread(globals()[function], *words)
     target = f"{__name__}:{function}"
-    call = functools.partial(limited_process.call, target, _MEMORY_BYTES, _SECONDS, _UNREADABLE, *words)
-    return await asyncio.get_running_loop().run_in_executor(_PROCESSES, call)
+    return await _PROCESSES.call(target, _MEMORY_BYTES, _SECONDS, _UNREADABLE, *words)
 
 
 def _are_simple(paths: Sequence[Path]) -> bool:

@@ -5,10 +5,7 @@ The index and the codec of a video can take any amount of memory, and its frames
 
 from __future__ import annotations
 
-import asyncio
-import functools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from fractions import Fraction
 from itertools import chain
@@ -19,7 +16,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
-from sixfold.engines import limited_process
+from sixfold.engines.limited_process import ProcessPool
 from sixfold.engines.video import conform, dimensions, probe, timing
 from sixfold.engines.video.conform import ConformTarget
 from sixfold.engines.video.decoder import VideoReader
@@ -30,8 +27,7 @@ from sixfold.engines.video.task_parser import VideoTask
 _ENOUGH = 0.8
 # Address space of the interpreter with its libraries, and of the frames of a decoder and an encoder.
 _MEMORY_BYTES, _SECONDS = 4 * 2**30, 1_800
-# Each thread waits for one process, which can take minutes. Other runs therefore have other threads.
-_PROCESSES = ThreadPoolExecutor(2, "video")
+_PROCESSES = ProcessPool(2)
 _UNREADABLE = "The video cannot be read."
 
 
@@ -50,11 +46,9 @@ class VideoFit(msgspec.Struct, frozen=True):
 async def fit_video(paths: Sequence[Path], fit: VideoFit, title: str) -> Artifact:
     """Return the video of one or several files that follow each other; raises `EngineError`."""
     arguments = (msgspec.json.encode(fit, enc_hook=str).decode(), *map(str, paths))
-    call = functools.partial(
-        limited_process.call, f"{__name__}:fit_here", _MEMORY_BYTES, _SECONDS, _UNREADABLE, *arguments
-    )
+    target = f"{__name__}:fit_here"
     try:
-        path, properties = await asyncio.get_running_loop().run_in_executor(_PROCESSES, call)
+        path, properties = await _PROCESSES.call(target, _MEMORY_BYTES, _SECONDS, _UNREADABLE, *arguments)
     except UnusableInput as error:
         raise EngineError(f"{title} returned a video that cannot be read: try again.") from error
     video = msgspec.convert(properties, ProbedVideo)

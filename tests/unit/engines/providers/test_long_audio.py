@@ -15,6 +15,7 @@ from sixfold.clients.openai import TranscriptionResult
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.concurrency import fair_threads
 from sixfold.engines import limited_process
+from sixfold.engines.limited_process import ProcessPool
 from sixfold.engines.providers import audio_io, speech_runs
 from sixfold.engines.speech import files
 from tests import loop_time
@@ -51,13 +52,13 @@ async def test_a_large_file_is_read_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    call = limited_process.call
+    call = ProcessPool.call
 
-    def record(target: str, *arguments: Any) -> Any:
+    async def record(pool: ProcessPool, target: str, *arguments: Any) -> Any:
         calls.append(target)
-        return call(target, *arguments)
+        return await call(pool, target, *arguments)
 
-    monkeypatch.setattr(limited_process, "call", record)
+    monkeypatch.setattr(ProcessPool, "call", record)
     for seconds in (1, 60):
         file = await audio_io.prepare_recording(recording(tmp_path / f"{seconds}.wav", seconds), tmp_path)
         assert file.seconds == seconds
@@ -79,7 +80,7 @@ async def test_waiting_recordings_occupy_no_threads_of_other_runs(
         assert release.wait(60)
         return 60.0
 
-    monkeypatch.setattr(limited_process, "call", wait)
+    monkeypatch.setattr(limited_process._ProcessCall, "run", wait)
     source = recording(tmp_path / "a.wav", 60)
     try:
         async with asyncio.TaskGroup() as group, asyncio.timeout(60):
