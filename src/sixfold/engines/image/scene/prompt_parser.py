@@ -26,6 +26,9 @@ _LONGEST = 4
 _MILD_WEATHERS = {"clear": 1, "cloudy": 1, "fair": 2}
 _WITHOUT_SKY = place_choice.WITHOUT_WEATHER | {"forest"}
 _MOONS = frozenset({"luna", "lune", "mond", "луна"})
+_BOLTS = frozenset({"orage", "gewitter", "blitz", "闪电", "雷", "гроза"})
+# Weathers in which a named bolt of lightning is drawn, instead of those of a storm.
+_WEATHERS_WITH_BOLTS = frozenset({"rain", "snow", "fog"})
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 
@@ -64,8 +67,9 @@ class ParsedScene(msgspec.Struct, frozen=True):
     strange: bool = False
     # False for a room or another place without a sky, where no weather is drawn.
     shows_weather: bool = True
-    # True if the sky shows a rainbow, or the moon even through clouds.
+    # True if the sky shows a rainbow, lightning in a weather other than a storm, or the moon through clouds.
     has_rainbow: bool = False
+    has_lightning: bool = False
     has_moon: bool = False
     avoid: frozenset[str] = msgspec.field(default_factory=frozenset[str])
     words: PromptWords = NO_WORDS
@@ -415,10 +419,16 @@ def _is_outside(
     return outside and "abstract" not in styles and frame != "icon"
 
 
-def _names_moon(hit: WordMatch, tokens: PromptTokens) -> bool:
-    """Return whether a word for the night names the moon, as `moonlit` does."""
-    words = [tokens.folded[hit.start : hit.end]] if hit.inside else tokens.words[hit.start : hit.end]
-    return any(word in _MOONS or word.startswith(("moon", "月")) for word in words)
+def _has_term(
+    hits: list[WordMatch], tokens: PromptTokens, kind: str, terms: frozenset[str], stems: tuple[str, ...]
+) -> bool:
+    """Return whether a match for `kind` has one of some words, as `moonlit` for the night names the moon."""
+    texts = [
+        [tokens.folded[hit.start : hit.end]] if hit.inside else tokens.words[hit.start : hit.end]
+        for hit in hits
+        if hit.name == kind
+    ]
+    return any(word in terms or word.startswith(stems) for words in texts for word in words)
 
 
 def parse(prompt: str, negative: str = "") -> ParsedScene:
@@ -443,6 +453,11 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers = _names(hits, "weather")
+    lit = _WEATHERS_WITH_BOLTS & {*weathers} and _has_term(
+        hits, prompt_tokens, "storm", _BOLTS, ("lightning", "thunder")
+    )
+    if lit:
+        weathers = tuple(name for name in weathers if name != "storm")
     places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
@@ -465,7 +480,8 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         strange=strange,
         shows_weather=_is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
         has_rainbow="fair" in weathers and _is_outside(around, styles, frame, _WITHOUT_SKY),
-        has_moon=any(hit.name == "night" and _names_moon(hit, prompt_tokens) for hit in hits),
+        has_lightning=bool(lit) and _is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
+        has_moon=_has_term(hits, prompt_tokens, "night", _MOONS, ("moon", "月")),
         avoid=avoid | denied,
     )
     return replace(scene, words=_words(scene, all_hits, prompt_tokens))

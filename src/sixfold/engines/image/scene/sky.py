@@ -418,7 +418,7 @@ def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
     """Apply the weather to the view, before the look is applied."""
     if stage.place in place_choice.WITHOUT_WEATHER:
         return
-    if stage.weather == "storm" and lightning:
+    if (stage.weather == "storm" or stage.scene.has_lightning) and lightning:
         lightning_bolt(stage)
     if stage.weather in ("rain", "storm"):
         over(stage.image, stage.palette.haze, stage.depth * np.float32(0.26))

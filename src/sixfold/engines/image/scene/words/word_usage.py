@@ -71,6 +71,8 @@ class SceneReading(Protocol):
     @property
     def has_rainbow(self) -> bool: ...
     @property
+    def has_lightning(self) -> bool: ...
+    @property
     def season(self) -> str | None: ...
     @property
     def places(self) -> tuple[str, ...]: ...
@@ -98,6 +100,7 @@ def read(
         scene.time,
         # Only a rainbow names fair weather.
         "fair" if scene.has_rainbow else None,
+        "storm" if scene.has_lightning else None,
         None if scene.weather == "fair" or not scene.shows_weather else scene.weather,
         scene.season,
         scene.frame,
