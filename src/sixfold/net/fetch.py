@@ -29,7 +29,7 @@ from sixfold.net import data_uris, urls
 from sixfold.net.addresses import AllowList
 from sixfold.net.guard import GuardedBackend
 from sixfold.net.resolver import Lookup, Resolver
-from sixfold.net.response_heads import next_turn
+from sixfold.net.response_heads import READ_TURNS
 
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
@@ -363,7 +363,7 @@ async def in_turns(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
         async for chunk in chunks:
             yield chunk
             if time.thread_time() > end:
-                await next_turn()
+                await READ_TURNS.next()
                 end = time.thread_time() + _TURN_SECONDS
 
 

@@ -9,23 +9,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import httpcore
+
+from sixfold.core.concurrency.loop_turns import LoopTurns
 
 MAX_HEAD_BYTES, MAX_HEAD_LINES = 65_536, 512
 _READ_BYTES = 1024
 _INTERIM = b"1"
-
-
-# A lock belongs to an event loop; a process has one loop, except in tests.
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-
-async def next_turn() -> None:
-    """Wait for a turn of the event loop in which the response of no other connection is parsed."""
-    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-        await asyncio.sleep(0)
+# Turns of the event loop, in each of which the response of one connection is parsed.
+READ_TURNS = LoopTurns()
 
 
 class HeadLimits:
@@ -78,7 +71,7 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         else:
             data = await self._stream.read(min(max_bytes, _READ_BYTES), timeout)
             self._head.add(data)
-        await next_turn()
+        await READ_TURNS.next()
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  httpcore's signature

@@ -14,7 +14,7 @@ import pytest
 
 from sixfold.clients.chat.transports import asyncio_http
 from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
-from sixfold.core.concurrency import parse_turns
+from sixfold.core.concurrency import loop_turns
 from sixfold.core.gateway.ports import UpstreamFailure, read_all
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -190,10 +190,10 @@ async def test_small_chunks_are_parsed_in_different_turns(
         bodies = await asyncio.gather(*(_ask(client, url) for _ in range(connections)))
         turns.cancel()
     assert bodies == [b"a" * count] * connections
-    slice_parts = parse_turns.SLICE_BYTES // len(b"1\r\na\r\n")
+    slice_parts = loop_turns.SLICE_BYTES // len(b"1\r\na\r\n")
     # The first data of each connection may arrive in the same turn.
-    assert max(parts_by_turn) <= (connections + 1) * (parse_turns.MAX_PARTS + slice_parts)
-    assert sum(number > parse_turns.MAX_PARTS + slice_parts for number in parts_by_turn) <= connections
+    assert max(parts_by_turn) <= (connections + 1) * (loop_turns.MAX_PARTS + slice_parts)
+    assert sum(number > loop_turns.MAX_PARTS + slice_parts for number in parts_by_turn) <= connections
 
 
 async def test_large_reads_are_parsed_in_different_turns(
@@ -224,7 +224,7 @@ async def test_large_reads_are_parsed_in_different_turns(
         turns.cancel()
     assert bodies == [b"a" * 20] * connections
     # One more read, and one of a connection that waited.
-    assert max(bytes_by_turn) <= parse_turns.TURN_BYTES + 2 * 2**18
+    assert max(bytes_by_turn) <= asyncio_http.READ_BYTES + 2 * 2**18
 
 
 async def test_data_after_small_chunks_closes_the_connection(

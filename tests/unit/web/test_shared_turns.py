@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from sixfold.core.concurrency.parse_turns import MAX_PARTS
+from sixfold.core.concurrency.loop_turns import MAX_PARTS
 from sixfold.web.connections import uvicorn_protocol
 from sixfold.web.connections.uvicorn_protocol import HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol

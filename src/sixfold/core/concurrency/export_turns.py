@@ -1,7 +1,8 @@
 """Turns of exports: the batches of all exports are read and compressed one after another.
 
 A batch takes up to tens of megabytes, and its export may wait minutes for a slow client before the next one.
-A batch is therefore in memory only within its turn, and not while its export waits.
+A batch is therefore in memory only within its turn, and not while its export waits. Such a turn lasts while a
+thread writes the batch, unlike those of `loop_turns`, which last one iteration of the event loop.
 """
 
 from __future__ import annotations

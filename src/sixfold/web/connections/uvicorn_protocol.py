@@ -18,8 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from sixfold import errors
-from sixfold.core.concurrency import parse_turns
-from sixfold.core.concurrency.parse_turns import MAX_PARTS
+from sixfold.core.concurrency.loop_turns import CONNECTION_TURNS, MAX_PARTS
 from sixfold.web import refusals
 from sixfold.web.connections import overload
 from sixfold.web.connections.compact import CompactEvent, CompactQueue, ConnectionFlow
@@ -263,7 +262,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._is_scheduled = True
         if self._is_dense:
-            parse_turns.shared().add(self._parse_slices)
+            CONNECTION_TURNS.call(self._parse_slices)
         else:
             self.loop.call_soon(self._parse_slices)
 

@@ -9,8 +9,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
-from sixfold.core.concurrency import parse_turns
-from sixfold.core.concurrency.parse_turns import MAX_PARTS
+from sixfold.core.concurrency.loop_turns import CONNECTION_TURNS, MAX_PARTS
 from sixfold.web.connections.send_memory import SendMemory
 
 # A read of 256 KiB may have 40,000 frames, which take 100 ms to parse.
@@ -81,7 +80,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._is_held = True
         self.transport.pause_reading()
         if self._is_dense:
-            parse_turns.shared().add(self._parse_slices)
+            CONNECTION_TURNS.call(self._parse_slices)
         else:
             self.loop.call_soon(self._parse_slices)
 

@@ -63,3 +63,29 @@ async def test_a_canceled_task_does_not_keep_its_turn() -> None:
         await third
         with pytest.raises(asyncio.CancelledError):
             await second
+
+
+async def test_called_steps_run_in_one_iteration_each_despite_errors() -> None:
+    turns, iteration, steps = LoopTurns(), 0, list[int]()
+
+    def step() -> None:
+        steps.append(iteration)
+        raise RuntimeError("no")
+
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    for _ in range(3):
+        turns.call(step)
+    assert steps == []
+    async with asyncio.timeout(30):
+        while len(steps) < 3:
+            await asyncio.sleep(0)
+            iteration += 1
+    assert len(set(steps)) == 3
+
+
+async def test_reads_are_taken_up_to_the_bytes_of_an_iteration() -> None:
+    turns = LoopTurns(TURN_BYTES)
+    assert [turns.take(TURN_BYTES // 2) for _ in range(3)] == [True, True, False]
+    assert turns.take(100)
+    await asyncio.sleep(0)
+    assert turns.take(TURN_BYTES)

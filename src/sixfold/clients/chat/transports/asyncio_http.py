@@ -16,13 +16,15 @@ from urllib.parse import urlsplit
 import httptools
 
 from sixfold.clients.chat.transport import HEADERS, USER_AGENT
-from sixfold.core.concurrency.parse_turns import MAX_PARTS, SLICE_BYTES, ParseTurns
+from sixfold.core.concurrency.loop_turns import MAX_PARTS, SLICE_BYTES, LoopTurns
 from sixfold.core.gateway.ports import UpstreamFailure
 
 # Maximum number of idle connections to one server, and seconds until they are closed.
 _MAX_IDLE, IDLE_SECONDS = 256, 5.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
+# Bytes of large reads that one iteration of the event loop parses.
+READ_BYTES = 2**20
 # A longer body is read in parts.
 _MAX_WHOLE_BYTES = 2**20
 # Maximum bytes between two parts of a body: status line and headers, interim responses, or trailers.
@@ -54,7 +56,7 @@ class AsyncioTransport:
         self._busy: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        self.turns = ParseTurns()
+        self.reads, self.parts = LoopTurns(READ_BYTES), LoopTurns()
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
@@ -276,7 +278,7 @@ class _Connection(asyncio.Protocol):
         self.last_activity = self.loop.time()
         if self._unparsed:
             self._unparsed += data
-        elif self._is_dense or self._client.turns.is_spent(len(data)):
+        elif self._is_dense or not self._client.reads.take(len(data)):
             self._wait_turn(data)
         else:
             self._parse(data)
@@ -295,7 +297,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.pause_reading()
             self._unparsed = data
-            self._client.turns.add(self._continue)
+            self._client.parts.call(self._continue)
 
     def _continue(self) -> None:
         data, self._unparsed = self._unparsed, b""
