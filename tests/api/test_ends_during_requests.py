@@ -13,7 +13,7 @@ from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, credentials, keys, rights
+from sixfold.core.accounts import accounts, connections, credentials, keys, rights
 from sixfold.core.accounts.authentication import auth_challenges, login_sessions, oauth, passkeys
 from sixfold.core.accounts.authentication.auth_challenges import Content
 from sixfold.core.accounts.keys import Holder
@@ -25,12 +25,13 @@ from sixfold.core.alerts.alerts import CostAlert
 from sixfold.core.database import Transaction
 from sixfold.core.gateway.guardrails import models, storage
 from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings
+from sixfold.core.memory.import_export.files import BATCH_FILES
 from sixfold.ui.login import passwords, webauthn
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.login.webauthn import NewPasskey
-from sixfold.web.connections import late_bodies
 from sixfold.web.sessions import SessionCookies
 from tests.api.app_fixture import AppFixture, bearer
+from tests.api.test_memory import zip_of
 from tests.api.test_oauth import AUTHORIZE, OAuthClient
 from tests.api.test_pages import signed_in
 
@@ -254,11 +255,11 @@ async def role_of(app: AppFixture, member: Member) -> str:
 
 
 @pytest.fixture
-def every_body_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_bodies, "CHECK_SECONDS", 0)
+def every_request_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LATE_SECONDS", 0)
 
 
-@pytest.mark.usefixtures("every_body_is_late")
+@pytest.mark.usefixtures("every_request_is_late")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -287,7 +288,7 @@ async def test_a_key_revoked_before_the_end_of_a_body_is_refused(
     assert not await app.database.read(storage.guardrails_of(app.account.id))
 
 
-@pytest.mark.usefixtures("every_body_is_late")
+@pytest.mark.usefixtures("every_request_is_late")
 async def test_a_session_that_ends_before_a_form_creates_no_key(any_database_app: AppFixture) -> None:
     app = any_database_app
     csrf = await signed_in(app)
@@ -303,7 +304,7 @@ async def test_a_session_that_ends_before_a_form_creates_no_key(any_database_app
     assert await app.database.read(keys.live(app.account.id)) == live
 
 
-@pytest.mark.usefixtures("every_body_is_late")
+@pytest.mark.usefixtures("every_request_is_late")
 async def test_an_admin_demoted_before_the_end_of_a_body_is_refused(any_database_app: AppFixture) -> None:
     app = any_database_app
     admin, key = await admin_of(app)
@@ -400,3 +401,49 @@ async def test_ended_session_of_an_operator_creates_no_alert(
     response = await app.client.post("/admin/alerts/create", data={**form, "url": "https://example.com/hook"})
     assert response.status_code == 401
     assert not await app.database.read(alerts.of_account(app.account.id, with_operators=True))
+
+
+@pytest.mark.usefixtures("every_request_is_late")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/containers/run", {"model": "ra1", "input": {"prompt": "a lake"}}),
+        ("/api/ra1", {"prompt": "a lake"}),
+        ("/api/create-ai", {"name": "Nova"}),
+    ],
+)
+async def test_a_key_revoked_before_the_effect_of_a_request_has_none(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, path: str, body: Mapping[str, Any]
+) -> None:
+    """A request may wait for minutes for the server of a URL in it."""
+    app, write = any_database_app, any_database_app.database.write
+    key = await write(keys.create(app.account.id))
+    during(monkeypatch, type(app.database), "write", lambda: write(keys.revoke(key.id)), before=True)
+    assert (await app.client.post(path, json=body, headers=bearer(key.api_key))).status_code == 401
+    assert await app.balance() == ("5.00", "0.00")
+    assert (await app.client.get("/api/characters")).json()["characters"] == []
+
+
+async def test_an_import_stops_when_its_key_is_revoked(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    key = await write(keys.create(app.account.id))
+    archive = zip_of((f"page-{number:03}.md", "text") for number in range(BATCH_FILES + 1))
+    during(monkeypatch, type(app.database), "write", lambda: write(keys.revoke(key.id)))
+    headers = {**bearer(key.api_key), "Content-Type": "application/zip"}
+    response = await app.client.post("/api/import", content=archive, headers=headers)
+    assert response.status_code == 401
+    assert (await app.client.get(f"/api/pages/page-{BATCH_FILES:03}", headers=app.bearer)).status_code == 404
+
+
+async def test_a_key_revoked_while_a_document_is_read_writes_no_page(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    key = await write(keys.create(app.account.id))
+    during(monkeypatch, type(app.database), "write", lambda: write(keys.revoke(key.id)), before=True)
+    files = {"file": ("a.txt", b"text", "text/plain")}
+    response = await app.client.post("/api/documents", files=files, headers=bearer(key.api_key))
+    assert response.status_code == 401
+    assert (await app.client.get("/api/pages", headers=app.bearer)).json()["pages"] == []

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import audit_log
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
 from sixfold.core.database import Database, Query, Row, Transaction, one
@@ -301,9 +302,13 @@ class Gallery:
         Raises `TooLarge`, `Forbidden` and `Conflict`.
         """
         if avatar is None:
-            return await self._database.write(create_character(draft))
+            return await self._write(create_character(draft))
         file = await self._copy(draft.account_id, avatar)
-        return await self._database.write(self._create_character(draft, file))
+        return await self._write(self._create_character(draft, file))
+
+    async def _write(self, transaction: Transaction[T]) -> T:
+        """Run a transaction of a request, which may have fetched a file from a slow server."""
+        return await self._database.write(access_checks.while_unchanged(transaction))
 
     def _create_character(self, draft: CharacterDraft, file: PublishedFile) -> Transaction[Character]:
         name, original = yield from self._name(draft.account_id, file)
@@ -318,7 +323,7 @@ class Gallery:
         file = PublishedFile(media, media.blob)
         if not draft.model:
             file = await self._copy(draft.account_id, media, is_output=is_output)
-        return await self._database.write(self._create_post(draft, file))
+        return await self._write(self._create_post(draft, file))
 
     def _create_post(self, draft: PostDraft, file: PublishedFile) -> Transaction[Post]:
         name, original = yield from self._name(draft.account_id, file)

@@ -126,7 +126,7 @@ class Authenticator:
         await self.count_request(principal)
         if principal.key_id is not None:
             self._key_use.note(principal.key_id)
-        connections.authenticated.set(principal)
+        connections.authenticate(principal)
         fair_threads.owner.set(principal.account_id)
         return principal
 

@@ -123,7 +123,7 @@ class SessionCookies:
             session.principal.require(access)
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
-        connections.signed_in.set(session.principal)
+        connections.authenticate(session.principal)
         fair_threads.owner.set(session.account.id)
         cookie = SessionCookie(session.account, token, session.principal, session.person_id, session.login_id)
         current_session.set(cookie)

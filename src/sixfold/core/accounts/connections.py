@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database, T, Transaction, encode_json, many
 
 CHECK_SECONDS = 0.5
+# A request that has taken this long checks its credential again before it has an effect.
+LATE_SECONDS = CHECK_SECONDS
 Kind = Literal["key", "session", "login", "folder"]
 _QUERIES: dict[Kind, str] = {
     "key": "connections_keys",
@@ -67,6 +70,7 @@ signed_in: ContextVar[keys.Principal | None] = ContextVar("signed_in", default=N
 """The principal of the login session, once it has been authenticated."""
 
 
+_authenticated_at: ContextVar[float | None] = ContextVar("authenticated_at", default=None)
 shared_folder: ContextVar[Credential | None] = ContextVar("shared_folder", default=None)
 """The share of the folder that this request addresses, with which its response ends."""
 
@@ -83,11 +87,24 @@ def current() -> Credential | None:
     return None if principal.key_id is None else Credential("key", principal.key_id, principal.suspended)
 
 
+def authenticate(principal: keys.Principal) -> None:
+    """Set the principal of the current request, which a key or a login session has authenticated."""
+    (signed_in if principal.authentication == "session" else authenticated).set(principal)
+    _authenticated_at.set(time.monotonic())
+
+
+def is_late() -> bool:
+    """Return whether the credential of the current request was checked some time ago."""
+    at = _authenticated_at.get()
+    return at is not None and time.monotonic() - at >= LATE_SECONDS
+
+
 def reset(peer: str = "") -> None:
     """Start a request of `peer` without a credential that its task may have inherited."""
     authenticated.set(None)
     session.set(None)
     signed_in.set(None)
+    _authenticated_at.set(None)
     shared_folder.set(None)
     fair_threads.owner.set(peer)
 

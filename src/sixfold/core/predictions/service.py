@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import metering
@@ -146,8 +147,8 @@ class PredictionService:
     async def submit(self, request: PredictionRequest) -> Prediction:
         """Accept a request; when this returns, it is durable, held and queued.
 
-        Raises `Forbidden`, `QueueFull`, `TooLarge`, `InsufficientCredits` or the errors of `quote`; in this
-        case, nothing is changed.
+        Raises `Unauthenticated`, `Forbidden`, `QueueFull`, `TooLarge`, `InsufficientCredits` or the errors of
+        `quote`; in this case, nothing is changed.
         """
         return (await self.submit_all((request,)))[0]
 
@@ -161,7 +162,11 @@ class PredictionService:
         with self._catalog.at(self._catalog.prices):
             drafts = [await self._price(request) for request in batch]
         self.failpoints.hit("accept.before")
-        accept = requests.accept(drafts, self._policy, is_limited=not batch[0].principal.is_operator)
+        principal = batch[0].principal
+        accept = requests.accept(drafts, self._policy, is_limited=not principal.is_operator)
+        if batch[0].parent is None:
+            # The inputs may have been fetched from a slow server.
+            accept = access_checks.while_valid(principal, accept)
         with self._accepted_runs.accepting([draft.id for draft in drafts]):
             accepted = await self._database.write(accept)
         self.failpoints.hit("accept.after")

@@ -61,6 +61,23 @@ def while_unchanged(transaction: Transaction[T]) -> Transaction[T]:
     return after(unchanged(), transaction)
 
 
+def while_valid(principal: Principal, transaction: Transaction[T]) -> Transaction[T]:
+    """Return a transaction that checks the credential of a principal first if the current request is late.
+
+    It raises `Unauthenticated` if the key or login session has ended. Work that is not part of a request,
+    such as the next step of an accepted run, is not checked.
+    """
+    if not connections.is_late():
+        return transaction
+    if principal == connections.signed_in.get():
+        return while_unchanged(transaction)
+    return after(_valid(principal), transaction)
+
+
+def _valid(principal: Principal) -> Transaction[None]:
+    yield from current(principal)
+
+
 def _unchanged(
     before: Principal | None, reading: Transaction[Principal] | None, folder: Credential | None
 ) -> Transaction[None]:

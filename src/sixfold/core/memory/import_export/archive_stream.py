@@ -13,6 +13,7 @@ from typing import IO, cast
 import msgspec
 from msgspec.structs import replace
 
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import export_turns
 from sixfold.core.concurrency.memory_limit import MemoryLimit
@@ -51,6 +52,8 @@ async def import_archive(
 ) -> ImportReport:
     """Import an archive in one transaction per batch; batches before a failure are kept.
 
+    The import stops when the credential of the current request has ended.
+
     If `documents` is None, files other than Markdown are skipped.
 
     Raises `Forbidden`, `BadRequest` for an invalid archive, `TooLarge`, `InsufficientCredits`, or
@@ -76,7 +79,8 @@ async def _import(
     members = archives.files(archive, writer.limits, report, folder)
     while batch := await asyncio.to_thread(_batch, members, prefix):
         document = batch.pop() if batch[-1].file is not None else None
-        report.add(await database.write(import_export_files.put(writer, batch, naming)))
+        put = import_export_files.put(writer, batch, naming)
+        report.add(await database.write(access_checks.while_unchanged(put)))
         if document is not None and documents is not None:
             await documents.take(document, report)
     return report

@@ -17,8 +17,9 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.concurrency.account_limit import AccountLimit
-from sixfold.core.database import Database, Query, Transaction, encode_json
+from sixfold.core.database import Database, Query, T, Transaction, encode_json
 from sixfold.core.documents import Document, DocumentBlock, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileDetails
 from sixfold.core.memory import commands, frontmatter, limits, pages, slugs
@@ -117,7 +118,7 @@ class DocumentImports:
         if archives.is_page(member.path):
             data = await asyncio.to_thread(_read, path, self._limits.page_bytes + 1)
             member = archives.file(member.path, data, self._limits)
-            report = await self._database.write(files.put(writer, [member], files.FileNaming()))
+            report = await self._put(files.put(writer, [member], files.FileNaming()))
             if report.errors:
                 raise errors.BadRequest("{} {}".format(*report.errors[0]))
             return report
@@ -233,7 +234,7 @@ class DocumentImports:
         path = await asyncio.to_thread(_copied, member.file, self._scratch)
         try:
             file = await self._account_files.create(attachments.tenant(caller), details, path)
-            await self._database.write(attachments.put(caller, slug, file))
+            await self._put(attachments.put(caller, slug, file))
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
@@ -251,10 +252,14 @@ class DocumentImports:
         for part in parts:
             batch.append(part)
             if sum(len(page.text) for page in batch) > files.BATCH_CHARS or len(batch) >= files.BATCH_FILES:
-                report.add(await self._database.write(files.put(writer, batch, naming)))
+                report.add(await self._put(files.put(writer, batch, naming)))
                 batch = []
-        report.add(await self._database.write(_complete(writer, [*batch, first], naming, (slug, digest))))
+        report.add(await self._put(_complete(writer, [*batch, first], naming, (slug, digest))))
         return report
+
+    async def _put(self, transaction: Transaction[T]) -> T:
+        """Run a transaction of an import, which may have read a document for minutes."""
+        return await self._database.write(access_checks.while_unchanged(transaction))
 
 
 def _named(member: ArchiveMember) -> Path:
