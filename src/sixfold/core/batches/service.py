@@ -15,7 +15,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.batches import models
 from sixfold.core.batches.models import Batch, BatchDialect, BatchLimits
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Transaction, one
+from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.files import files
 from sixfold.core.files.files import ANY_TYPE, AccountFiles
 from sixfold.core.media.media import MediaSource
@@ -44,6 +44,8 @@ class NewBatch(msgspec.Struct, frozen=True):
     total: int = 0
     # The id of the background response that the batch creates.
     response_id: str | None = None
+    # The id of a request with an Idempotency-Key, whose repetitions return the same batch.
+    once: str | None = None
 
 
 def _find(tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Transaction[Batch]:
@@ -56,6 +58,12 @@ def _find(tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Transaction[B
 def _of_response(tenant: Tenant, response_id: str) -> Transaction[Batch | None]:
     row = yield from one("batch_of_response", **tenant.row, response_id=response_id)
     return None if row is None else models.from_row(row)
+
+
+def _created_before(tenant: Tenant, dialect: BatchDialect, row: Row) -> Transaction[Batch]:
+    if row["response_id"] is None:
+        return (yield from _find(tenant, dialect, str(row["id"])))
+    return cast("Batch", (yield from _of_response(tenant, str(row["response_id"]))))
 
 
 class BatchService:
@@ -103,6 +111,15 @@ class BatchService:
     def _insert(
         self, principal: Principal, new: NewBatch, source: MediaSource, file_id: str | None
     ) -> Transaction[Batch]:
+        tenant, prefix = principal.tenant, _PREFIXES[new.dialect]
+        batch_id = ids.new(prefix)
+        claim = (yield from one("idempotency_get", id=new.once)) if new.once is not None else None
+        if new.once is not None and claim is not None:
+            batch_id = ids.derived(ids.earliest(prefix, claim["created_at"]), new.once)
+            created = yield from one("batch_created", id=batch_id)
+            if created is not None:
+                # A server stopped before it stored the response to the first request.
+                return (yield from _created_before(tenant, new.dialect, created))
         is_response = new.response_id is not None
         row = yield from one("batches_unfinished", account_id=principal.account_id, response=int(is_response))
         if row is not None and int(row["batches"]) >= self.limits.unfinished:
@@ -113,8 +130,6 @@ class BatchService:
             )
         # A separate name, so that the input remains after its file is deleted.
         name = yield from files.name_content(principal.account_id, source, None)
-        batch_id = ids.new(_PREFIXES[new.dialect])
-        tenant = principal.tenant
         yield Query(
             "batch_insert",
             {

@@ -109,13 +109,13 @@ class AnthropicBatchRoutes:
         principal = await self._auth.enter(request)
         raw = await request.body()
 
-        async def work(_idempotency_id: str | None) -> Response:
-            return await self._create(request, principal, raw)
+        async def work(idempotency_id: str | None) -> Response:
+            return await self._create(request, principal, raw, idempotency_id)
 
         idempotent_request = IdempotentRequest(principal.replays, raw, anthropic_errors.dialect)
         return await self._services.idempotency.run(request, idempotent_request, work)
 
-    async def _create(self, request: Request, principal: Principal, raw: bytes) -> Response:
+    async def _create(self, request: Request, principal: Principal, raw: bytes, once: str | None) -> Response:
         async with self._services.files.temporary_path() as path:
             total = await PARSER.run(_write_lines, raw, self._services.batches.limits.lines, path)
             new = NewBatch(
@@ -124,6 +124,7 @@ class AnthropicBatchRoutes:
                 headers=anthropic_headers(dict(request.headers.raw)),
                 output_seconds=_RESULT_SECONDS,
                 total=total,
+                once=once,
             )
             batch = await self._services.batches.create_from_path(principal, new, path)
         return responses.json(self._document(request, batch))

@@ -103,13 +103,13 @@ class OpenAIBatchRoutes:
         principal = await self._auth.enter(request)
         raw = await request.body()
 
-        async def work(_idempotency_id: str | None) -> Response:
-            return await self._create(principal, raw)
+        async def work(idempotency_id: str | None) -> Response:
+            return await self._create(principal, raw, idempotency_id)
 
         idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
         return await self._services.idempotency.run(request, idempotent_request, work)
 
-    async def _create(self, principal: Principal, raw: bytes) -> Response:
+    async def _create(self, principal: Principal, raw: bytes, once: str | None) -> Response:
         body = await bodies.parse(bodies.parse_object, raw)
         endpoint = body.get("endpoint")
         endpoints = [path for path in OPENAI_ENDPOINTS if path in self._services.batch_processor.endpoints]
@@ -121,7 +121,7 @@ class OpenAIBatchRoutes:
         if not isinstance(file_id, str) or not file_id:
             raise InvalidRequest("input_file_id is required and must be a string", param="input_file_id")
         seconds = openai_files.expires_after(body.get("output_expires_after"), "output_expires_after")
-        new = NewBatch("openai", endpoint, _metadata(body.get("metadata")), output_seconds=seconds)
+        new = NewBatch("openai", endpoint, _metadata(body.get("metadata")), output_seconds=seconds, once=once)
         batch = await self._services.batches.create_from_file(principal, new, file_id)
         return responses.json(document(batch))
 

@@ -5,6 +5,9 @@ VALUES (:id, :account_id, :credential_id, :key_id, :grant_id, :dialect, :endpoin
         :input_media, :metadata, :headers, :output_seconds, :total, :response_id, :now,
         :now + :window);
 
+-- name: batch_created | Return a batch by its id, with the id of its background response, if any.
+SELECT id, response_id FROM batch WHERE id = :id;
+
 -- name: batches_unfinished | Return the number of an account's batches, or background responses, that have not ended.
 SELECT COUNT(*) AS batches FROM batch
 WHERE account_id = :account_id AND ended_at IS NULL AND (response_id IS NULL) = (CAST(:response AS INTEGER) = 0);

@@ -84,13 +84,19 @@ class BackgroundResponses:
             return self.stream(principal, own_id)
         idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
 
-        async def work(_idempotency_id: str | None) -> Response:
-            return responses.json(_document(*await self._create(request, principal, head, raw)))
+        async def work(idempotency_id: str | None) -> Response:
+            created = await self._create(request, principal, head, raw, idempotency_id)
+            return responses.json(_document(*created))
 
         return await self._services.idempotency.run(request.request(), idempotent_request, work)
 
     async def _create(
-        self, request: RawRequest, principal: Principal, head: ResponsesRequest, raw: bytes
+        self,
+        request: RawRequest,
+        principal: Principal,
+        head: ResponsesRequest,
+        raw: bytes,
+        once: str | None = None,
     ) -> tuple[str, Batch]:
         own_id = ids.new("resp")
         async with self._services.files.temporary_path() as path:
@@ -107,8 +113,10 @@ class BackgroundResponses:
                 headers={**options, _ID_HEADER: own_id},
                 total=1,
                 response_id=own_id,
+                once=once,
             )
-            return own_id, await self._batches.create_from_path(principal, new, path)
+            batch = await self._batches.create_from_path(principal, new, path)
+            return batch.response_id or own_id, batch
 
     async def shown(self, tenant: Tenant, own_id: str) -> str | bytes:
         """Return a stored or background response as JSON; raises `ResponseNotFound`."""
