@@ -13,6 +13,8 @@ import anthropic
 import openai
 import pytest
 
+from sixfold.api.gateway.chat_documents import ChatDocuments
+from sixfold.core.accounts import connections, keys
 from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.files.files import AccountFile, AccountFiles
@@ -228,6 +230,27 @@ async def test_unreadable_file_is_an_error_and_costs_nothing(
     with pytest.raises(openai.BadRequestError, match=words):
         await chat(gateway, {"type": "file", **part})
     assert (await gateway.app.balance(), len(gateway.acme.requests)) == (before, calls)
+
+
+async def test_a_key_revoked_while_a_document_is_fetched_chats_no_more(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway, app = any_database_gateway, any_database_gateway.app
+    key = await app.database.write(keys.create(app.account.id))
+    load = ChatDocuments._load
+
+    async def load_slowly(self: ChatDocuments, *arguments: Any) -> tuple[str, bytes]:
+        await app.database.write(keys.revoke(key.id))
+        return await load(self, *arguments)
+
+    monkeypatch.setattr(ChatDocuments, "_load", load_slowly)
+    monkeypatch.setattr(connections, "LATE_SECONDS", 0)
+    parts = [{"type": "file", "file": {"filename": "report.pdf", "file_data": URI}}]
+    messages: Any = [{"role": "user", "content": parts}]
+    with pytest.raises(openai.AuthenticationError):
+        await gateway.openai(key.api_key).chat.completions.create(model="acme/small", messages=messages)
+    assert gateway.acme.requests == []
+    assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_number_of_documents_is_limited(gateway: Gateway) -> None:

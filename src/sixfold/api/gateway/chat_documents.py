@@ -16,6 +16,8 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
+from sixfold.core.accounts import connections
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog.inputs import Descriptor
@@ -86,10 +88,17 @@ class ChatDocuments:
     async def inline(self, principal: Principal, raw: bytes, wire: str) -> bytes:
         """Return the request with documents as text, or with stored files inlined if servers read documents.
 
-        Raises `BadRequest` for a document that cannot be read, and the errors of `DocumentReader.read`.
+        Raises `BadRequest` for a document that cannot be read, the errors of `DocumentReader.read`, and those
+        of `access_checks.unchanged` if the credential has ended while the documents were fetched.
         """
         if not await bodies.parse(_may_have_documents, raw):
             return raw
+        inlined = await self._inlined(principal, raw, wire)
+        if connections.is_late():
+            await self._services.database.read(access_checks.unchanged(), snapshot=False)
+        return inlined
+
+    async def _inlined(self, principal: Principal, raw: bytes, wire: str) -> bytes:
         body = await bodies.parse(bodies.parse_object, raw)
         file_parts = _parts(body)
         parts = [_parse(part) for part in file_parts if part["type"] in _KINDS]
