@@ -33,6 +33,7 @@ from sixfold.web.sessions import SessionCookies
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_memory import zip_of
 from tests.api.test_oauth import AUTHORIZE, OAuthClient
+from tests.api.test_own_work import GRAPH
 from tests.api.test_pages import signed_in
 
 Ending = Callable[[str, str], Transaction[None]]
@@ -410,6 +411,7 @@ async def test_ended_session_of_an_operator_creates_no_alert(
         ("/api/containers/run", {"model": "ra1", "input": {"prompt": "a lake"}}),
         ("/api/ra1", {"prompt": "a lake"}),
         ("/api/create-ai", {"name": "Nova"}),
+        ("/api/graph/spaces", {"workflow": GRAPH, "name": "mine"}),
     ],
 )
 async def test_a_key_revoked_before_the_effect_of_a_request_has_none(
@@ -422,6 +424,8 @@ async def test_a_key_revoked_before_the_effect_of_a_request_has_none(
     assert (await app.client.post(path, json=body, headers=bearer(key.api_key))).status_code == 401
     assert await app.balance() == ("5.00", "0.00")
     assert (await app.client.get("/api/characters")).json()["characters"] == []
+    spaces = (await app.client.get("/api/graph/spaces", headers=app.bearer)).json()["spaces"]
+    assert "mine" not in {space["slug"] for space in spaces}
 
 
 async def test_an_import_stops_when_its_key_is_revoked(

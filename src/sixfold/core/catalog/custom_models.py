@@ -17,6 +17,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import pagination
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.catalog import gradio_spaces, trained_models
 from sixfold.core.catalog import models as catalog_models
 from sixfold.core.catalog.metering import RunRates
@@ -170,7 +171,9 @@ class CustomModels:
             yield from _require_version(account_id, name, expected)
             return (yield from _put(account_id, kind, name, text, self._max_versions))
 
-        return await self._of(await self._database.write(transaction()))
+        # The request may have read the description of the model from a slow server.
+        put = access_checks.while_unchanged(transaction())
+        return await self._of(await self._database.write(put))
 
     async def remove(
         self,
