@@ -12,6 +12,7 @@ import pytest
 from sixfold import errors
 from sixfold.api.hosting.fal import schemas as fal_schemas
 from sixfold.api.hosting.replicate import schemas as replicate_schemas
+from sixfold.api.hosting.replicate import texts
 from sixfold.clients.chat.forwarded import media
 from sixfold.core.gateway import attempts
 from sixfold.core.gateway.attachments import media_inlining
@@ -114,3 +115,9 @@ def test_transcript_is_not_decoded_in_one_call(text: bytes) -> None:
     body = text if text.startswith(b"{") else text * (MAX_BYTES // len(text))
     assert gil_time.longest_call(lambda: wire.usage(body), LONGEST_MS) < LONGEST_MS
     assert wire.usage("é1".encode()) == (None, 2)
+
+
+def test_text_of_line_breaks_becomes_an_event_in_one_call() -> None:
+    text = "\n" * 2 * MIB
+    assert loop_time.cpu_seconds(lambda: texts._frame("output", 1, text), 0.1) < 0.1
+    assert texts._frame("output", 1, "a\n\nb") == b"event: output\nid: 1\ndata: a\ndata: \ndata: b\n\n"

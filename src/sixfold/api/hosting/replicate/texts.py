@@ -46,5 +46,6 @@ def _json(content: Any) -> str:
 
 
 def _frame(event: str, number: int, text: str) -> bytes:
-    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
-    return f"event: {event}\nid: {number}\n{lines}\n".encode()
+    # A text of two million line breaks would take half a second to split.
+    lines = text.replace("\n", "\ndata: ")
+    return f"event: {event}\nid: {number}\ndata: {lines}\n\n".encode()
