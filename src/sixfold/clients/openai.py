@@ -116,7 +116,7 @@ class OpenAIClient:
             raise self._to.failed(ProviderRefusal("broken", message="returned a response without text"))
         return TranscriptionResult(
             document["text"].strip(),
-            str(document.get("language") or ""),
+            provider_client.text_of(document.get("language")),
             provider_client.objects(document.get("segments")),
             provider_client.objects(document.get("words")),
         )

@@ -30,6 +30,8 @@ _STATES: Mapping[str, State] = {
 }
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _VERSION = re.compile(r"[0-9a-f]{64}")
+# A longer time, of up to 4,300 digits, is ignored.
+_MAX_SECONDS = 10**9
 _FORBIDDEN = re.compile(r"nsfw|flagged as sensitive|content policy|\bE005\b", re.I)
 
 
@@ -141,7 +143,7 @@ class ReplicateClient:
             output=fields.get("output"),
             log=provider_client.text_of(fields.get("logs")),
             error=provider_client.text_of(fields.get("error")),
-            seconds=float(seconds) if isinstance(seconds, int | float) else None,
+            seconds=float(seconds) if isinstance(seconds, int | float) and seconds < _MAX_SECONDS else None,
         )
 
     def _unreadable(self) -> EngineError:

@@ -124,7 +124,8 @@ class FalTranscriptionEngine(FalEngine):
                 raise client.failed(ProviderRefusal("broken", message="did not return text"))
             words = [_word(chunk) for chunk in provider_client.objects(result.document.get("chunks"))]
             languages = result.document.get("inferred_languages")
-            spoken = language or (str(languages[0]) if isinstance(languages, list) and languages else "")
+            first = languages[0] if isinstance(languages, list) and languages else ""
+            spoken = language or provider_client.text_of(first)
             used = UsedInputs(seconds=result.billed_units)
             return TranscriptionResult(text.strip(), spoken, (), words), used
 

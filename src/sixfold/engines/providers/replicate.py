@@ -156,7 +156,7 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
             text = output.get("transcription")
             if not isinstance(text, str):
                 raise client.failed(ProviderRefusal("broken", message="did not return text"))
-            spoken = language or str(output.get("detected_language") or "")
+            spoken = language or provider_client.text_of(output.get("detected_language"))
             segments = provider_client.objects(output.get("segments"))
             used = UsedInputs(seconds=prediction.seconds)
             return TranscriptionResult(text.strip(), spoken, segments, ()), used

@@ -22,6 +22,8 @@ from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 # Characters of a transcript and its words; half an hour of speech has 30,000.
 _MAX_CHARS = 1_000_000
+# Segments and words of a transcript, and characters of its language; half an hour has 6,000 words.
+_MAX_TIMES, _MAX_LANGUAGE_CHARS = 20_000, 100
 # A recording, its base64 and the body of the request.
 _RECORDING_COPIES = 4
 # The maximum pause between two words of a segment, and the maximum length of a segment.
@@ -81,14 +83,19 @@ async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: Provi
     async with run.time_limit():
         response, used = await call(recording, code, report)
     run.context.progress(1.0)
+    times = len(response.segments) + len(response.words)
+    if times > _MAX_TIMES:
+        raise EngineError(
+            f"{run.title} returned a transcript of more than {_MAX_TIMES:,} segments and words (got {times})."
+        )
     segments = await asyncio.to_thread(_segments, response, file.seconds)
     if (
         sum(len(segment.text) + sum(len(word.word) for word in segment.words) for segment in segments)
         > _MAX_CHARS
     ):
         raise EngineError(f"{run.title} returned a transcript of more than {_MAX_CHARS:,} characters.")
-    language = _language_code(response.language or hint)
-    result = transcription.result(segments, file.seconds, task, "full", language)
+    language = _language_code((response.language or hint)[:_MAX_LANGUAGE_CHARS])
+    result = await asyncio.to_thread(transcription.result, segments, file.seconds, task, "full", language)
     cost = route.cost.micros(used)
     return msgspec.structs.replace(
         result, data={**result.data, **_provider_info(route)}, upstream_cost_micros=cost

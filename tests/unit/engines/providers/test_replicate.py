@@ -193,6 +193,14 @@ async def test_creation_with_a_truncated_response_is_not_repeated(
     assert len(replicate.faults.steps("create")) == 1
 
 
+async def test_time_with_hundreds_of_digits_is_ignored(
+    replicate: fakes.Replicate, outside: ServerServices, record: Record
+) -> None:
+    document = {"id": "abc", "status": "succeeded", "output": [], "metrics": {"predict_time": 10**400}}
+    replicate.faults.add("create", fault_server.answer(201, document))
+    assert "did not return an image" in await fails(engine(replicate, outside), parts.drawing(), record)
+
+
 async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:

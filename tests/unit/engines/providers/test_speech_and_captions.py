@@ -14,7 +14,7 @@ from PIL import Image
 from sixfold.api.gateway.openai.audio import routes as audio
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerServices
-from sixfold.engines.providers import model_table
+from sixfold.engines.providers import model_table, speech_runs
 from sixfold.engines.providers.caption import AnthropicCaption, OpenAICaption
 from sixfold.engines.providers.openai import OpenAISpeechEngine, OpenAITranscriptionEngine
 from sixfold.engines.speech import voices
@@ -173,6 +173,20 @@ async def test_transcript_without_times_has_one_segment(
     assert [(each["start"], each["end"]) for each in result.data["segments"]] == [(0.0, 1.0)]
     assert result.data["confidence"] == 0
     assert "timestamp_granularities[]" not in openai.faults.steps("listen")[0].document
+
+
+async def test_implausible_transcript_is_limited(
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
+) -> None:
+    answer: dict[str, Any] = {"text": "Hello.", "language": "x" * 1_000_000}
+    many = [{"start": 0, "end": 1, "text": "a"}] * (speech_runs._MAX_TIMES + 1)
+    for more in ({}, {"language": [answer]}, {"segments": many}):
+        openai.faults.add("listen", fault_server.answer(200, answer | more))
+    task = parts.task("stt", transcribe(tmp_path))
+    languages = [(await listener(openai, outside).run(task, record)).data["language"] for _ in range(2)]
+    assert languages == ["x" * speech_runs._MAX_LANGUAGE_CHARS, ""]
+    with pytest.raises(EngineError, match=r"20,000 segments and words \(got 20001\)"):
+        await listener(openai, outside).run(task, record)
 
 
 async def test_unreadable_recording_is_not_sent(
