@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, ledger_queries, rights
+from sixfold.core.accounts import accounts, idempotency, keys, ledger_queries, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.configuration import entries
-from sixfold.core.database import now
+from sixfold.core.database import Transaction, now
+from sixfold.core.failpoints import FailpointHit
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import link, signed_in
 
@@ -128,6 +129,35 @@ async def test_credit_needs_a_reason_and_is_in_both_ledgers(any_database_app: Ap
     assert await log(app) == [
         ("account.credit", '{"balance_usd":"5.00"}', '{"balance_usd":"6.25","reason":"a bug"}')
     ]
+    assert await app.database.read(ledger_queries.verify()) == ()
+
+
+async def test_credit_is_added_once_for_its_key(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may stop, or lose its database, before it stores the response."""
+    app, finish, failures = any_database_app, idempotency.finish, 0
+
+    def fail_once(scope: str, *parameters: Any, **more: Any) -> Transaction[None]:
+        nonlocal failures
+        failures += 1
+        if failures == 1:
+            raise FailpointHit("the response is not stored")
+        if failures == 2:
+            # The database failed, so that the key is released.
+            return idempotency.forget(scope)
+        return finish(scope, *parameters, **more)
+
+    monkeypatch.setattr(idempotency, "finish", fail_once)
+    url, body = f"/api/operator/accounts/{app.account.id}/credit", {"amount_usd": "2", "reason": "paid"}
+    headers = {**bearer(await app.operator_key()), "Idempotency-Key": "invoice 7"}
+    statuses = [(await app.client.post(url, json=body, headers=headers)).status_code for _ in range(4)]
+    assert (statuses, (await app.balance())[0]) == ([500, 200, 200, 200], "7.00")
+    assert [action for action, _, _ in await log(app)].count("account.credit") == 1
+    other = {**headers, "Idempotency-Key": "invoice 8"}
+    for _ in range(2):
+        assert (await app.client.post(url, json=body, headers=other)).status_code == 200
+    assert (await app.balance())[0] == "9.00"
     assert await app.database.read(ledger_queries.verify()) == ()
 
 

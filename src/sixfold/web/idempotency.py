@@ -26,6 +26,8 @@ from sixfold.web.routing import ErrorFormat, Handler
 
 # Marks the ASGI scope of a request that is a line of a batch.
 BATCH_LINE = "sixfold.batch_line"
+# The id of a request with a key in its ASGI scope.
+ONCE = "sixfold.once"
 Work = Callable[[str | None], Awaitable[Response]]
 Authenticate = Callable[[Request], Awaitable[Principal]]
 PrincipalHandler = Callable[[Request, Principal], Awaitable[Response]]
@@ -85,7 +87,12 @@ class IdempotencyGuard:
         async def handle(request: Request) -> Response:
             principal = await authenticate(request)
             repeatable = IdempotentRequest(principal.replays, await request.body(), error_format)
-            return await self.run(request, repeatable, lambda _: handler(request, principal))
+
+            async def work(scope: str | None) -> Response:
+                request.scope[ONCE] = scope
+                return await handler(request, principal)
+
+            return await self.run(request, repeatable, work)
 
         return handle
 

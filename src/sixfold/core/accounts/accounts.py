@@ -138,7 +138,7 @@ def is_email(text: str) -> bool:
     return _EMAIL.fullmatch(text) is not None
 
 
-def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
+def credit(email: str, amount: int, reason: str = "", transfer_id: str | None = None) -> Transaction[Account]:
     """Add `amount` micro-dollars to an account, with a reason for its ledger; return the account.
 
     A positive amount ends the account's request for credit. A negative amount is withdrawn. Raises
@@ -151,7 +151,7 @@ def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
         raise errors.BadRequest("The amount must not be 0")
     yield from _require_in_range(account.id, amount)
     text = f"Credit by the operator: {reason}" if reason else "Credit by the operator"
-    yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", text))
+    yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", text), transfer_id)
     yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
     if amount > 0:
         yield Query("credit_request_end", {"id": account.id})

@@ -63,9 +63,8 @@ class OperatorRoutes:
         """Add credit to an account, or withdraw a negative amount."""
         body = await fields.of_request(request, "amount_usd", "reason")
         amount, reason = _amount(body, "amount_usd"), _reason(body)
-        return await self._changed(
-            principal, customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
-        )
+        account_id, once = requests.path_value(request, "account_id"), request.scope[idempotency.ONCE]
+        return await self._changed(principal, customers.credit(principal, account_id, amount, reason, once))
 
     async def suspend(self, request: Request) -> Response:
         principal, body = await self._fields(request, "reason")

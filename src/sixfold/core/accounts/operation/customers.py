@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core import money, pagination
-from sixfold.core.accounts import accounts, audit_log, keys
+from sixfold.core import ids, money, pagination
+from sixfold.core.accounts import accounts, audit_log, idempotency, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey, Principal
@@ -89,14 +89,30 @@ def _link(account: Account) -> Transaction[str]:
     return (yield from login_sessions.new_link(account.id, (yield from now()), INVITATION_DAYS * DAY_US))
 
 
-def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Transaction[Account]:
-    """Add `amount` micro-dollars, or withdraw a negative amount, with a reason; raises `InvalidInput`."""
+def credit(
+    actor: Principal, account_id: str, amount: int, reason: str, once: str | None = None
+) -> Transaction[Account]:
+    """Add `amount` micro-dollars, or withdraw a negative amount, with a reason.
+
+    Raises `InvalidInput`, and `IdempotencyMismatch` for another amount with the same key. `once` is the id of a request with an Idempotency-Key. Its repetitions have no effect, also if the server
+    stopped, or lost its database, before it stored the response.
+    """
     text = _reason(reason)
     if abs(amount) > MAX_CREDIT:
         most = money.format_usd(MAX_CREDIT)
         raise errors.InvalidInput.of("amount_usd", f"amount_usd must be from -{most} to {most} USD")
     before = yield from accounts.by_id(account_id)
-    after = yield from accounts.credit(before.email, amount, text)
+    transfer_id = f"credit:{once}" if once is not None else ids.new("txn")
+    earlier = yield from one("transfer_by_id", id=transfer_id)
+    if earlier is not None:
+        moment = yield from now()
+        if moment - int(earlier["created_at"]) < idempotency.LIFE_US:
+            if int(earlier["amount"]) != abs(amount):
+                raise errors.IdempotencyMismatch
+            return before
+        # The key has expired, and is used for another request.
+        transfer_id = f"{transfer_id}:{moment}"
+    after = yield from accounts.credit(before.email, amount, text, transfer_id)
     balances = [{"balance_usd": money.format_usd(each.posted)} for each in (before, after)]
     yield actions.note(actor, "account.credit", account_id, balances[0], {**balances[1], "reason": text})
     return after
