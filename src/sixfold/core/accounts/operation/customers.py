@@ -94,8 +94,9 @@ def credit(
 ) -> Transaction[Account]:
     """Add `amount` micro-dollars, or withdraw a negative amount, with a reason.
 
-    Raises `InvalidInput`, and `IdempotencyMismatch` for another amount with the same key. `once` is the id of a request with an Idempotency-Key. Its repetitions have no effect, also if the server
-    stopped, or lost its database, before it stored the response.
+    Raises `InvalidInput`, and `IdempotencyMismatch` for another amount with the same key. `once` is the id of
+    a request with an Idempotency-Key. Its repetitions have no effect, also if the server stopped, or lost its
+    database, before it stored the response.
     """
     text = _reason(reason)
     if abs(amount) > MAX_CREDIT:
