@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import hmac
 import ipaddress
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -218,6 +220,22 @@ async def test_concurrent_uploads_to_one_url_store_one_file(any_database_app: Ap
     assert statuses == [200] + [409] * 7
 
 
+async def test_an_account_cannot_choose_the_name_of_an_upload(app: AppFixture) -> None:
+    """Others may still have the URL of a file that its owner has deleted."""
+    secret = (await app.client.get("/api/account", headers=app.bearer)).json()["webhook_secret"]
+    name, expires = f"{'a' * 32}.png", str(int(time.time()) + 600)
+    text = f"upload {app.account.id} {name} {expires}"
+    ticket = hmac.digest(secret.encode(), text.encode(), "sha256").hex()
+    response = await app.client.put(
+        f"/fal/storage/upload/{name}",
+        params={"expires": expires, "ticket": ticket},
+        content=b"x",
+        headers=app.bearer,
+    )
+    assert response.status_code == 404
+    assert (await app.client.get(f"/media/{name}")).status_code == 404
+
+
 async def test_an_upload_url_works_once_for_its_account(app: AppFixture) -> None:
     request = {"content_type": "text/plain", "file_name": "a.txt"}
     response = await app.client.post("/fal/storage/upload/initiate", json=request, headers=app.bearer)
@@ -229,7 +247,7 @@ async def test_an_upload_url_works_once_for_its_account(app: AppFixture) -> None
 
     assert (await put(target, app.other)).status_code == 404
     assert (await put(target[:-1] + "x", app.key)).status_code == 404
-    assert (await put(target.replace("expires=", "expires=9"), app.key)).status_code == 404
+    assert (await put(target.replace("/upload/", "/upload/a"), app.key)).status_code == 404
     assert (await put(target, app.key)).status_code == 200
     assert (await put(target, app.key)).status_code == 409
     assert (await app.client.get("/media" + issued["file_url"].partition("/media")[2])).text == "hello"

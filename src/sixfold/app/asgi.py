@@ -38,6 +38,7 @@ from sixfold.core.media.private_copies import PrivateCopies
 from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
+from sixfold.core.secret_cipher import SecretCipher
 from sixfold.mcp import app as mcp
 from sixfold.ui import routes as ui
 from sixfold.web.admission import Admission
@@ -155,6 +156,7 @@ def build_services(application: Application, local_token: str | None = None) -> 
         conversations=application.gateway_runtime.conversations,
         compactions=CompactionCipher(server_key),
         client_secrets=ClientSecretCipher(server_key),
+        upload_tickets=SecretCipher(server_key, b"sixfold upload ticket"),
         response_tasks=application.gateway_runtime.response_tasks,
         video_stills=import_string.deferred("sixfold.engines.thumbnails.video:render"),
         account_deletion=account_deletion(application),

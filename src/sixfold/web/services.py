@@ -50,6 +50,7 @@ from sixfold.core.predictions.event_history import EventHistories
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.webhooks import WebhookOutbox
 from sixfold.core.provenance.signing import Signer
+from sixfold.core.secret_cipher import SecretCipher
 from sixfold.core.sessions.service import SessionService
 from sixfold.core.vector_stores.parts import VectorStoreParts
 from sixfold.core.workers.scheduler import Scheduler
@@ -122,6 +123,8 @@ class WebServices(CoreServices, frozen=True, kw_only=True):
     conversations: ConversationStore
     compactions: CompactionCipher
     client_secrets: ClientSecretCipher
+    # Encrypts the tickets of URLs to which a file can be uploaded.
+    upload_tickets: SecretCipher
     response_tasks: ResponseTasks
     # Creates the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.
     video_stills: Callable[[str, str], bytes]
