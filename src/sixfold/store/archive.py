@@ -26,7 +26,7 @@ import blake3
 import msgspec
 
 from sixfold import errors
-from sixfold.core.input_limits import json_limits
+from sixfold.core.input_limits import json_limits, tar_headers
 
 FORMAT = "sixfold-backup/1"
 Value = str | int | float | bytes | None
@@ -336,7 +336,9 @@ def open_archive(path: Path) -> Generator[Archive]:
     """Open a backup for reading; raises `ArchiveDamaged` and `OSError`."""
     with path.open("rb") as file:
         try:
-            tar = tarfile.open(fileobj=cast("IO[bytes]", _TarFile(file)), mode="r:")  # noqa: SIM115 - closed below; the error is translated
+            tar = tarfile.open(  # noqa: SIM115 - closed below; the error is translated
+                fileobj=cast("IO[bytes]", _TarFile(file)), mode="r:", tarinfo=tar_headers.CheckedTarInfo
+            )
         except (tarfile.TarError, ValueError, EOFError) as error:
             raise ArchiveDamaged("it is not a tar file") from error
         with tar:

@@ -20,6 +20,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
+from sixfold.core.input_limits import tar_headers
 from sixfold.core.input_limits.budget import InputBudget, Limit
 from sixfold.core.memory.import_export import attachments, hidden_files, paths
 from sixfold.core.memory.limits import MemoryLimits
@@ -29,7 +30,7 @@ MAX_LEFT_OUT = 100
 # Maximum bytes of a zip's directory, which must be held in memory.
 MAX_DIRECTORY = 48 * 2**20
 # Maximum bytes of the headers of a tar member.
-_MAX_HEADERS = 2**20
+_MAX_HEADERS = 2**18
 # Maximum unpacked bytes of an archive of any size.
 _FREE_BYTES = 64 * 2**20
 # Maximum compression ratio beyond these bytes.
@@ -402,7 +403,8 @@ def _members(archive: Path, limits: MemoryLimits) -> Generator[_Members]:
     budget = _budget(archive, limits)
     with contextlib.closing(_decompressed(archive)) as stream:
         bounded = _BoundedStream(stream, budget)
-        with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r:") as opened:
+        file = cast("IO[bytes]", bounded)
+        with tarfile.open(fileobj=file, mode="r:", tarinfo=tar_headers.CheckedTarInfo) as opened:
             yield _Members(opened, bounded, budget, limits.page_bytes)
 
 
