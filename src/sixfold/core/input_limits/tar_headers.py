@@ -1,8 +1,9 @@
 """Extended headers (pax) of tar archives, which are checked before `tarfile` reads them.
 
-Before Python 3.11.10 and 3.12.6, it searches digits in a time that grows with the square of their number, without
-letting other threads run: 500 KB took hours. Malformed records made it copy the rest of the header for each
-of them. Source: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html, "pax Extended Header".
+Before Python 3.11.10 and 3.12.6, it searches digits in a time that grows with the square of their number,
+without letting other threads run: 500 KB took hours. Malformed records made it copy the rest of the header
+for each of them. Source: https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html, "pax Extended
+Header".
 """
 
 from __future__ import annotations
