@@ -128,6 +128,9 @@ class OpenApiDocument(msgspec.Struct, frozen=True):
         access, error = entry.access, spec.error or self.error
         public = access is None or access.public
         statuses = {*spec.statuses, 405, 413, 500, *(() if public else (401, 403))}
+        if IDEMPOTENCY in spec.parameters:
+            # The key was used with another body, or its first request is in progress.
+            statuses.add(409)
         own = {str(status): response for status, response in spec.responses.items()}
         failed = {str(status): response(TEXTS[status], error) for status in sorted(statuses)}
         path = documented(entry.path)

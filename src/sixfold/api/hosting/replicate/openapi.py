@@ -7,7 +7,7 @@ from sixfold.web import openapi
 from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec, Shape
 
 _BASE = schemas.BASE
-_STATUSES = (400, 404, 503)
+_STATUSES = (400, 404, 422, 503)
 _PREFER: Node = {
     "name": "Prefer",
     "in": "header",
@@ -149,5 +149,5 @@ def _get(summary: str, text: str, schema: Shape, *parameters: Node) -> Operation
 
 def _create(body: Shape) -> OperationSpec:
     created = openapi.response("The new prediction", schemas.ReplicatePredictionSchema)
-    statuses = (*_STATUSES, 402, 409, 422, 429)
+    statuses = (*_STATUSES, 402, 429)
     return OperationSpec("Run a model", {201: created}, statuses, body, (_PREFER, openapi.IDEMPOTENCY))
