@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,12 +31,14 @@ _EIGHTH = pagination.PAGE_BYTES // 8
 async def _submit(pipeline: PipelineFixture, model: str, sizes: list[int]) -> list[str]:
     results: list[Prediction] = []
     for size in sizes:
-        request = pipeline.request(model, hold=FREE, extras={"graph": "é" * size})
+        request = pipeline.request(model, hold=FREE, extras={"graph": "x" * size})
         results.append(await pipeline.service.submit(request))
     return [prediction.id for prediction in results]
 
 
-async def test_page_is_limited_by_bytes_and_has_a_cursor(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", backends.EACH_DATABASE)
+async def test_page_is_limited_by_bytes_and_has_a_cursor(tmp_path: Path, backend: str) -> None:
+    backends.database_url(tmp_path, backend)
     async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
         sizes = [3 * _EIGHTH, 3 * _EIGHTH, 9 * _EIGHTH, 3 * _EIGHTH, 3 * _EIGHTH, 3 * _EIGHTH]
         output = await _submit(pipeline, "echo", sizes)
@@ -52,16 +55,16 @@ async def test_page_is_limited_by_bytes_and_has_a_cursor(tmp_path: Path) -> None
         assert ([each.id for each in result], cursor) == (output[-1:], output[-1])
 
 
-@pytest.mark.parametrize(
-    ("sizes", "limit", "page"),
-    [
-        ([9 * _EIGHTH] * 100, 100, (1, 9 * _EIGHTH, True)),
-        ([3 * _EIGHTH] * 100, 100, (2, 6 * _EIGHTH, True)),
-        ([1] * 5, 5, (5, 5, False)),
-        ([1] * 6, 5, (5, 5, True)),
-        ([], 5, (0, 0, False)),
-    ],
-)
+_PAGES = [
+    ([9 * _EIGHTH] * 100, 100, (1, 9 * _EIGHTH, True)),
+    ([3 * _EIGHTH] * 100, 100, (2, 6 * _EIGHTH, True)),
+    ([1] * 5, 5, (5, 5, False)),
+    ([1] * 6, 5, (5, 5, True)),
+    ([], 5, (0, 0, False)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "limit", "page"), _PAGES)
 def test_rows_beyond_a_page_are_not_measured(
     sizes: list[int], limit: int, page: tuple[int, int, bool]
 ) -> None:
@@ -81,7 +84,38 @@ def test_rows_beyond_a_page_are_not_measured(
     assert page[0] <= len(measured) <= page[0] + 2
 
 
-async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [2, 200])
+@pytest.mark.parametrize(("sizes", "limit", "page"), _PAGES)
+def test_list_of_predictions_is_read_once(
+    sizes: list[int], limit: int, page: tuple[int, int, bool], step: int
+) -> None:
+    """A list of unfinished predictions is found among those of all accounts."""
+    names, measured = list[str](), list[int]()
+    count, size, has_more = page
+
+    def read() -> Transaction[None]:
+        found = yield from queries.page_ids("q", {}, limit)
+        assert found == queries.PageIds(tuple(map(str, range(count))), size, has_more)
+
+    reading = read()
+    query = next(reading)
+    with contextlib.suppress(StopIteration):
+        while True:
+            names.append(query.name)
+            if query.name == "q":
+                rows = [{"id": str(number)} for number in range(len(sizes[: limit + 1]))]
+            else:
+                places = json.loads(str(query.params["ids"]))[:step]
+                rows = [{"size": sizes[int(place)]} for place in places]
+                measured += [row["size"] for row in rows]
+            query = reading.send(rows)
+    assert names.count("q") == 1
+    assert len(measured) <= count + step
+
+
+@pytest.mark.parametrize("backend", backends.EACH_DATABASE)
+async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path, backend: str) -> None:
+    backends.database_url(tmp_path, backend)
     named = {**models()}
     named["models"] = {prompt_queue.PROMPT: {**named["models"]["echo"]}, **named["models"]}
     async with running_pipeline(tmp_path, Options(start=False, models=named)) as pipeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -10,13 +10,23 @@ from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
-from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
+from sixfold.core.database import (
+    Database,
+    Query,
+    Row,
+    Rows,
+    Transaction,
+    Value,
+    encode_json,
+    many,
+    now,
+    one,
+)
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import PredictionDraft
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 from sixfold.core.provenance import redaction
 
-_ALL = ("prediction_page", "prediction_page_sizes")
 # Larger predictions, such as the vectors of thousands of texts, share a limit on memory.
 _LARGE_BYTES = 8 * 2**20
 # A new run has further copies: the body, its values, the stored row, and the task of a worker.
@@ -26,12 +36,9 @@ _COPIES = 4
 # The sizes of rows that are read in a thread, by the id in their query.
 _large: dict[str, int] = {}
 _MAX_LARGE = 10_000
-# Queries for which an index contains the rows of a credential, or those of an account in a state, in order.
-_OF_CREDENTIAL = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
-_UNFINISHED = ("prediction_page_unfinished", "prediction_page_unfinished_sizes")
-_UNSUCCESSFUL = ("prediction_page_unsuccessful", "prediction_page_unsuccessful_sizes")
-_OF_STATE: dict[str, tuple[str, str]] = {
-    state: _UNSUCCESSFUL if state in TERMINAL else _UNFINISHED
+# Queries for which an index contains the rows of an account in a state, in order.
+_OF_STATE: dict[str, str] = {
+    state: "prediction_page_unsuccessful" if state in TERMINAL else "prediction_page_unfinished"
     for state in PredictionState
     if state is not PredictionState.SUCCEEDED
 }
@@ -42,6 +49,35 @@ class PredictionFilter(msgspec.Struct, frozen=True):
 
     model: str = ""
     state: str = ""
+
+
+class PageIds(msgspec.Struct, frozen=True):
+    """The ids of the predictions of a page, the sum of their sizes, and whether there are more after them."""
+
+    ids: tuple[str, ...]
+    size: int
+    has_more: bool
+
+    def rows(self) -> Transaction[list[Row]]:
+        """Return the predictions of the page in its order."""
+        rows = {row["id"]: row for row in (yield Query("predictions_by_id", {"ids": encode_json(self.ids)}))}
+        return [rows[each] for each in self.ids if each in rows]
+
+
+def page_ids(query: str, params: Mapping[str, Value], limit: int) -> Transaction[PageIds]:
+    """Return the first predictions, up to `limit`, that fit into `pagination.PAGE_BYTES`, but at least one.
+
+    `query` returns the ids of a list. On SQLite, which reads texts to measure them, at most two predictions
+    after the page are measured.
+    """
+    found = tuple(row["id"] for row in (yield Query(query, {**params, "limit": limit + 1})))
+    count = size = 0
+    while count < min(limit, len(found)):
+        for row in (yield Query("prediction_sizes", {"ids": encode_json(found[count:limit])})):
+            if count and size + row["size"] > pagination.PAGE_BYTES:
+                return PageIds(found[:count], size, has_more=True)
+            count, size = count + 1, size + row["size"]
+    return PageIds(found[:count], size, has_more=len(found) > count)
 
 
 async def reserve_inputs(draft: PredictionDraft) -> None:
@@ -89,13 +125,14 @@ async def page(
         "state": filters.state,
         "before": pagination.id_before(cursor, "pred_"),
     }
-    query, sizes_query = _OF_CREDENTIAL if tenant.credential_id else _OF_STATE.get(filters.state, _ALL)
-    found = await database.read(pagination.count_rows(sizes_query, params, limit))
+    query = _OF_STATE.get(filters.state, "prediction_page")
+    if tenant.credential_id:
+        query = "prediction_page_of_credential"
+    found = await database.read(page_ids(query, params, limit))
     if found.size > _LARGE_BYTES:
         await loaded_objects.reserve(found.size, _COPIES)
-    read = many(query, **params, limit=found.count)
-    rows = await database.read(read, snapshot=False, in_thread=found.size > LOOP_BYTES)
-    return rows, rows[-1]["id"] if rows and found.has_more else None
+    rows = await database.read(found.rows(), snapshot=False, in_thread=found.size > LOOP_BYTES)
+    return rows, found.ids[-1] if found.has_more else None
 
 
 def count_waiting(engine: str | None = None) -> Transaction[int]:

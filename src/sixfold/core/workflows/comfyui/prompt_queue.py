@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sixfold.core import pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Rows, Transaction, Value, encode_json, many, one
+from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PROMPT
@@ -43,14 +43,14 @@ def first(tenant: Tenant) -> Transaction[Rows]:
 
     The rows are not decoded, because decoded graphs take up to thirty times as much memory.
     """
-    page = yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS)
-    return (yield from many("prompts_under_way", **_of(tenant), limit=page.count))
+    page = yield from queries.page_ids("prompts_under_way", _of(tenant), _PAGE_ROWS)
+    return (yield from page.rows())
 
 
 def list_ended(tenant: Tenant, limit: int) -> Transaction[Rows]:
     """Return the last ended prompts as rows, newest first, at most `limit` or one page."""
-    page = yield from pagination.count_rows("prompts_ended_sizes", _of(tenant), limit)
-    return (yield from many("prompts_ended", **_of(tenant), limit=page.count))
+    page = yield from queries.page_ids("prompts_ended", _of(tenant), limit)
+    return (yield from page.rows())
 
 
 def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:

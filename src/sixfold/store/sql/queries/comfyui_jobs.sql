@@ -1,5 +1,5 @@
--- name: prompts_under_way | Return unfinished predictions of a model in one snapshot, so that a state change hides none of them.
-SELECT * FROM prediction
+-- name: prompts_under_way | Return the ids of unfinished predictions of a model in one snapshot, so that a state change hides none of them.
+SELECT id FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
@@ -16,25 +16,12 @@ SELECT COUNT(*) AS count FROM (
     WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
       AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling') LIMIT :limit) AS q;
 
--- name: prompts_under_way_sizes | Return the sizes in characters of the rows of `prompts_under_way`.
-SELECT {stored_chars prediction} AS size FROM prediction
-WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
-  AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
-ORDER BY id LIMIT :limit OFFSET :offset;
-
--- name: prompts_ended | Return finished predictions of a model that are not removed from the history, newest first.
-SELECT * FROM prediction AS p
+-- name: prompts_ended | Return the ids of finished predictions of a model that are not removed from the history, newest first.
+SELECT id FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
   AND model = :model AND completed_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
 ORDER BY id DESC LIMIT :limit;
-
--- name: prompts_ended_sizes | Return the sizes in characters of the rows of `prompts_ended`.
-SELECT {stored_chars p} AS size FROM prediction AS p
-WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
-  AND model = :model AND completed_at IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
-ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- name: prompt_named | Return the newest prediction of a model with the prompt id of a client.
 SELECT * FROM prediction AS p

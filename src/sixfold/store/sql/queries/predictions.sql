@@ -35,6 +35,11 @@ WHERE id = :id;
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
 
+-- name: prediction_sizes | Return the sizes in characters of the first two predictions of `ids`, since a text of 32 MiB takes 40 ms to measure.
+SELECT {stored_chars p} AS size
+FROM (SELECT key, value FROM json_each(:ids) ORDER BY key LIMIT 2) AS e JOIN prediction p ON p.id = e.value
+ORDER BY e.key;
+
 -- name: predictions_ended | Return the ended and canceling predictions of `ids`, a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids))
   AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
@@ -46,66 +51,35 @@ WHERE p.job_id = :job_id AND a.suspended_at IS NULL AND a.closing_at IS NULL;
 -- name: prediction_by_idempotency | Return the prediction made earlier with an Idempotency-Key.
 SELECT * FROM prediction WHERE idempotency_id = :idempotency_id;
 
--- name: prediction_page | Return a page of an account's predictions, newest first.
-SELECT * FROM prediction
+-- name: prediction_page | Return the ids of a page of an account's predictions, newest first.
+SELECT id FROM prediction
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
--- name: prediction_page_sizes | Return the sizes in characters of the rows of `prediction_page`.
-SELECT {stored_chars prediction} AS size FROM prediction
-WHERE account_id = :account_id AND id < :before
-  AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
-ORDER BY id DESC LIMIT :limit OFFSET :offset;
-
--- name: prediction_page_unsuccessful | Return a page of an account's failed, canceled or expired predictions, newest first.
-SELECT * FROM prediction
+-- name: prediction_page_unsuccessful | Return the ids of a page of an account's failed, canceled or expired predictions, newest first.
+SELECT id FROM prediction
 WHERE account_id = :account_id AND state = :state AND id < :before AND state IN ('failed', 'canceled', 'expired')
   AND (:model = '' OR model = :model)
 ORDER BY id DESC LIMIT :limit;
-
--- name: prediction_page_unsuccessful_sizes | Return the sizes in characters of the rows of `prediction_page_unsuccessful`.
-SELECT {stored_chars prediction} AS size FROM prediction
-WHERE account_id = :account_id AND state = :state AND id < :before AND state IN ('failed', 'canceled', 'expired')
-  AND (:model = '' OR model = :model)
-ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- `|| ''` prevents the use of other indexes than those of unfinished predictions.
--- name: prediction_page_unfinished | Return a page of an account's unfinished predictions, newest first, from the indexes of all unfinished ones.
-SELECT * FROM (
-    SELECT * FROM prediction
+-- name: prediction_page_unfinished | Return the ids of a page of an account's unfinished predictions, newest first, from the indexes of all unfinished ones.
+SELECT id FROM (
+    SELECT id FROM prediction
     WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
       AND (:model = '' OR model = :model)
     UNION ALL
-    SELECT * FROM prediction
+    SELECT id FROM prediction
     WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
       AND (:model = '' OR model = :model)
 ) AS q ORDER BY id || '' DESC LIMIT :limit;
 
--- name: prediction_page_unfinished_sizes | Return the sizes in characters of the rows of `prediction_page_unfinished`.
-SELECT {stored_chars p} AS size FROM prediction AS p WHERE p.id IN (
-    SELECT id FROM (
-        SELECT id FROM prediction
-        WHERE state = 'queued' AND :state = 'queued' AND account_id || '' = :account_id AND id || '' < :before
-          AND (:model = '' OR model = :model)
-        UNION ALL
-        SELECT id FROM prediction
-        WHERE state IN ('starting', 'running', 'canceling') AND state = :state AND account_id || '' = :account_id AND id || '' < :before
-          AND (:model = '' OR model = :model)
-    ) AS q ORDER BY id || '' DESC LIMIT :limit OFFSET :offset
-) ORDER BY p.id DESC;
-
--- name: prediction_page_of_credential | Return a page of the predictions of one credential, newest first.
-SELECT * FROM prediction
+-- name: prediction_page_of_credential | Return the ids of a page of the predictions of one credential, newest first.
+SELECT id FROM prediction
 WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
-
--- name: prediction_page_of_credential_sizes | Return the sizes in characters of the rows of `prediction_page_of_credential`.
-SELECT {stored_chars prediction} AS size FROM prediction
-WHERE credential_id = :credential_id AND id < :before
-  AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
-ORDER BY id DESC LIMIT :limit OFFSET :offset;
 
 -- name: prediction_unfinished_free | Count an account's unfinished free predictions, up to a limit.
 SELECT COUNT(*) AS unfinished FROM (

@@ -34,6 +34,11 @@ RETURNING *;
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));
 
+-- name: prediction_sizes | Return the sizes in bytes of the predictions of `ids`.
+SELECT {stored_chars p} AS size
+FROM json_array_elements_text(:ids::json) WITH ORDINALITY AS e (id, place) JOIN prediction p ON p.id = e.id
+ORDER BY e.place;
+
 -- name: predictions_ended | Return the ended and canceling predictions of `ids`, a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json))
   AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
