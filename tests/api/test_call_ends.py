@@ -13,8 +13,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from sixfold import errors
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway import request_log
 from sixfold.core.money import format_usd
+from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, leave_stream, listening, running_gateway
 
 
@@ -80,6 +82,20 @@ async def test_database_failing_at_the_end_of_a_call_settles_later(
         posted = 5_000_000 - round(float(call["cost_usd"]) * 1_000_000)
         await gateway.app.until(posted=format_usd(posted), held="0.00")
         assert await gateway.app.faults() == ()
+
+
+async def test_rate_that_cannot_be_counted_does_not_fail_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        rates = gateway.app.server.gateway_runtime.gateway.token_rates
+        monkeypatch.setattr(rates, "add", _failing)
+        key = await gateway.app.limited_key(KeyLimits(tpm=10_000))
+        body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+        response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=bearer(key))
+        assert response.status_code == 200
+        posted = 5_000_000 - round(float(response.headers["x-sixfold-cost"]) * 1_000_000)
+        await gateway.app.until(posted=format_usd(posted), held="0.00")
 
 
 async def _failing(*_: Any, **__: Any) -> None:

@@ -435,7 +435,10 @@ class Gateway:
             if caller.scope.tpm is not None and caller.rate_id is not None:
                 targets = [target for target, _ in active.plan.targets]
                 most = output_limits.most_counted(request, targets, self.policy.max_tokens)
-                await self.token_rates.add(caller.rate_id, caller.scope.tpm, min(outcome.usage.output, most))
+                output = min(outcome.usage.output, most)
+                # The caller must not get an error for a response that is charged.
+                with contextlib.suppress(errors.StoreFailed):
+                    await self.token_rates.add(caller.rate_id, caller.scope.tpm, output)
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
             # The hold of this call was deferred, and the ledger has now refused it.
@@ -449,16 +452,8 @@ class Gateway:
     async def _log_cache_hit(
         self, request: GatewayRequest, reply: GatewayReply, charge: CostBreakdown
     ) -> None:
-        call = CallRecord(
-            request.request_id,
-            request.account_id,
-            request.key_id,
-            request.endpoint,
-            request.model[:200],
-            reply.target,
-            streamed=False,
-            tag=request.tag,
-        )
+        origin = request.request_id, request.account_id, request.key_id, request.endpoint
+        call = CallRecord(*origin, request.model[:200], reply.target, streamed=False, tag=request.tag)
         outcome = CallOutcome("succeeded", reply.usage, counted_by="cache", charge=charges.encode(charge))
         await self._billing.settle(call, outcome)
 
