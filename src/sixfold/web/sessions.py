@@ -26,6 +26,7 @@ from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database
 from sixfold.settings import Settings
+from sixfold.web import requests
 from sixfold.web.trusted_hosts import TrustedHosts
 
 COOKIE = "sixfold_session"
@@ -105,7 +106,7 @@ class SessionCookies:
         Raises `NotFound` if its account lacks the right that the route declares, and `SignInAgain` if the
         route requires a more recent sign-in.
         """
-        token = request.cookies.get(self._session)
+        token = requests.cookie(request, self._session)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
         session = await self._database.read(login_sessions.session(token), snapshot=False)
@@ -150,7 +151,7 @@ class SessionCookies:
 
     def ticket(self, request: Request) -> str:
         """Return the token of the sign-in that this browser has started, or "" if there is none."""
-        token = request.cookies.get(self._ticket, "")
+        token = requests.cookie(request, self._ticket)
         return token if len(token) <= 256 and self._origins.trusts_host(request) else ""
 
     def set_ticket(self, response: Response, token: str) -> None:
@@ -190,7 +191,7 @@ class TrustedBrowsers:
 
     def name(self, request: Request, account: Account | None) -> str | None:
         """Return the id of a browser that signed in to this account before, or None."""
-        value = request.cookies.get(BROWSER_COOKIE, "")
+        value = requests.cookie(request, BROWSER_COOKIE)
         if account is None or len(value) > _MAX_BROWSER_CHARS:
             return None
         account_id, _, rest = value.partition(".")
