@@ -27,8 +27,8 @@ _MAX_OWN_PAGE, _MAX_CURSOR = 200, 300
 def cookie(request: Request, name: str) -> str:
     """Return the value of a cookie, the last one if there are several, or "" if there is none.
 
-    Quoted values, which this server does not set, are returned with their quotes: before Python 3.11.10 and
-    3.12.5, the function that Starlette calls to unquote 64 KB of backslashes blocks the event loop for seconds.
+    Quoted values, which this server does not set, are returned with their quotes: Starlette unquotes them
+    with a function that takes seconds for 64 KB of backslashes before Python 3.11.10 and 3.12.5.
     """
     value = ""
     for header in request.headers.getlist("cookie"):
