@@ -69,8 +69,10 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
     assert "<span>Not checked</span>" not in page
     assert "<b>you</b>" not in page
     assert "Your workflows" in (await app.client.get("/workflows")).text
-    assert (await app.client.get("/workflows/my-graph/download")).content == content
+    download = await app.client.get("/workflows/my-graph/download")
+    assert (download.content, download.headers["cache-control"]) == (content, "private, no-cache")
     image = await app.client.get("/workflows/my-graph/graph.svg")
+    assert image.headers["cache-control"] == "private, no-cache"
     assert "sandbox" in image.headers["Content-Security-Policy"]
     async with app.visitor() as operator:
         assert (await operator.get("/workflows/my-graph")).status_code == 404

@@ -32,6 +32,7 @@ from sixfold.ui.catalog import example_outputs, initial_values, input_files
 from sixfold.ui.catalog.pages import MAX_FIELDS, form_fields, price_text
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import multipart, requests, responses
+from sixfold.web.files import REVALIDATE_PRIVATE
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -52,7 +53,7 @@ _CHECKED = {
     "unverified": "Not checked",
 }
 _SVG_HEADERS = {
-    "Cache-Control": "no-cache",
+    "Cache-Control": REVALIDATE_PRIVATE,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
 
@@ -231,7 +232,8 @@ class WorkflowPages:
         suffix = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
             workflow.content_type, "json"
         )
-        headers = {"Content-Disposition": f'attachment; filename="{workflow.slug}.{suffix}"'}
+        disposition = f'attachment; filename="{workflow.slug}.{suffix}"'
+        headers = {"Cache-Control": REVALIDATE_PRIVATE, "Content-Disposition": disposition}
         return Response(workflow.content, 200, headers, workflow.content_type)
 
     async def import_file(self, request: Request, user: PageUser) -> Response:

@@ -86,7 +86,8 @@ class SharedPages:
         if content.workflow is not None and name == DOWNLOAD:
             workflow = content.workflow
             ending = _ENDINGS.get(workflow.content_type, "json")
-            headers = {"Content-Disposition": f'attachment; filename="{workflow.slug}.{ending}"'}
+            disposition = f'attachment; filename="{workflow.slug}.{ending}"'
+            headers = {"Cache-Control": files.PRIVATE, "Content-Disposition": disposition}
             return Response(workflow.content, 200, headers, workflow.content_type)
         source = content.files.sources.get(name)
         if source is None:
