@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Database, Transaction
 from sixfold.core.gateway.conversations import responses as stored_responses
 from sixfold.core.gateway.conversations.responses import ResponseNotFound, ResponseStore, StoredResponse
@@ -182,3 +184,24 @@ async def test_store_defaults_to_the_operators_setting(tmp_path: Path) -> None:
         asked_only = here.response_store(store_responses=False)
         assert [asked_only.should_store(request) for request in (None, True, False)] == [False, True, False]
         assert not here.response_store(responses_bytes=0).should_store(True)
+
+
+async def test_large_conversations_are_read_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place("sqlite", tmp_path) as here:
+        response_store, in_threads = here.response_store(), list[bool]()
+        read = here.database.read
+
+        def record(transaction: Any, **options: Any) -> Any:
+            in_threads.append(options.get("in_thread", False))
+            return read(transaction, **options)
+
+        monkeypatch.setattr(here.database, "read", record)
+        for name, text in (("small", "x"), ("large", "x" * LOOP_BYTES)):
+            await here.put(response_store, name, text=text)
+            in_threads.clear()
+            await here.names(name)
+            assert await response_store.get_many(Tenant(here.account_id), [name], MOST)
+            # The size is read before.
+            assert in_threads == [False, name == "large"] * 2

@@ -308,8 +308,9 @@ class ConversationStore:
 
         Raises `ConversationNotFound`, `TooLong`, and `TooManyRequests` if there is not enough memory.
         """
-        await self.reserve_memory(tenant, conversation_id, max_bytes)
-        return await self._database.read(history(tenant, conversation_id, _LAST_PLACE, max_bytes))
+        size = await self.reserve_memory(tenant, conversation_id, max_bytes)
+        reading = history(tenant, conversation_id, _LAST_PLACE, max_bytes)
+        return await self._database.read(reading, in_thread=size > LOOP_BYTES)
 
     async def lock(
         self,
@@ -332,14 +333,15 @@ class ConversationStore:
 
         return await self._database.write(transaction())
 
-    async def reserve_memory(self, tenant: Tenant, conversation_id: str, max_bytes: int) -> None:
+    async def reserve_memory(self, tenant: Tenant, conversation_id: str, max_bytes: int) -> int:
         """Wait until there is enough memory for the items, unless they exceed `max_bytes`.
 
-        Raises `TooManyRequests`.
+        Return the size of the items; raises `TooManyRequests`.
         """
         size = await self._database.read(stored_size(tenant, conversation_id), snapshot=False)
         if size <= max_bytes:
             await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
+        return size
 
     def acquire(
         self, tenant: Tenant, conversation_id: str, lock_id: str, items: Sequence[ConversationItem]

@@ -242,7 +242,8 @@ class ResponseStore:
         """Run the transaction `get_chain` when there is enough memory; raises `TooManyRequests`."""
         size = await self._database.read(_chain_size(tenant, response_id, max_bytes), snapshot=False)
         await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
-        return await self._database.read(get_chain(tenant, response_id, max_bytes))
+        reading = get_chain(tenant, response_id, max_bytes)
+        return await self._database.read(reading, in_thread=size > LOOP_BYTES)
 
     async def get_many(self, tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Sequence[str]:
         """Run the transaction `get_many` when there is enough memory; raises `TooManyRequests`."""
@@ -254,7 +255,8 @@ class ResponseStore:
         row = await self._database.read(sizes, snapshot=False)
         size = 0 if row is None else min(int(row["size"]), max_bytes)
         await loaded_objects.reserve(size, loaded_objects.INLINED_COPIES)
-        return await self._database.read(get_many(tenant, all_ids, max_bytes))
+        reading = get_many(tenant, all_ids, max_bytes)
+        return await self._database.read(reading, in_thread=size > LOOP_BYTES)
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
         """Return a response as it was sent when there is enough memory.
