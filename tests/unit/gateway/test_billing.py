@@ -272,8 +272,9 @@ async def test_end_that_cannot_be_written_is_settled_later(
     assert not batcher.active
 
 
-async def test_keyed_call_that_may_be_stored_is_left_to_its_repetition(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stored", [False, True])
+async def test_stored_charge_of_a_keyed_call_is_left_to_its_repetition(
+    database: Database, monkeypatch: pytest.MonkeyPatch, *, stored: bool
 ) -> None:
     monkeypatch.setattr("sixfold.core.gateway.billing._REPEAT_SECONDS", 0.01)
     unreliable = UnreliableDatabase(database)
@@ -281,13 +282,31 @@ async def test_keyed_call_that_may_be_stored_is_left_to_its_repetition(
     call = _call(account_id)
     assert await database.write(idempotency.paid_before("scope", call.id)) is None
     await batcher.hold(call, None)
-    unreliable.fails = unreliable.stored = True
+    unreliable.fails, unreliable.stored = True, stored
     with pytest.raises(errors.StoreFailed):
         await batcher.settle(call, CallOutcome("succeeded", cost=7))
     unreliable.fails = False
     await batcher.flush()
-    assert await database.write(idempotency.paid_before("scope", ids.new("req"))) == 7
-    assert await _account(database, account_id) == (93, 0)
+    assert await _account(database, account_id) == (93 if stored else 100, 0)
+    paid = await database.write(idempotency.paid_before("scope", ids.new("req")))
+    assert paid == (7 if stored else None)
+
+
+async def test_end_of_a_call_that_cannot_be_repeated_is_logged(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sixfold.core.gateway.billing._REPEAT_SECONDS", 0.01)
+    unreliable = UnreliableDatabase(database)
+    batcher, account_id = await _batcher(unreliable, credit=100)
+    call = replace(_call(account_id), streamed=True)
+    await batcher.hold(call, None)
+    unreliable.fails = True
+    with pytest.raises(errors.StoreFailed):
+        await batcher.settle(call, CallOutcome("succeeded", cost=7))
+    monkeypatch.setattr(request_log, "_row", lambda *_: {})
+    unreliable.fails = False
+    await batcher.flush()
+    assert "the end of a call could not be stored" in caplog.text
 
 
 async def test_refund_is_repeated_until_it_is_stored(

@@ -15,6 +15,7 @@ responds again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from sixfold.core.gateway.credit_cache import CreditCache
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.errors import StoreFailed
 
+_LOG = logging.getLogger("sixfold.gateway")
 _MAX_BATCH = 256
 # A deferred hold is written after one to two of these intervals, unless its call ends before.
 DEFER_SECONDS = 0.01
@@ -235,6 +237,8 @@ class BillingBatcher:
                 await asyncio.sleep(_REPEAT_SECONDS)
                 error = await self._write(transaction(), durable=True)
             self.active.discard(call_id)
+            if error is not None:
+                _LOG.error("the end of a call could not be stored", exc_info=error)
 
         task = asyncio.get_running_loop().create_task(repeat(), name="billing repetition")
         self._repetitions.add(task)

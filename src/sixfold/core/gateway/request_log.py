@@ -119,11 +119,10 @@ def finish(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
 def undo(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
     """End a call without a charge, because its end may not be stored and its response is not delivered.
 
-    Has no effect for a request with an `Idempotency-Key`, whose repetition is free instead.
+    A stored charge of a request with an `Idempotency-Key` remains, because its repetition is free.
     """
-    if (yield from one("gateway_call_once_of", call_id=call.id)) is not None:
-        return
-    yield from refund(call.id, _NOT_STORED)
+    if (yield from one("gateway_call_once_of", call_id=call.id)) is None:
+        yield from refund(call.id, _NOT_STORED)
     if (yield from one("hold_by_id", id=call.id)) is not None:
         yield from finish(call, CallOutcome("failed", outcome.usage, error=_NOT_STORED), holder)
 
