@@ -190,6 +190,38 @@ async def test_response_canceled_after_its_charge_is_refunded(
     assert await gateway.app.faults() == ()
 
 
+async def test_response_canceled_on_another_server_is_not_stored(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own server ends the call later; the client has learned that the response is canceled."""
+    gateway, record, stop = any_database_gateway, ResponseCapture.record, BatchProcessor._stop
+    charged, go_on, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    before = await gateway.app.balance()
+
+    async def wait(capture: ResponseCapture, body: bytes, server: str) -> bytes:
+        charged.set()
+        await go_on.wait()
+        return await record(capture, body, server)
+
+    async def stop_later(processor: BatchProcessor, batch: Batch) -> None:
+        if may_stop.is_set():
+            await stop(processor, batch)
+
+    monkeypatch.setattr(ResponseCapture, "record", wait)
+    monkeypatch.setattr(BatchProcessor, "_stop", stop_later)
+    queued, client = await begun(gateway), gateway.openai()
+    async with asyncio.timeout(60):
+        await charged.wait()
+    assert (await client.responses.cancel(queued.id)).status == "cancelled"
+    go_on.set()
+    await gateway.app.until(*before)
+    may_stop.set()
+    await deleted(gateway, queued.id)
+    assert [call["status"] for call in await gateway.settled()] == ["failed"]
+    assert await gateway.app.balance() == before
+    assert await gateway.app.faults() == ()
+
+
 async def test_completed_background_response_is_returned_by_cancel(gateway: Gateway) -> None:
     response = await ended(gateway, (await begun(gateway)).id)
     assert await gateway.openai().responses.cancel(response.id) == response

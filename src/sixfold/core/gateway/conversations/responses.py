@@ -54,6 +54,10 @@ class StoredResponse(msgspec.Struct, frozen=True):
         return len(self.input.encode()) + len(self.response.encode())
 
 
+class ResponseCanceled(errors.Conflict):
+    """The response was canceled"""
+
+
 class ResponseNotFound(errors.NotFound):
     """The response is not stored here."""
 
@@ -99,8 +103,16 @@ def record(
     response: StoredResponse | None,
     objects: OwnedObjects | None = None,
     addition: ConversationAddition | None = None,
+    *,
+    in_background: bool = False,
 ) -> Transaction[None]:
-    """Store a response, its objects at the model server, and its items in its conversation."""
+    """Store a response, its objects at the model server, and its items in its conversation.
+
+    Raises `ResponseCanceled` for a response `in_background` that was canceled meanwhile.
+    """
+    canceled_id = response.id if in_background and response is not None else None
+    if canceled_id and (yield from one("batch_response_canceled", response_id=canceled_id)) is not None:
+        raise ResponseCanceled
     if addition is not None:
         place = yield from conversations.finish(addition.lock, addition.items)
         if response is not None:
@@ -224,10 +236,12 @@ class ResponseStore:
         response: StoredResponse | None,
         objects: OwnedObjects | None = None,
         addition: ConversationAddition | None = None,
+        *,
+        in_background: bool = False,
     ) -> None:
         """Store the response as received so far, durably; see `record`."""
         account_id = tenant.account_id
-        await self._database.write(record(tenant, response, objects, addition))
+        await self._database.write(record(tenant, response, objects, addition, in_background=in_background))
         if response is None:
             return
         # An account that has not been checked counts as full, so that it is checked once.

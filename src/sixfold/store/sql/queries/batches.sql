@@ -43,6 +43,9 @@ SELECT b.*, CAST(:now AS BIGINT) AS now FROM batch b
 WHERE b.response_id = :response_id AND b.account_id = :account_id
   AND (:credential_id = '' OR b.credential_id = :credential_id);
 
+-- name: batch_response_canceled | Return the batch of a background response if it was canceled.
+SELECT id FROM batch WHERE response_id = :response_id AND outcome = 'cancelled';
+
 -- name: batch_cancel | Let a batch end as cancelled; return no row if its end is decided already.
 UPDATE batch SET state = 'cancelling', outcome = 'cancelled', cancelling_at = :now
 WHERE id = :id AND outcome IS NULL AND state IN ('validating', 'in_progress') RETURNING id;

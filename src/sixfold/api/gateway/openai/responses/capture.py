@@ -13,6 +13,7 @@ from sixfold.api.gateway import provider_objects
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.openai.responses import references
+from sixfold.api.gateway.openai.responses.mcp import tools
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency.loop_turns import TURNS
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
@@ -91,7 +92,9 @@ class ResponseCapture:
             return body
         body, response, objects, addition = await bodies.parse(lambda raw: self._read(raw, server), body)
         if response is not None or addition is not None or objects is not None:
-            await self._store.record(plan.tenant, response, objects, addition)
+            # Calls of tools may have had effects, so that the response remains charged.
+            in_background = bool(plan.background_id) and not tools.may_name_servers(plan.raw)
+            await self._store.record(plan.tenant, response, objects, addition, in_background=in_background)
         return body
 
     def _read(
