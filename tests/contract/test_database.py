@@ -99,6 +99,33 @@ async def test_large_row_is_read_outside_the_event_loop(
         assert (threads[1] != loop) == (is_sqlite and size > 2**20 and not snapshot)
 
 
+async def test_large_row_does_not_wait_for_a_report(database: Database, opener: databases.Opener) -> None:
+    """On PostgreSQL, only the code of a transaction runs in a thread, but not its statements."""
+    account = await database.write(accounts.create("a@example.com", credit=5))
+    await database.write(audit_log.note(account.id, "test", "x" * (2**20 + 1)))
+    begun, release = threading.Event(), threading.Event()
+
+    def report() -> Transaction[bool]:
+        yield from now()
+        begun.set()
+        return release.wait(60)
+
+    def rows() -> Transaction[int]:
+        found = yield from many("export_audit", account_id=account.id, after="", limit=9, bytes=2**30)
+        return len(found)
+
+    reporting = asyncio.create_task(database.read(report(), in_thread=True))
+    assert await asyncio.to_thread(begun.wait, 60)
+    try:
+        async with asyncio.timeout(60):
+            for in_thread in {False, opener is databases.OPENERS["sqlite"]}:
+                assert await database.read(rows(), snapshot=False, in_thread=in_thread) > 0
+        assert not reporting.done()
+    finally:
+        release.set()
+    assert await reporting
+
+
 async def test_failed_transaction_is_rolled_back(database: Database) -> None:
     with pytest.raises(RuntimeError, match="no"):
         await database.write(_write(1, 2, fail=True))

@@ -2,7 +2,7 @@
 
 Each write has a savepoint, so a failed write does not affect other writes, and one fsync covers all writes
 that arrived during the previous one. Reads are short and run in the caller's thread, except for reports and
-large rows, of which one is read at a time in a separate thread.
+large rows. Each of these kinds has a thread, since a request for a large row must not wait for a report.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _STORE_ERRORS = frozenset(
     }
 )
 _STATEMENTS = 512  # prepared statements kept per connection
-_REPORTS = SingleThread("sqlite-reports")
-# Rows with a larger text are read in the thread for reports, as a text of 66 MB takes 0.1 s.
+_REPORTS, _LARGE_ROWS = SingleThread("sqlite-reports"), SingleThread("sqlite-rows")
+# Rows with a larger text are read in a thread, as a text of 66 MB takes 0.1 s.
 LOOP_TEXT_BYTES = 2**20
 _MAX_TEXT_BYTES = 2**31 - 1
 
@@ -95,7 +95,7 @@ class SqliteDatabase:
         self._writer = self._connect()
         migrate(self._writer)
         self._reader = self._connect()
-        self._report_reader: sqlite3.Connection | None = None
+        self._thread_readers: dict[SingleThread, sqlite3.Connection] = {}
         self._durable = True  # the value that `connect` sets
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self.queries = sql.queries(self.dialect)
@@ -122,14 +122,28 @@ class SqliteDatabase:
         """Run `transaction`, on one snapshot unless `snapshot` is False."""
         # A database in memory does not support concurrent reads and writes of a table.
         if in_thread and not self._uri:
-            return await _REPORTS.run(self._report, transaction)
+            return await self._read_in(_REPORTS if snapshot else _LARGE_ROWS, transaction)
         if snapshot or self._uri:
             return self._read(self._reader, transaction, snapshot=snapshot)
         try:
             return self._read_small(transaction)
         except _LargeText as large:
             query = large.query
-        return await _REPORTS.run(self._report, transaction, query)
+        return await self._read_in(_LARGE_ROWS, transaction, query)
+
+    async def _read_in(
+        self, thread: SingleThread, transaction: Transaction[T], query: Query | None = None
+    ) -> T:
+        """Run `transaction` in a thread, from its start, or from the `query` that it has yielded."""
+
+        def read() -> T:
+            if self._closed:
+                raise sqlite3.ProgrammingError("the database is closed")
+            if thread not in self._thread_readers:
+                self._thread_readers[thread] = self._connect()
+            return self._read(self._thread_readers[thread], transaction, query)
+
+        return await thread.run(read)
 
     def _read_small(self, transaction: Transaction[T]) -> T:
         """Run `transaction` up to a query that returns a large text, which raises `_LargeText`."""
@@ -138,13 +152,6 @@ class SqliteDatabase:
             return self._drive(self._reader, transaction)
         finally:
             self._reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TEXT_BYTES)
-
-    def _report(self, transaction: Transaction[T], query: Query | None = None) -> T:
-        if self._closed:
-            raise sqlite3.ProgrammingError("the database is closed")
-        if self._report_reader is None:
-            self._report_reader = self._connect()
-        return self._read(self._report_reader, transaction, query)
 
     def _read(
         self,
@@ -171,8 +178,8 @@ class SqliteDatabase:
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
         self._writer.close()
-        if self._report_reader is not None:
-            await _REPORTS.run(self._report_reader.close)
+        for thread, reader in self._thread_readers.items():
+            await thread.run(reader.close)
 
     # -- the writer thread -----------------------------------------------------------------------
 
