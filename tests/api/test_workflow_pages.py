@@ -12,6 +12,7 @@ import sixfold
 from sixfold.ui.catalog.pages import MAX_FIELDS
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
+from tests.api.test_shares import share
 from tests.harness.cases import nightly_after
 
 SLUGS = sorted(path.stem for path in (Path(sixfold.__file__).parent / "data/workflows").glob("*.json"))
@@ -74,6 +75,9 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
     image = await app.client.get("/workflows/my-graph/graph.svg")
     assert image.headers["cache-control"] == "private, no-cache"
     assert "sandbox" in image.headers["Content-Security-Policy"]
+    link = (await share(app, "workflow", "my-graph"))["url"]
+    shared = await app.visitor().get(f"{link}/files/workflow")
+    assert (shared.content, shared.headers["cache-control"]) == (content, "private, no-cache")
     async with app.visitor() as operator:
         assert (await operator.get("/workflows/my-graph")).status_code == 404
         assert "my-graph" not in (await operator.get("/workflows")).text

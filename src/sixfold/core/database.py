@@ -110,12 +110,6 @@ def now() -> Transaction[int]:
     return int(rows[0]["now"])
 
 
-def after(check: Transaction[None], transaction: Transaction[T]) -> Transaction[T]:
-    """Return a transaction that makes a check first, which raises an error if it fails."""
-    yield from check
-    return (yield from transaction)
-
-
 def finish(*queries: Query) -> Transaction[int]:
     """Run queries with `each` and return the transaction's time in epoch µs.
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.prices import FREE, PriceRow
@@ -112,13 +113,22 @@ class AdmissionPolicy(msgspec.Struct, frozen=True):
 
 
 def accept(
+    batch: Sequence[PredictionRequest], drafts: Sequence[PredictionDraft], policy: AdmissionPolicy
+) -> Transaction[list[Prediction]]:
+    """Return a transaction that accepts the drafts of all requests of a principal or none.
+
+    It first checks the credential of a late request again, because inputs may be fetched from a slow server.
+    Raises `Unauthenticated`, `QueueFull`, `Conflict`, `InsufficientCredits` or `TooLarge`.
+    """
+    principal = batch[0].principal
+    transaction = _accept(drafts, policy, is_limited=not principal.is_operator)
+    return transaction if batch[0].parent else access_checks.while_valid(principal, transaction)
+
+
+def _accept(
     drafts: Sequence[PredictionDraft], policy: AdmissionPolicy, *, is_limited: bool
 ) -> Transaction[list[Prediction]]:
-    """Accept all drafts of an account or none.
-
-    The limits on free requests apply if the account `is_limited`. Raises `QueueFull`, `Conflict`,
-    `InsufficientCredits` or `TooLarge`.
-    """
+    """Accept all drafts of an account; the limits on free requests apply if the account `is_limited`."""
     free_limit = policy.free_queue_limit if is_limited else 0
     accepted = yield from predictions.accept_all(drafts, policy.queue_limit, free_limit)
     # A repeated request returns an earlier prediction.

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import metering
@@ -162,13 +161,8 @@ class PredictionService:
         with self._catalog.at(self._catalog.prices):
             drafts = [await self._price(request) for request in batch]
         self.failpoints.hit("accept.before")
-        principal = batch[0].principal
-        accept = requests.accept(drafts, self._policy, is_limited=not principal.is_operator)
-        if batch[0].parent is None:
-            # The inputs may have been fetched from a slow server.
-            accept = access_checks.while_valid(principal, accept)
         with self._accepted_runs.accepting([draft.id for draft in drafts]):
-            accepted = await self._database.write(accept)
+            accepted = await self._database.write(requests.accept(batch, drafts, self._policy))
         self.failpoints.hit("accept.after")
         for prediction in accepted:
             self.quotes.store(prediction)
@@ -191,8 +185,7 @@ class PredictionService:
         except errors.InvalidInput as invalid:
             find_named = functools.partial(self.named_files, request, model)
             checks = requests.FileChecks(self._media, find_named, stored)
-            tenant = request.principal.tenant
-            raise await checks.complete(invalid, tenant, model, request.inputs) from invalid
+            raise await checks.complete(invalid, request.principal.tenant, model, request.inputs) from invalid
         if model.name in self.admit:
             await self.admit[model.name](request.principal, quote.values)
         files = await self.named_files(request, model, quote.values)

@@ -12,8 +12,12 @@ from sixfold.core.accounts.connections import Connections
 def recheck(open_connections: Connections, receive: Receive) -> Receive:
     """Return a `receive` that checks the credential again at the end of a body that ends late.
 
-    A body may take hours at the slowest accepted rate. The `receive` raises `Unauthenticated` if the key or
-    login session has ended, `NotFound` if the shared folder has, and `Forbidden` if the rights have changed.
+    A body may take hours at the slowest accepted rate. The `receive` raises the errors of
+    `access_checks.unchanged`:
+
+    - `Unauthenticated` if the key or login session has ended,
+    - `NotFound` if the shared folder has ended,
+    - `Forbidden` if the rights have changed.
     """
 
     async def received() -> Message:
