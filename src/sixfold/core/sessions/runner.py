@@ -238,7 +238,6 @@ class SessionRunner:
         return not self._ending.done()
 
     async def _finish(self, ending: SessionEnding) -> None:
-        self._skip_stop()
         self._exclude_overdue()
         if ending.event is None or self.session.is_paused or not self.session.slice_amount:
             await self._served.settle()
@@ -459,7 +458,8 @@ class SessionRunner:
         return self._last_input_at + min(self._idle_limit, self._pause_seconds)
 
     def _exclude_overdue(self) -> None:
-        """Skip the time for which a pause or an end is late because the database failed."""
+        """Skip stops of the server, and the time for which a pause or an end is late without a database."""
+        self._skip_stop()
         if not self.session.is_paused:
             self._served.exclude(self._pause_due)
 
