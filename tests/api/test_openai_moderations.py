@@ -74,7 +74,7 @@ async def test_invalid_moderation_input_is_400(gateway: Gateway, wrong: Any) -> 
 
 
 async def test_failed_moderation_is_free(gateway: Gateway) -> None:
-    for mode in ("fail", "garbage", "infinite"):
+    for mode in ("fail", "garbage", "infinite", "many"):
         gateway.acme.mode = mode
         with pytest.raises(openai.InternalServerError):
             await gateway.openai().moderations.create(input="x", model="acme/mistral-moderation-latest")

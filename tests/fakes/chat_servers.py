@@ -44,7 +44,7 @@ class ModelServer:
     """Fake model server: the requests it received, and its configured behavior.
 
     `mode` is well, fail, refuse, excess, limit, key, hang, slow, wait, truncate, trickle, cut, garbage, sorry
-    or nousage, or infinite for moderations; those in `modes` come first, one for each request.
+    or nousage, or infinite or many for moderations; those in `modes` come first, one for each request.
     """
 
     port: int = 0

@@ -38,8 +38,12 @@ _NULL = msgspec.Raw(b"null")
 _MAX_DECODED_BYTES = 2**20
 # The bytes of UTF-8 that continue a character.
 _CONTINUATION = bytes(range(0x80, 0xC0))
-# Embeddings of 2,048 texts may have 8 million numbers, which are not decoded here.
-_EMBEDDINGS = json_limits.RESPONSE._replace(values=10_000_000)
+# Embeddings of 2,048 texts may have 8 million numbers, which are not decoded here. The moderation of 1,000
+# inputs has 17,000 objects and arrays, which are all decoded.
+_RESPONSE_LIMITS = {
+    "embeddings": json_limits.RESPONSE._replace(values=10_000_000),
+    "moderations": json_limits.DEFAULT,
+}
 
 
 class _MediaDetails(msgspec.Struct):
@@ -95,7 +99,7 @@ class MediaGeneration(WireProtocol):
     ) -> None:
         self.name = name
         self.path = path
-        self.response_limits = _EMBEDDINGS if name == "embeddings" else json_limits.RESPONSE
+        self.response_limits = _RESPONSE_LIMITS.get(name, json_limits.RESPONSE)
         self._results = results
         self._output = output
 
