@@ -19,7 +19,9 @@ from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
 from sixfold.core.files.files import AccountFile, AccountFiles
 from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.media.media import MediaService
 from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_own_work import PIXEL
 from tests.fakes import documents as fakes
 
 REPORT = fakes.pdf(["The airship report.", "Rotors turn left."], title="Airships")
@@ -232,21 +234,33 @@ async def test_unreadable_file_is_an_error_and_costs_nothing(
     assert (await gateway.app.balance(), len(gateway.acme.requests)) == (before, calls)
 
 
-async def test_a_key_revoked_while_a_document_is_fetched_chats_no_more(
-    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "method", "part"),
+    [
+        (ChatDocuments, "_load", {"type": "file", "file": {"filename": "report.pdf", "file_data": URI}}),
+        (MediaService, "resolve", {"type": "image_url", "image_url": {"url": "/media/"}}),
+    ],
+)
+async def test_a_key_revoked_while_a_file_is_fetched_chats_no_more(
+    any_database_gateway: Gateway,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    part: dict[str, Any],
 ) -> None:
     gateway, app = any_database_gateway, any_database_gateway.app
+    upload = await app.client.post("/api/uploads", files={"file": ("a.png", PIXEL)}, headers=app.bearer)
+    part = json.loads(json.dumps(part).replace("/media/", upload.json()["url"]))
     key = await app.database.write(keys.create(app.account.id))
-    load = ChatDocuments._load
+    fetch = getattr(owner, method)
 
-    async def load_slowly(self: ChatDocuments, *arguments: Any) -> tuple[str, bytes]:
+    async def fetch_slowly(self: object, *arguments: Any, **options: Any) -> Any:
         await app.database.write(keys.revoke(key.id))
-        return await load(self, *arguments)
+        return await fetch(self, *arguments, **options)
 
-    monkeypatch.setattr(ChatDocuments, "_load", load_slowly)
+    monkeypatch.setattr(owner, method, fetch_slowly)
     monkeypatch.setattr(connections, "LATE_SECONDS", 0)
-    parts = [{"type": "file", "file": {"filename": "report.pdf", "file_data": URI}}]
-    messages: Any = [{"role": "user", "content": parts}]
+    messages: Any = [{"role": "user", "content": [{"type": "text", "text": "say 3 words"}, part]}]
     with pytest.raises(openai.AuthenticationError):
         await gateway.openai(key.api_key).chat.completions.create(model="acme/small", messages=messages)
     assert gateway.acme.requests == []

@@ -18,6 +18,8 @@ from sixfold.clients.chat.llama import building as llama
 from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServer, ModelServers, ServerStatus
 from sixfold.clients.chat.transports.scheme import SchemeTransport
 from sixfold.clients.hosts import ProbeHosts
+from sixfold.core.accounts import connections
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.limits import rate_limits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
@@ -192,7 +194,9 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
         "Too many large responses at a time: retry when earlier responses have ended",
     )
     failpoints = Failpoints(settings.failpoints).engines
-    attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)), memory, failpoints)
+    attempts = FailoverClient(
+        policy, health, MediaInliner(_media_fetcher(media, database)), memory, failpoints
+    )
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
     if tracing is not None:
         gateway.on_call_end = tracing.record_call
@@ -251,9 +255,11 @@ def _standing(router: ModelRouter, name: str) -> EngineStatus:
     return EngineStatus(True, f"{count} model server{'s' if count > 1 else ''}")
 
 
-def _media_fetcher(media: MediaService) -> Fetch:
+def _media_fetcher(media: MediaService, database: Database) -> Fetch:
     async def fetch(tenant: Tenant, name: str, kind: str, url: str, place: int) -> tuple[str, bytes]:
         source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), url)
+        if connections.is_late():
+            await database.read(access_checks.unchanged(), snapshot=False)
         # Each attempt of a request inlines its media again, after the body of the last attempt is gone.
         key = f"{place} {source.blob}"
         await loaded_objects.reserve(source.size, loaded_objects.INLINED_COPIES, key)
