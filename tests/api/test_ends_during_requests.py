@@ -451,3 +451,15 @@ async def test_a_key_revoked_while_a_document_is_read_writes_no_page(
     response = await app.client.post("/api/documents", files=files, headers=bearer(key.api_key))
     assert response.status_code == 401
     assert (await app.client.get("/api/pages", headers=app.bearer)).json()["pages"] == []
+
+
+@pytest.mark.usefixtures("every_request_is_late")
+async def test_a_session_that_ends_before_its_run_starts_none(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    form = {"csrf": await signed_in(app), "prompt": "a fox"}
+    end = login_sessions.end_others(app.account.id)
+    during(monkeypatch, type(app.database), "write", lambda: write(end), before=True)
+    assert (await app.client.post("/pages/forms/ra1", data=form)).status_code == 401
+    assert await app.balance() == ("5.00", "0.00")
