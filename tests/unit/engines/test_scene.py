@@ -18,7 +18,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.image.scene import layout, noise, prompt_parser, shapes
+from sixfold.engines.image.scene import layout, noise, painter, prompt_parser, shapes
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.harness.cases import nightly_after
 from tests.unit.engines import scene_pixels as pixels
@@ -380,3 +380,32 @@ def test_result_lists_recognised_words_and_is_a_preview() -> None:
         "places": ["forest"],
         "subjects": [{"name": "fox", "count": 2}],
     }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "weather", "has_lightning", "ignored"),
+    [
+        ("lightning over a snowy forest", "snow", True, ()),
+        ("a foggy lake with thunder and lightning", "fog", True, ()),
+        ("Gewitter, snowing, mountains", "snow", True, ()),
+        ("a snowy village in a storm", "snow", False, ("storm",)),
+        ("lightning over a lake", "storm", False, ()),
+        ("lightning and rain over a lake", "rain", True, ()),
+        ("a snowy forest without lightning", "snow", False, ()),
+        ("a snowstorm", "snow", False, ()),
+        ("a snowy picture, lightning, in a kitchen", "snow", False, ("snowy", "lightning")),
+    ],
+)
+def test_lightning_is_shown_in_the_named_weather(
+    prompt: str, weather: str, has_lightning: bool, ignored: tuple[str, ...]
+) -> None:
+    scene = prompt_parser.parse(prompt)
+    assert (scene.weather, scene.has_lightning, scene.words.ignored) == (weather, has_lightning, ignored)
+
+
+def test_snow_falls_and_lightning_strikes_in_one_image() -> None:
+    images = [
+        painter.paint(prompt_parser.parse(prompt), "ra2", 7, (192, 128), lambda _: None)
+        for prompt in ("lightning over a snowy forest", "a snowy forest")
+    ]
+    assert (images[0] - images[1] > 0.2).any(2).sum() > 500

@@ -468,35 +468,6 @@ def test_rainbow_and_moon_are_shown_only_if_named(
     assert scene.words.ignored == ignored
 
 
-@pytest.mark.parametrize(
-    ("prompt", "weather", "has_lightning", "ignored"),
-    [
-        ("lightning over a snowy forest", "snow", True, ()),
-        ("a foggy lake with thunder and lightning", "fog", True, ()),
-        ("Gewitter, snowing, mountains", "snow", True, ()),
-        ("a snowy village in a storm", "snow", False, ("storm",)),
-        ("lightning over a lake", "storm", False, ()),
-        ("lightning and rain over a lake", "rain", True, ()),
-        ("a snowy forest without lightning", "snow", False, ()),
-        ("a snowstorm", "snow", False, ()),
-        ("a snowy picture, lightning, in a kitchen", "snow", False, ("snowy", "lightning")),
-    ],
-)
-def test_lightning_is_shown_in_the_named_weather(
-    prompt: str, weather: str, has_lightning: bool, ignored: tuple[str, ...]
-) -> None:
-    scene = prompt_parser.parse(prompt)
-    assert (scene.weather, scene.has_lightning, scene.words.ignored) == (weather, has_lightning, ignored)
-
-
-def test_snow_falls_and_lightning_strikes_in_one_image() -> None:
-    images = [
-        painter.paint(prompt_parser.parse(prompt), "ra2", 7, (192, 128), lambda _: None)
-        for prompt in ("lightning over a snowy forest", "a snowy forest")
-    ]
-    assert (images[0] - images[1] > 0.2).any(2).sum() > 500
-
-
 def test_turtle_stands_on_the_beach_and_swims_in_the_sea() -> None:
     feet: dict[str, float] = {}
     for place in ("on the beach", "in the sea"):

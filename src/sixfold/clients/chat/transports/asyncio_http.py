@@ -23,10 +23,8 @@ from sixfold.core.gateway.ports import UpstreamFailure
 _MAX_IDLE, IDLE_SECONDS = 256, 5.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
-# Bytes of large reads that one iteration of the event loop parses.
-READ_BYTES = 2**20
-# A longer body is read in parts.
-_MAX_WHOLE_BYTES = 2**20
+# A longer body is read in parts. One iteration of the event loop parses as many bytes of large reads.
+_MAX_WHOLE_BYTES = READ_BYTES = 2**20
 # Maximum bytes between two parts of a body: status line and headers, interim responses, or trailers.
 _MAX_HEAD_BYTES = 512 * 1024
 # Maximum number of separate parts of a body; further parts are joined, as a small object takes 50 bytes.

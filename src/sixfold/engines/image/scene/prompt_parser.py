@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines.image.scene import prompt_relations, shapes
-from sixfold.engines.image.scene.words import compounds, place_choice, word_usage
+from sixfold.engines.image.scene.words import compounds, place_choice, weather, word_usage
 from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 from sixfold.engines.prompt_words import fold
 
@@ -22,13 +22,7 @@ _KINDS = ("time", "weather", "season", "place", "colour", "style", "frame", "bac
 # Kinds whose words are nouns only: the verb "park" does not name a park, and "cooking" not a cook.
 _NOUNS = frozenset({"time", "weather", "season", "place", "subject"})
 _LONGEST = 4
-# Weathers that another named weather replaces, by their order. A rainbow alone means fair weather.
-_MILD_WEATHERS = {"clear": 1, "cloudy": 1, "fair": 2}
 _WITHOUT_SKY = place_choice.WITHOUT_WEATHER | {"forest"}
-_MOONS = frozenset({"luna", "lune", "mond", "луна"})
-_BOLTS = frozenset({"orage", "gewitter", "blitz", "闪电", "雷", "гроза"})
-# Weathers in which a named bolt of lightning is drawn, instead of those of a storm.
-_WEATHERS_WITH_BOLTS = frozenset({"rain", "snow", "fog"})
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 
@@ -419,18 +413,6 @@ def _is_outside(
     return outside and "abstract" not in styles and frame != "icon"
 
 
-def _has_term(
-    hits: list[WordMatch], tokens: PromptTokens, kind: str, terms: frozenset[str], stems: tuple[str, ...]
-) -> bool:
-    """Return whether a match for `kind` has one of some words, as `moonlit` for the night names the moon."""
-    texts = [
-        [tokens.folded[hit.start : hit.end]] if hit.inside else tokens.words[hit.start : hit.end]
-        for hit in hits
-        if hit.name == kind
-    ]
-    return any(word in terms or word.startswith(stems) for words in texts for word in words)
-
-
 def parse(prompt: str, negative: str = "") -> ParsedScene:
     """Parse `prompt`, without the subjects that it negates or that `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
@@ -452,12 +434,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         backdrop = _first(_names(grading, "colour"))
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
-    weathers = _names(hits, "weather")
-    lit = _WEATHERS_WITH_BOLTS & {*weathers} and _has_term(
-        hits, prompt_tokens, "storm", _BOLTS, ("lightning", "thunder")
-    )
-    if lit:
-        weathers = tuple(name for name in weathers if name != "storm")
+    weathers, has_lightning = _names(hits, "weather"), weather.names_lightning(hits, prompt_tokens)
     places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
@@ -465,7 +442,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     scene = ParsedScene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
-        weather=min(weathers, key=lambda name: _MILD_WEATHERS.get(name, 0), default=None),
+        weather=weather.choose(weathers, has_lightning=has_lightning),
         season=_first(_names(hits, "season")),
         places=tuple(dict.fromkeys((*studio, *places))),
         colors=colors[:3],
@@ -480,8 +457,8 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         strange=strange,
         shows_weather=_is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
         has_rainbow="fair" in weathers and _is_outside(around, styles, frame, _WITHOUT_SKY),
-        has_lightning=bool(lit) and _is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
-        has_moon=_has_term(hits, prompt_tokens, "night", _MOONS, ("moon", "月")),
+        has_lightning=has_lightning and _is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
+        has_moon=weather.names_moon(hits, prompt_tokens),
         avoid=avoid | denied,
     )
     return replace(scene, words=_words(scene, all_hits, prompt_tokens))
