@@ -19,13 +19,6 @@ JOINTS = (
     *(f"{side}_{part}" for side in SIDES for part in
       ("shoulder", "elbow", "wrist", "hand", "hip", "knee", "ankle", "toe")),
 )  # fmt: skip
-BONES = (
-    ("pelvis", "spine"), ("spine", "chest"), ("chest", "neck"), ("neck", "head"),
-    *((f"{side}_{a}", f"{side}_{b}") for side in SIDES for a, b in
-      (("shoulder", "elbow"), ("elbow", "wrist"), ("wrist", "hand"), ("hip", "knee"), ("knee", "ankle"),
-       ("ankle", "toe"))),
-    *(bone for side in SIDES for bone in (("chest", f"{side}_shoulder"), ("pelvis", f"{side}_hip"))),
-)  # fmt: skip
 
 HIP_HEIGHT, ANKLE_HEIGHT = 0.946, 0.08
 THIGH, SHIN, FOOT = 0.45, 0.43, 0.16
