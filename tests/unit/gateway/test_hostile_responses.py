@@ -120,7 +120,8 @@ class Store:
     def __init__(self) -> None:
         self.records: list[tuple[Any, ...]] = []
 
-    async def record(self, *record: Any) -> None:
+    async def record(self, *record: Any, in_background: bool = False) -> None:
+        assert not in_background
         self.records.append(record)
 
 
