@@ -33,7 +33,7 @@ def call(target: str, memory_bytes: int, seconds: int, message: str, *arguments:
     return _ProcessCall(target, memory_bytes, seconds, message).run(arguments)
 
 
-class ProcessPool:
+class LimitedProcesses:
     """Calls functions in separate processes, `size` at a time.
 
     Each thread of the pool waits for one process, which can take minutes. Other work has other threads.

@@ -10,13 +10,13 @@ import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines import limited_process
-from sixfold.engines.limited_process import ProcessPool
+from sixfold.engines.limited_process import LimitedProcesses
 
 LIMITS = (2**30, 60, "The file cannot be read.")
 
 
 async def test_result_is_that_of_the_function() -> None:
-    assert await ProcessPool(1).call("math:hypot", *LIMITS, 3.0, 4.0) == 5.0
+    assert await LimitedProcesses(1).call("math:hypot", *LIMITS, 3.0, 4.0) == 5.0
 
 
 def test_failed_process_raises_the_message_of_the_caller() -> None:
@@ -25,7 +25,7 @@ def test_failed_process_raises_the_message_of_the_caller() -> None:
 
 
 async def test_canceled_call_ends_its_process_and_frees_its_place(tmp_path: Path) -> None:
-    pool, pipe = ProcessPool(1), tmp_path / "pipe"
+    pool, pipe = LimitedProcesses(1), tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = asyncio.create_task(pool.call("linecache:getlines", *LIMITS, str(pipe)))
     waiting = asyncio.create_task(pool.call("math:sqrt", *LIMITS, 9.0))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
 from sixfold.engines import demux
-from sixfold.engines.limited_process import Argument, ProcessPool
+from sixfold.engines.limited_process import Argument, LimitedProcesses
 from sixfold.engines.speech import files, transcription
 
 Wave = NDArray[np.float32]
@@ -28,7 +28,7 @@ _SIMPLE = frozenset({"mp3", "wav", "ogg", "flac", "aac"})
 _SMALL_BYTES = 2**20
 # Address space of the interpreter with its libraries, and of the decoder.
 _MEMORY_BYTES, _SECONDS = 3 * 2**30, 300
-_PROCESSES = ProcessPool(2)
+_PROCESSES = LimitedProcesses(2)
 _UNREADABLE = "The audio cannot be read."
 
 

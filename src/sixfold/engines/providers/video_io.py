@@ -16,7 +16,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
-from sixfold.engines.limited_process import ProcessPool
+from sixfold.engines.limited_process import LimitedProcesses
 from sixfold.engines.video import conform, dimensions, probe, timing
 from sixfold.engines.video.conform import ConformTarget
 from sixfold.engines.video.decoder import VideoReader
@@ -27,7 +27,7 @@ from sixfold.engines.video.task_parser import VideoTask
 _ENOUGH = 0.8
 # Address space of the interpreter with its libraries, and of the frames of a decoder and an encoder.
 _MEMORY_BYTES, _SECONDS = 4 * 2**30, 1_800
-_PROCESSES = ProcessPool(2)
+_PROCESSES = LimitedProcesses(2)
 _UNREADABLE = "The video cannot be read."
 
 

@@ -15,7 +15,7 @@ from sixfold.clients.openai import TranscriptionResult
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.concurrency import fair_threads
 from sixfold.engines import limited_process
-from sixfold.engines.limited_process import ProcessPool
+from sixfold.engines.limited_process import LimitedProcesses
 from sixfold.engines.providers import audio_io, speech_runs
 from sixfold.engines.speech import files
 from tests import loop_time
@@ -52,13 +52,13 @@ async def test_a_large_file_is_read_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    call = ProcessPool.call
+    call = LimitedProcesses.call
 
-    async def record(pool: ProcessPool, target: str, *arguments: Any) -> Any:
+    async def record(pool: LimitedProcesses, target: str, *arguments: Any) -> Any:
         calls.append(target)
         return await call(pool, target, *arguments)
 
-    monkeypatch.setattr(ProcessPool, "call", record)
+    monkeypatch.setattr(LimitedProcesses, "call", record)
     for seconds in (1, 60):
         file = await audio_io.prepare_recording(recording(tmp_path / f"{seconds}.wav", seconds), tmp_path)
         assert file.seconds == seconds
