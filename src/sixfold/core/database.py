@@ -88,8 +88,7 @@ class Database(Protocol):
 
         If `snapshot` is False, the statements may see different moments, which saves two round trips to
         PostgreSQL. Use this for a transaction with one statement. If `in_thread` is True, the transaction
-        does not block the event loop. Use this for reports on any number of rows, and for large rows, which
-        do not wait for reports on SQLite if `snapshot` is False.
+        does not block the event loop. Use this for reports on any number of rows, and for large rows.
         """
         ...
 

@@ -9,7 +9,7 @@ Header".
 from __future__ import annotations
 
 import tarfile
-from typing import Any
+from typing import Any, cast
 
 # Consecutive digits in a header, for example in the name of a file.
 MAX_DIGITS = 128
@@ -22,7 +22,7 @@ class CheckedTarInfo(tarfile.TarInfo):
 
     def _proc_pax(self, archive: Any) -> Any:
         archive.fileobj = _CheckedRead(archive)
-        return super()._proc_pax(archive)  # type: ignore[misc]  # pyright: ignore
+        return cast("Any", super())._proc_pax(archive)
 
 
 class _CheckedRead:
