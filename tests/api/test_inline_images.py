@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from sixfold.api.gateway.openai.images import routes as image_routes
+from sixfold.api.gateway.openai import media_jobs
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_openai_media import decoded_image, paid, post
@@ -33,7 +34,7 @@ async def test_large_images_are_streamed_from_the_store(
     before = float((await real.balance())[0])
     headers = {**real.bearer, "Idempotency-Key": "large pictures"}
     body = {"prompt": "a wood", "size": "64x64", "n": 2, "response_format": "b64_json"}
-    monkeypatch.setattr(image_routes, "_MAX_STORED_BYTES", 0)
+    monkeypatch.setattr(media_jobs, "MAX_STORED_BYTES", 0)
     # Only whole files are read by `get`.
     monkeypatch.delattr(type(real.server.blobs), "get")
     first, second = [
@@ -74,3 +75,22 @@ async def test_unreadable_images_are_left_out_and_refunded(
         assert (response.status_code, len(response.json()["data"])) == (200, 1)
         assert response.json()["incomplete"]["returned"] == 1
     assert await paid(real, before) == 0.04 * (2 - len(lost))
+
+
+async def test_large_speech_is_streamed_from_the_store(
+    real: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = float((await real.balance())[0])
+    headers = {**real.bearer, "Idempotency-Key": "long speech"}
+    body = {"model": "tts", "input": "Good morning.", "response_format": "wav"}
+    monkeypatch.setattr(media_jobs, "MAX_STORED_BYTES", 0)
+    monkeypatch.delattr(type(real.server.blobs), "get")
+    first, second = [await real.client.post("/v1/audio/speech", json=body, headers=headers) for _ in range(2)]
+    assert (first.status_code, first.headers["content-type"]) == (200, "audio/wav")
+    assert first.content == second.content
+    assert int(first.headers["content-length"]) == len(first.content) > 1_000
+    events = await post(real, "/v1/audio/speech", {**body, "stream_format": "sse"})
+    documents = [json.loads(line[6:]) for line in events.text.splitlines() if line.startswith("data: ")]
+    audio = b"".join(base64.b64decode(each.get("audio", "")) for each in documents)
+    assert (audio[:4], documents[-1]["type"]) == (b"RIFF", "speech.audio.done")
+    assert await paid(real, before) == 0.004

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from sixfold import errors
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
 
+T = TypeVar("T")
 FOREVER = "public, max-age=31536000, immutable"
 REVALIDATE = "public, no-cache"
 # For files that a session may read: otherwise, a browser would show its copy after the session has ended.
@@ -64,15 +66,16 @@ async def serve(request: Request, file: ServedFile) -> Response:
         first = await anext(pieces, b"")
     except KeyError:
         raise errors.NotFound("The file was not found") from None
-    return StreamingResponse(_chained(first, pieces), status, headers, file.content_type)
+    return StreamingResponse(chained(first, pieces), status, headers, file.content_type)
 
 
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def chained(first: T, rest: AsyncIterator[T]) -> AsyncGenerator[T]:
+    """Yield the first item, which has been read, and the rest."""
     yield first
     # A slow client may wait for minutes.
     del first
-    async for piece in rest:
-        yield piece
+    async for each in rest:
+        yield each
 
 
 def is_known(request: Request, tag: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.accounts import connections, idempotency
@@ -55,6 +55,10 @@ class IdempotentRequest(msgspec.Struct, frozen=True):
 
 class UncachedResponse(Response):
     """A response that is not stored for repeated requests, since a later attempt may have another result."""
+
+
+class UncachedStream(StreamingResponse, UncachedResponse):
+    """A stream of stored files, which are not stored again: a repeated request finds the same predictions."""
 
 
 class _Waiters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,6 +59,8 @@ OPENAI_NAMES: Mapping[str, tuple[str, ...]] = {
 # Requested by one of OpenAI's names, these reject preview engines: a store of preview vectors would have to
 # be rebuilt later.
 FULL_ONLY = frozenset({"embeddings"})
+# Larger results are not stored for repeated requests, but read from their files again.
+MAX_STORED_BYTES = 16 * 2**20
 
 
 class MediaJobRequest(msgspec.Struct, frozen=True):
@@ -247,11 +249,16 @@ class MediaJobRunner:
                 await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
 
     async def data(self, prediction: Prediction) -> bytes:
-        """Return the bytes of the output file; if they cannot be read, refund it and raise an error."""
+        """Return the bytes of the output file; raises the errors of `pieces`."""
+        return b"".join([piece async for piece in self.pieces(prediction)])
+
+    async def pieces(self, prediction: Prediction) -> AsyncGenerator[bytes]:
+        """Yield the output file in pieces; if it cannot be read, refund it and raise `StoreFailed`."""
         assert prediction.output is not None  # noqa: S101 - it succeeded
         unread = "the stored file could not be read"
         async with refunded_on_failure(self._services.predictions, prediction, unread):
-            return await self._services.blobs.get(prediction.output.files[0].blob)
+            async for piece in self._services.blobs.stream(prediction.output.files[0].blob):
+                yield piece
 
 
 def output_data(prediction: Prediction, *names: str) -> Mapping[str, Any]:
@@ -319,12 +326,6 @@ def count(values: Mapping[str, Any]) -> int:
     if parsed != int(parsed):
         raise InvalidRequest("n must be an integer from 1 to 10", param="n")
     return int(parsed)
-
-
-def events(documents: Sequence[Mapping[str, Any]], headers: Mapping[str, str]) -> Response:
-    """Return the events of a result that is complete; each has its `type`."""
-    body = b"".join(map(event, documents))
-    return Response(body, 200, {**headers, "Cache-Control": "no-store"}, "text/event-stream")
 
 
 def event(document: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -29,6 +29,8 @@ from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
 from sixfold.web.bodies import FormPart
+from sixfold.web.files import chained
+from sixfold.web.idempotency import UncachedStream
 
 SPEECH, TRANSCRIPTION = "tts", "stt"
 # Audio formats and their content types; `pcm` is raw: 24 kHz, 16 bits, mono.
@@ -87,12 +89,16 @@ class AudioRoutes:
             )
             (prediction,) = result.predictions
             assert prediction.output is not None  # noqa: S101 - it succeeded
-            content_type = prediction.output.files[0].content_type
-            data = await self._runner.data(prediction)
+            file, rest = prediction.output.files[0], self._runner.pieces(prediction)
+            # Slow speech has up to 128 MB.
+            pieces = chained(await anext(rest, b""), rest)
             headers = {**responses.result_headers(prediction), "Cache-Control": "no-store"}
             if as_events:
-                return media_jobs.events(_speech_events(data, text), headers)
-            return Response(data, 200, headers, content_type)
+                return partial_results.events(CompleteResult(_speech_events(pieces, text), headers))
+            if file.size > media_jobs.MAX_STORED_BYTES:
+                headers["Content-Length"] = str(file.size)
+                return UncachedStream(pieces, 200, headers, file.content_type)
+            return Response(b"".join([piece async for piece in pieces]), 200, headers, file.content_type)
 
         return await self._runner.run_once(request, work)
 
@@ -177,9 +183,12 @@ def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bo
     return media_jobs.choice(values, "response_format", formats, "json")
 
 
-def _speech_events(data: bytes, text: str) -> list[dict[str, Any]]:
-    """Return events with parts of the audio in base64, and the final event with estimated tokens."""
-    pieces = [data[at : at + _EVENT_BYTES] for at in range(0, len(data), _EVENT_BYTES)]
+async def _speech_events(pieces: AsyncIterable[bytes], text: str) -> AsyncGenerator[bytes]:
+    """Yield events with parts of the audio in base64, and the final event with estimated tokens."""
+    async for data in pieces:
+        for at in range(0, len(data), _EVENT_BYTES):
+            audio = base64.b64encode(data[at : at + _EVENT_BYTES]).decode()
+            yield media_jobs.event({"type": "speech.audio.delta", "audio": audio})
     input_tokens = tokens_of(len(text))
     output_tokens = math.ceil(len(text) / _CHARS_PER_SECOND * _SPOKEN_TOKENS_PER_SECOND)
     usage = {
@@ -187,8 +196,7 @@ def _speech_events(data: bytes, text: str) -> list[dict[str, Any]]:
         "output_tokens": output_tokens,
         "total_tokens": input_tokens + output_tokens,
     }
-    deltas = [{"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()} for piece in pieces]
-    return [*deltas, {"type": "speech.audio.done", "usage": usage}]
+    yield media_jobs.event({"type": "speech.audio.done", "usage": usage})
 
 
 def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:

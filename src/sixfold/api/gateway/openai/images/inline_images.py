@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
-
-from starlette.responses import StreamingResponse
+from typing import Any
 
 from sixfold import errors
 from sixfold.api.gateway.openai import media_jobs
+from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.core.predictions.models import Prediction
 from sixfold.web import responses
-from sixfold.web.idempotency import UncachedResponse
-from sixfold.web.predictions import refunded_on_failure
-from sixfold.web.services import WebServices
+from sixfold.web.files import chained
 
 # Base64 encodes groups of three bytes.
 _GROUP = 3
 _IMAGE, _END = b'"b64_json":"', b'"'
-_T = TypeVar("_T")
 Pieces = AsyncGenerator[bytes]
-
-
-class ImagesResponse(StreamingResponse, UncachedResponse):
-    """A response that is too large to be stored for repeated requests, which find the same predictions."""
 
 
 class InlineImages:
     """Reads the images of predictions as base64."""
 
-    def __init__(self, services: WebServices) -> None:
-        self._predictions = services.predictions
-        self._blobs = services.blobs
+    def __init__(self, runner: MediaJobRunner) -> None:
+        self._runner = runner
 
     async def open(self, predictions: Sequence[Prediction]) -> AsyncIterator[Pieces]:
         """Return the pieces of each readable image; others are refunded.
@@ -41,7 +32,7 @@ class InlineImages:
         """
         images = self._readable(predictions)
         async for first in images:
-            return _chained(first, images)
+            return chained(first, images)
         raise errors.StoreFailed
 
     async def _readable(self, predictions: Sequence[Prediction]) -> AsyncGenerator[Pieces]:
@@ -51,19 +42,16 @@ class InlineImages:
                 first = await anext(pieces)
             except errors.StoreFailed:
                 continue
-            yield _chained(first, pieces)
+            yield chained(first, pieces)
 
     async def _pieces(self, prediction: Prediction) -> Pieces:
-        """Yield an image in base64; if it cannot be read, refund its prediction and raise `StoreFailed`."""
-        assert prediction.output is not None  # noqa: S101 - it succeeded
+        """Yield an image in base64; raises the errors of the runner."""
         rest = b""
-        unread = "the stored file could not be read"
-        async with refunded_on_failure(self._predictions, prediction, unread):
-            async for piece in self._blobs.stream(prediction.output.files[0].blob):
-                data = rest + piece
-                whole = len(data) - len(data) % _GROUP
-                rest = data[whole:]
-                yield base64.b64encode(data[:whole])
+        async for piece in self._runner.pieces(prediction):
+            data = rest + piece
+            whole = len(data) - len(data) % _GROUP
+            rest = data[whole:]
+            yield base64.b64encode(data[:whole])
         yield base64.b64encode(rest)
 
 
@@ -90,11 +78,3 @@ async def events(images: AsyncIterator[Pieces], fields: Mapping[str, Any]) -> Pi
         async for piece in pieces:
             yield piece
         yield _END + tail
-
-
-async def _chained(first: _T, rest: AsyncIterator[_T]) -> AsyncGenerator[_T]:
-    yield first
-    # A slow client may wait for minutes.
-    del first
-    async for each in rest:
-        yield each

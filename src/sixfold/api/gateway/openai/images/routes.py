@@ -21,7 +21,7 @@ from sixfold.api.gateway.openai import media_jobs, partial_results, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.images import inline_images, sizes
 from sixfold.api.gateway.openai.images.cutouts import ImageCutouts
-from sixfold.api.gateway.openai.images.inline_images import ImagesResponse, InlineImages
+from sixfold.api.gateway.openai.images.inline_images import InlineImages
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
 from sixfold.api.gateway.openai.partial_results import CompleteResult
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
@@ -36,15 +36,15 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import BATCH_LINE
+from sixfold.web.idempotency import BATCH_LINE, UncachedStream
 from sixfold.web.services import WebServices
 
 MODEL, STYLE, CLEANER, FILL = "ra2", "style-transfer", "inpaint-cleaner", "image-fill"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 TRANSPARENT = "transparent"
 MAX_PARTIAL_IMAGES = 3
-# The bytes of images that a stored response and a line of a batch can have in base64.
-_MAX_STORED_BYTES, _MAX_LINE_BYTES = 16 * 2**20, 64 * 2**20
+# The bytes of images that a line of a batch can have in base64.
+_MAX_LINE_BYTES = 64 * 2**20
 _PNG = b"\x89PNG"
 BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
 # OpenAI's models with these prefixes always return base64.
@@ -84,7 +84,7 @@ class ImageRoutes:
         self._runner = runner
         self._forwarding = forwarding
         self._cutouts = ImageCutouts(services, runner)
-        self._inline = InlineImages(services)
+        self._inline = InlineImages(runner)
 
     def _model(self, name: Any) -> str:
         """Return the text-to-image model with a name; raises `UnknownModel`."""
@@ -214,8 +214,8 @@ class ImageRoutes:
             urls = [{"url": self._services.media_url(_file(each))} for each in result.predictions]
             return responses.json({**document, "data": urls, **more(len(urls))}, headers=headers)
         body = inline_images.document(document, await self._inline.open(result.predictions), more)
-        if size > _MAX_STORED_BYTES and not is_batch_line:
-            return ImagesResponse(body, 200, headers, "application/json")
+        if size > media_jobs.MAX_STORED_BYTES and not is_batch_line:
+            return UncachedStream(body, 200, headers, "application/json")
         return Response(b"".join([piece async for piece in body]), 200, headers, "application/json")
 
     async def _respond_with_events(
