@@ -99,9 +99,9 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
     conversation_id = where.rpartition("/")[2]
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
     assert [getattr(item, "role", "") for item in items.data] == ["user", "assistant"] * 2
-    own: Any = {"account_id": gateway.app.account.id, "parent_id": "", "number": 0, "limit": 10}
-    rows = await gateway.app.database.read(many("export_conversation_items", **own))
-    assert json.loads(rows[1]["detail"])["model"] == "acme/small"
+    after: Any = {"account_id": gateway.app.account.id, "parent_id": conversation_id, "number": 1}
+    rows = await gateway.app.database.read(many("export_conversation_items", **after, limit=1, bytes=2**20))
+    assert json.loads(rows[0]["detail"])["model"] == "acme/small"
     assert await gateway.app.faults() == ()
 
 
