@@ -19,6 +19,7 @@ from sixfold.core.accounts import connections, idempotency
 from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency import background
 from sixfold.core.database import Database, Transaction
 from sixfold.web import requests
 from sixfold.web.responses import error_response
@@ -184,12 +185,7 @@ class IdempotencyGuard:
             raise
 
     async def _repeat(self, end: Callable[[], Transaction[None]], waiters: _Waiters) -> None:
-        is_stored = False
-        while not is_stored:
-            await asyncio.sleep(_POLL_SECONDS)
-            with contextlib.suppress(errors.StoreFailed):
-                await self._database.write(end())
-                is_stored = True
+        await background.store_later("idempotency", lambda: self._database.write(end()), _POLL_SECONDS)
         waiters.size -= 1
         waiters.ended.set()
 

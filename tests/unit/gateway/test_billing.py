@@ -306,7 +306,8 @@ async def test_end_of_a_call_that_cannot_be_repeated_is_logged(
     monkeypatch.setattr(request_log, "_row", lambda *_: {})
     unreliable.fails = False
     await batcher.flush()
-    assert "the end of a call could not be stored" in caplog.text
+    assert "the background task 'billing' failed unexpectedly" in caplog.text
+    assert not batcher.active
 
 
 async def test_refund_is_repeated_until_it_is_stored(

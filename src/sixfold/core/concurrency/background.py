@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -25,6 +26,18 @@ async def attempt(name: str, work: Work) -> bool:
     else:
         return True
     return False
+
+
+async def store_later(name: str, write: Work, seconds: float) -> None:
+    """Run `write` every `seconds` until the database does not fail; log any other error, which ends it."""
+
+    async def write_later() -> object:
+        while True:
+            await asyncio.sleep(seconds)
+            with contextlib.suppress(StoreFailed):
+                return await write()
+
+    await attempt(name, write_later)
 
 
 async def repeat(seconds: float, steps: Mapping[str, Work]) -> None:

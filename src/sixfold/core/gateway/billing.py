@@ -15,19 +15,18 @@ responds again.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from sixfold.core.accounts.limits.budgets import Payer
+from sixfold.core.concurrency import background
 from sixfold.core.database import Database, Transaction
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.credit_cache import CreditCache
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.errors import StoreFailed
 
-_LOG = logging.getLogger("sixfold.gateway")
 _MAX_BATCH = 256
 # A deferred hold is written after one to two of these intervals, unless its call ends before.
 DEFER_SECONDS = 0.01
@@ -232,13 +231,10 @@ class BillingBatcher:
         """Write a transaction in the background, which is repeated while the database fails."""
 
         async def repeat() -> None:
-            error: Exception | None = StoreFailed()
-            while isinstance(error, StoreFailed):
-                await asyncio.sleep(_REPEAT_SECONDS)
-                error = await self._write(transaction(), durable=True)
+            await background.store_later(
+                "billing", lambda: self._database.write(transaction()), _REPEAT_SECONDS
+            )
             self.active.discard(call_id)
-            if error is not None:
-                _LOG.error("the end of a call could not be stored", exc_info=error)
 
         task = asyncio.get_running_loop().create_task(repeat(), name="billing repetition")
         self._repetitions.add(task)
