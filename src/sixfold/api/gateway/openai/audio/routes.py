@@ -90,7 +90,7 @@ class AudioRoutes:
             (prediction,) = result.predictions
             assert prediction.output is not None  # noqa: S101 - it succeeded
             file, rest = prediction.output.files[0], self._runner.pieces(prediction)
-            # Slow speech has up to 128 MB.
+            # Slow speech has up to 300 MB.
             pieces = chained(await anext(rest, b""), rest)
             headers = {**responses.result_headers(prediction), "Cache-Control": "no-store"}
             if as_events:
