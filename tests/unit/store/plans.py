@@ -126,6 +126,7 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "gateway_run_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},
     "prediction_page_unfinished": {"before": "id-150000", "model": "", "state": "queued"},
+    "prompts_under_way": {"credential_id": "", "keyless": 0},
     "prediction_page_unsuccessful": {"before": "id-150000", "model": "", "state": "failed"},
     "retention_predictions": {"before": "id-150000", "after": "id-100000"},
     "retention_sessions": {"before": "id-150000", "after": "id-100000"},

@@ -228,6 +228,7 @@ PAGES = (
     "prediction_page",
     "prediction_page_unfinished",
     "prediction_page_unsuccessful",
+    "prompts_under_way",
     "spending",
     "history_window",
     "history_entries",
@@ -269,6 +270,8 @@ def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection
         ("vector_store_bytes", "COVERING INDEX vector_store_file_order"),
         ("vector_store_batch_counts", "COVERING INDEX vector_store_file_order"),
         ("vector_store_usage", "COVERING INDEX vector_store_file_account"),
+        ("prompts_under_way", "SCAN prediction USING INDEX prediction_queue"),
+        ("prompts_under_way", "SCAN prediction USING INDEX prediction_leased"),
         # Exports read one of these rows at a time.
         ("export_posts", "INDEX gallery_post_account (account_id=? AND id>?)"),
         ("export_conversation_items", "(account_id=? AND (conversation_id,place)>(?,?))"),
@@ -286,7 +289,7 @@ def test_sqlite_lists_and_counts_rows_of_an_index(empty: sqlite3.Connection, nam
     statement = sql.queries("sqlite")[name].sql
     fields = (
         *("id", "account_id", "credential_id", "now", "status", "batch_id", "bound", "limit"),
-        *("after", "parent_id", "number"),
+        *("after", "parent_id", "number", "model", "keyless"),
     )
     plan = empty.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(fields, "")).fetchall()
     assert any(index in step[-1] for step in plan), plan

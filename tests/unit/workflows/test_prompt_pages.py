@@ -54,5 +54,5 @@ def test_pages_and_interrupts_decode_no_graph() -> None:
     found = [{"id": "pred_1"}], [{"size": 1}], undecodable
     assert result_of(prompt_queue.first(OURS), *found) == undecodable
     assert result_of(prompt_queue.list_ended(OURS, 9), *found) == undecodable
-    (prompt,) = result_of(prompt_queue.under_way(OURS), undecodable)
+    (prompt,) = result_of(prompt_queue.under_way(OURS), [{"id": "pred_1"}], undecodable)
     assert prompt == UnfinishedPrompt("pred_1", "pred_1", PredictionState.RUNNING)

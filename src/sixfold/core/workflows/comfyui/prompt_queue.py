@@ -25,7 +25,8 @@ class UnfinishedPrompt(NamedTuple):
 
 def under_way(tenant: Tenant) -> Transaction[tuple[UnfinishedPrompt, ...]]:
     """Return the prompts that have not ended, oldest first."""
-    rows = yield from many("prompts_under_way_ids", **_of(tenant), limit=_PAGE_ROWS)
+    found = yield from many("prompts_under_way", **_of(tenant), limit=_PAGE_ROWS)
+    rows = yield from many("prompts_by_id", ids=encode_json([row["id"] for row in found]))
     return tuple(
         UnfinishedPrompt(row["id"], row["prompt_id"] or row["id"], PredictionState(row["state"]))
         for row in rows
@@ -34,8 +35,7 @@ def under_way(tenant: Tenant) -> Transaction[tuple[UnfinishedPrompt, ...]]:
 
 def count_unfinished(tenant: Tenant) -> Transaction[int]:
     """Return the number of prompts that have not ended."""
-    row = yield from one("prompts_under_way_count", **_of(tenant), limit=_PAGE_ROWS)
-    return 0 if row is None else int(row["count"])
+    return len((yield from many("prompts_under_way", **_of(tenant), limit=_PAGE_ROWS)))
 
 
 def first(tenant: Tenant) -> Transaction[Rows]:

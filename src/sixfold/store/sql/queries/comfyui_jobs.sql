@@ -1,20 +1,18 @@
+-- `|| ''` prevents the use of other indexes than those of unfinished predictions, as an account may have many that ended.
 -- name: prompts_under_way | Return the ids of unfinished predictions of a model in one snapshot, so that a state change hides none of them.
-SELECT id FROM prediction
-WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
-  AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
-ORDER BY id LIMIT :limit;
+SELECT id FROM (
+    SELECT id FROM prediction
+    WHERE state = 'queued' AND account_id || '' = :account_id AND model || '' = :model AND keyless = :keyless
+      AND (:credential_id = '' OR credential_id || '' = :credential_id)
+    UNION ALL
+    SELECT id FROM prediction
+    WHERE state IN ('starting', 'running', 'canceling') AND account_id || '' = :account_id AND model || '' = :model
+      AND keyless = :keyless AND (:credential_id = '' OR credential_id || '' = :credential_id)
+) AS q ORDER BY id || '' LIMIT :limit;
 
--- name: prompts_under_way_ids | Return ids and states of the rows of `prompts_under_way`.
+-- name: prompts_by_id | Return the states and prompt ids of predictions by their ids; `ids` is a JSON array.
 SELECT id, state, json_extract(task, '$.inputs.prompt_id') AS prompt_id FROM prediction
-WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
-  AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
-ORDER BY id LIMIT :limit;
-
--- name: prompts_under_way_count | Count the rows of `prompts_under_way`.
-SELECT COUNT(*) AS count FROM (
-    SELECT 1 FROM prediction
-    WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
-      AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling') LIMIT :limit) AS q;
+WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: prompts_ended | Return the ids of finished predictions of a model that are not removed from the history, newest first.
 SELECT id FROM prediction AS p

@@ -1,8 +1,6 @@
--- name: prompts_under_way_ids | Return ids and states of the rows of `prompts_under_way`.
+-- name: prompts_by_id | Return the states and prompt ids of predictions by their ids.
 SELECT id, state, task::json #>> '{inputs,prompt_id}' AS prompt_id FROM prediction
-WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
-  AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
-ORDER BY id LIMIT :limit;
+WHERE id IN (SELECT json_array_elements_text(:ids::json)) ORDER BY id;
 
 -- name: prompt_named | Return the newest prediction of a model with the prompt id of a client.
 SELECT * FROM prediction AS p
