@@ -18,11 +18,12 @@ from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.app.bootstrap import Application
 from sixfold.core import money
+from sixfold.core.account_data import export
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Row
 from sixfold.core.predictions.service import PredictionService
 from sixfold.engines import availability as engine_availability
 from sixfold.settings import Settings
@@ -93,6 +94,15 @@ class AppFixture:
     def bearer(self) -> dict[str, str]:
         """Return the authorization header of the first account."""
         return bearer(self.key)
+
+    async def exported(self, query: str) -> list[Row]:
+        """Return the rows of a query that an export of the first account contains."""
+        rows: list[Row] = []
+        after: str | None = ""
+        while after is not None:
+            found, after = await self.database.read(export.batch(self.account.id, query, after))
+            rows += found
+        return rows
 
     async def balance(self) -> tuple[str, str]:
         """Return the posted and held balance of the first account."""

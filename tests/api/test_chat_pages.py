@@ -17,7 +17,7 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members
 from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
-from sixfold.core.database import Transaction, many
+from sixfold.core.database import Transaction
 from sixfold.ui.chat import pages, thread_view
 from sixfold.web.sessions import COOKIE
 from tests.api.app_fixture import bearer
@@ -99,9 +99,8 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
     conversation_id = where.rpartition("/")[2]
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
     assert [getattr(item, "role", "") for item in items.data] == ["user", "assistant"] * 2
-    after: Any = {"account_id": gateway.app.account.id, "parent_id": conversation_id, "number": 1}
-    rows = await gateway.app.database.read(many("export_conversation_items", **after, limit=1, bytes=2**20))
-    assert json.loads(rows[0]["detail"])["model"] == "acme/small"
+    rows = await gateway.app.exported("export_conversation_items")
+    assert json.loads(rows[1]["detail"])["model"] == "acme/small"
     assert await gateway.app.faults() == ()
 
 

@@ -16,7 +16,6 @@ from sixfold.core import ids
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import charges, keys, rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.database import many
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
@@ -90,7 +89,7 @@ async def test_logged_content_is_encrypted_and_masked(gateway: Gateway) -> None:
     await read_log(gateway)
     body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
     assert json.loads(body["request"])["messages"][0]["content"] == "[EMAIL]"
-    rows = await app.database.read(many("export_content_log", account_id=app.account.id, after="", limit=9))
+    rows = await app.exported("export_content_log")
     assert "EMAIL" not in str([dict(row) for row in rows])
     other = ContentLog(app.database, b"another server's key, 32 bytes!!")
     with pytest.raises(errors.NotConfigured, match=r"server\.key"):
@@ -142,9 +141,7 @@ async def test_logged_content_is_limited_expired_exported_and_erased(gateway: Ga
     assert json.loads(line)["response"] == "Grüße"
     await app.database.write(deletion.close(app.account, -1))
     await app.database.write(deletion.erase(app.account.id))
-    assert not await app.database.read(
-        many("export_content_log", account_id=app.account.id, after="", limit=9)
-    )
+    assert not await app.exported("export_content_log")
 
 
 async def test_refunded_call_has_no_logged_content(gateway: Gateway) -> None:

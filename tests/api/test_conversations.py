@@ -62,10 +62,7 @@ async def test_conversation_is_created_read_changed_and_deleted(any_database_gat
     assert deleted.model_dump() == {"id": result.id, "deleted": True, "object": "conversation.deleted"}
     with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{result.id}' not found"):
         await client.conversations.retrieve(result.id)
-    database = any_database_gateway.app.database
-    account_id = any_database_gateway.app.account.id
-    left: Any = {"account_id": account_id, "parent_id": "", "number": 0, "limit": 10}
-    assert list(await database.read(many("export_conversation_items", **left))) == []
+    assert await any_database_gateway.app.exported("export_conversation_items") == []
 
 
 async def test_large_items_are_converted_outside_of_the_loop(

@@ -18,7 +18,7 @@ from sixfold.core.account_data import deletion
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.database import Query, Transaction, many
+from sixfold.core.database import Query, Transaction
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 
@@ -143,8 +143,7 @@ async def test_invalid_file_name_is_refused(gateway: Gateway, name: str) -> None
 
 async def stored_files(gateway: Gateway) -> list[Any]:
     """Return the files of the first account."""
-    result = many("export_files", account_id=gateway.app.account.id, after="", limit=100)
-    return list(await gateway.app.database.read(result))
+    return await gateway.app.exported("export_files")
 
 
 async def test_quotas_of_files_refuse_and_change_nothing(tmp_path: Path) -> None:

@@ -213,8 +213,7 @@ async def test_deletion_of_a_run_keeps_its_charge(dot_app: AppFixture) -> None:
     for run in (one, graph):
         assert (await app.client.get(f"/predictions/{run['id']}")).status_code == 404
         assert (await app.client.get(run["output"]["url"])).status_code == 404
-    left = await app.database.read(many("export_predictions", account_id=app.account.id, after="", limit=10))
-    assert list(left) == []
+    assert await app.exported("export_predictions") == []
     assert await app.balance() == before
     assert await app.faults() == ()
     ledger = (await app.client.get("/api/account/ledger", headers=app.bearer)).text

@@ -375,7 +375,7 @@ async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture
     left = (await app.client.get("/api/shares", headers=app.bearer)).json()["shares"]
     assert [each["id"] for each in left] == [own.json()["id"]]
     await app.client.post("/api/shares", json=body, headers=app.bearer)
-    rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=9))
+    rows = await app.exported("export_shares")
     assert theirs.json()["id"] not in {row["id"] for row in rows}
 
 

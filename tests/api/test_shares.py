@@ -21,7 +21,7 @@ from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Query, Transaction, many, one
+from sixfold.core.database import Query, Transaction, one
 from sixfold.core.media.drawings import Drawing, Shape
 from sixfold.core.predictions import refunds
 from sixfold.core.shares import shares
@@ -273,7 +273,7 @@ async def test_share_requires_its_token(app: AppFixture) -> None:
         deletion = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
         response = await visitor.post(PATH, json={"kind": "run", "id": shared["object_id"]}, headers=headers)
         assert (deletion.status_code, response.status_code) == (expected, expected)
-    rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=5))
+    rows = await app.exported("export_shares")
     stored = await app.database.read(
         one("share_get", account_id=app.account.id, credential_id="", id=shared["id"])
     )

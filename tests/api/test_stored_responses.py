@@ -16,7 +16,6 @@ import pytest
 
 from sixfold.api.gateway.openai.responses import stored
 from sixfold.core import money
-from sixfold.core.database import many
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, running_gateway
 from tests.api.test_gateway import PIXEL, WEATHER
@@ -26,8 +25,7 @@ TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 
 async def rows(gateway: Gateway) -> list[Any]:
-    query = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
-    return list(await gateway.app.database.read(query))
+    return await gateway.app.exported("export_responses")
 
 
 def messages_sent(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
@@ -210,14 +208,8 @@ async def test_stored_response_is_retrieved_unchanged(any_database_gateway: Gate
     response = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", response).store is True
     assert await client.responses.retrieve(response.id) == response
-    another = await any_database_gateway.app.database.read(
-        many("export_calls", **export_query(any_database_gateway))
-    )
+    another = await any_database_gateway.app.exported("export_calls")
     assert [row["request"] for row in another] == [None], "the log has no bodies for that"
-
-
-def export_query(gateway: Gateway) -> Any:
-    return {"account_id": gateway.app.account.id, "after": "", "limit": 100}
 
 
 @BOTH

@@ -148,9 +148,8 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, children: lis
             assert each["output"] is None
             assert each["parent_id"] is None or each["input"] == {}
     database = app.database
-    rows = await database.read(many("export_media", account_id=app.account.id, after="", limit=100))
-    assert rows == [] or rows == ()
-    result = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
+    assert await app.exported("export_media") == []
+    result = await app.exported("export_predictions")
     assert all(row["output"] is None for row in result)
     for part in children:
         response = await app.predictions.get(part.id, Tenant.of(part))

@@ -189,7 +189,7 @@ async def _table(
     with closing(archive.open_file(f"{name}.jsonl")) as file:
         while after is not None:
             async with export_turns.TURNS.next():
-                rows, after = await database.read(_batch(account_id, query, after), in_thread=True)
+                rows, after = await database.read(batch(account_id, query, after), in_thread=True)
                 await asyncio.to_thread(_write_lines, file, rows, opened)
                 del rows
             yield archive.read_written()
@@ -225,7 +225,7 @@ async def _files(
     missing: list[str] = []
     after: str | None = ""
     while after is not None:
-        rows, after = await database.read(_batch(account_id, "export_media", after))
+        rows, after = await database.read(batch(account_id, "export_media", after))
         for row in rows:
             if await blobs.stat(row["blob"]) is None:
                 missing.append(str(row["id"]))
@@ -261,7 +261,7 @@ def _write_pages(
         archive.write_file(f"memory/{paths.of(exported.page)}", exported.text().encode())
 
 
-def _batch(account_id: str, query: str, after: str) -> Transaction[tuple[list[Row], str | None]]:
+def batch(account_id: str, query: str, after: str) -> Transaction[tuple[list[Row], str | None]]:
     """Return the next rows of a query, and the id of the last one, or None at the end of the table."""
     rows: list[Row] = []
     size = 0
