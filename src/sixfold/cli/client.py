@@ -283,7 +283,7 @@ class ServerClient:
 
     def follow(self, prediction: Document, watch: Callable[[Document], None]) -> Document:
         """Wait for the end of a prediction and return it; `watch` is called with every change."""
-        current = dict(prediction)
+        current = ResponseObject(prediction)
         watch(current)
         while current.get("status") not in TERMINAL:
             for event in self.events(str(current["id"])):
@@ -316,10 +316,17 @@ class ServerClient:
 _EVENT_FIELDS = ("status", "progress", "queue_position")
 
 
+class ResponseObject(dict[str, Any]):
+    """A JSON object from a server; `CommandError` is raised for a required field that it lacks."""
+
+    def __missing__(self, name: str) -> Any:
+        raise CommandError(f"The response of the server has no {name!r}: is it a Sixfold server?")
+
+
 def _parse(text: str | bytes) -> Any:
     """Return a JSON document, or None if the text is not JSON or nested too deeply."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_hook=ResponseObject)
     except (ValueError, RecursionError):
         return None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.cli import client
+from sixfold.cli import client, main
 from sixfold.cli.client import ServerClient
 from sixfold.cli.terminal import CommandError
 
@@ -34,6 +34,8 @@ def serving(body: Iterator[bytes]) -> Iterator[tuple[ServerClient, list[int]]]:
                 except OSError:
                     return
                 sent.append(len(part))
+
+        do_POST = do_GET  # noqa: N815 - a name of the base class
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -85,3 +87,23 @@ def test_deeply_nested_event_is_ignored() -> None:
     events = [b"data: " + _DEEP + b"\n\n", b'data: {"status": "succeeded"}\n\n']
     with serving(iter(events)) as (asker, _):
         assert list(asker.events("pred_1")) == [{"status": "succeeded"}]
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        ("run ra1 prompt=x", "id"),
+        ("predictions list", "model"),
+        ("memory search x", "results"),
+        ("memory list", "pages"),
+        ("workflow list", "spaces"),
+    ],
+)
+def test_missing_field_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, field: str
+) -> None:
+    monkeypatch.setenv("SIXFOLD_API_KEY", "sf_key")
+    with serving(iter([b'{"predictions": [{}]}'])) as (asker, _):
+        assert main.main([*command.split(), "--api-url", asker.origin]) == 1
+    sentence = f"The response of the server has no '{field}': is it a Sixfold server?"
+    assert sentence in capsys.readouterr().err
