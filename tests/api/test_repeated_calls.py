@@ -163,7 +163,7 @@ async def test_response_that_cannot_be_stored_is_paid_by_repetition(
 ) -> None:
     """It is refunded, unless a repetition with the same Idempotency-Key is free."""
 
-    async def failing(*_: Any) -> None:
+    async def failing(*_: Any, **__: Any) -> None:
         raise errors.StoreFailed
 
     more: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "once"}} if keyed else {}
