@@ -170,9 +170,8 @@ async def test_predictions_without_a_key_are_marked_with_children(app: AppFixtur
     await finished_prompt(app, {}, text_graph("x"))
     await app.client.get("/create_image", params=SMALL)
     await finished_prompt(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))
-    rows, _ = await app.database.read(
-        queries.page(Tenant(app.operator.id), queries.PredictionFilter(), 10, None)
-    )
+    tenant, filters = Tenant(app.operator.id), queries.PredictionFilter()
+    rows, _ = await queries.page(app.database, tenant, filters, 10, None)
     assert [bool(row["keyless"]) for row in rows] == [False, True, True]
 
 
