@@ -220,7 +220,7 @@ class FailingDatabase:
         self.fails, self.failures = True, asyncio.Queue[None]()
 
     async def write(self, transaction: Transaction[Any]) -> Any:
-        if self.fails and transaction.__name__ == "finish":
+        if self.fails and getattr(transaction, "__name__", "") == "finish":
             self.failures.put_nowait(None)
             raise errors.StoreFailed
         return await self._write(transaction)

@@ -123,6 +123,7 @@ async def test_live_session_is_charged_while_its_database_fails(
                 await guest.closed()
         session_id = created.json()["session_id"]
         session = await app.database.read(repository.by_id(session_id))
+        assert session is not None
         rate = repository.usage_micros(session.rate, 1_000_000)
         # Each failure after the end is followed by a pause of one second.
         assert (seqs[-1] - seqs[0]) / 20 * rate < session.cost < (seqs[-1] / 20 + 2) * rate
