@@ -137,21 +137,26 @@ async def fill_postgres(url: str, predictions: int) -> None:
     await connection.close()
 
 
-def _questions() -> dict[str, Callable[[], Transaction[Any]]]:
-    owner = Tenant(_BIG)
+def _questions(database: Database) -> dict[str, Callable[[], Awaitable[Any]]]:
+    owner, calls = Tenant(_BIG), request_log.CallFilter()
     canceled, queued = PredictionFilter(state="canceled"), PredictionFilter(state="queued")
-    calls = request_log.CallFilter()
+    since = _BEGAN + ROWS * _STEP_US - 30 * 86_400_000_000
+
+    def page(filters: PredictionFilter) -> Callable[[], Awaitable[Any]]:
+        return lambda: queries.page(database, owner, filters, 20, None)
+
+    def read(question: Callable[[], Transaction[Any]]) -> Callable[[], Awaitable[Any]]:
+        return lambda: database.read(question())
+
     return {
-        "predictions of an account": lambda: queries.page(owner, PredictionFilter(), 20, None),
-        "predictions of an account, canceled, without any": lambda: queries.page(owner, canceled, 20, None),
-        "predictions of an account, queued, without any": lambda: queries.page(owner, queued, 20, None),
-        "ledger of an account": lambda: ledger_queries.page(_BIG, 20, None),
-        "spending of 30 days": lambda: ledger_queries.spending(_BIG, 30),
-        "calls of an account": lambda: request_log.list_calls(_BIG, calls, 20, None),
-        "states on /metrics": lambda: many("prediction_states"),
-        "upstream costs of 30 days": lambda: many(
-            "prediction_upstream_costs", since=_BEGAN + ROWS * _STEP_US - 30 * 86_400_000_000
-        ),
+        "predictions of an account": page(PredictionFilter()),
+        "predictions of an account, canceled, without any": page(canceled),
+        "predictions of an account, queued, without any": page(queued),
+        "ledger of an account": read(lambda: ledger_queries.page(_BIG, 20, None)),
+        "spending of 30 days": read(lambda: ledger_queries.spending(_BIG, 30)),
+        "calls of an account": read(lambda: request_log.list_calls(_BIG, calls, 20, None)),
+        "states on /metrics": read(lambda: many("prediction_states")),
+        "upstream costs of 30 days": read(lambda: many("prediction_upstream_costs", since=since)),
     }
 
 
@@ -163,8 +168,8 @@ async def _measure_time(ask: Callable[[], Awaitable[Any]]) -> float:
 
 async def _answers(dialect: str, database: Database) -> list[Row]:
     results: list[Row] = []
-    for name, question in _questions().items():
-        seconds = await _measure_time(lambda question=question: database.read(question()))
+    for name, question in _questions(database).items():
+        seconds = await _measure_time(question)
         results.append(Row(f"{name}, {dialect}", seconds * 1e3, "ms"))
     for name in ("ledger_sum_posted", *ledger_queries.CHECKS):
         seconds = await _measure_time(lambda name=name: database.read(many(name)))
