@@ -17,7 +17,18 @@ from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway import request_log
 from sixfold.core.money import format_usd
 from tests.api.app_fixture import bearer
-from tests.api.gateway import PRICE, leave_stream, listening, running_gateway
+from tests.api.gateway import PRICE, Gateway, leave_stream, listening, running_gateway
+
+
+async def started_chat(gateway: Gateway, *, stream: bool) -> asyncio.Task[httpx.Response]:
+    """Return a chat that has a hold and waits for the model server."""
+    gateway.acme.mode = "wait"
+    chat = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
+    await gateway.acme.request_event.wait()
+    async with asyncio.timeout(60):
+        while (await gateway.app.balance())[1] == "0.00":  # noqa: ASYNC110 - a statement sets no event
+            await asyncio.sleep(0.005)
+    return chat
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -27,12 +38,7 @@ async def test_call_that_outlasts_its_hold_is_charged_at_its_end(
     """Calls of several attempts, and streams that are read slowly, may outlast their hold."""
     monkeypatch.setattr(request_log, "CALL_US", -(10**12))
     async with running_gateway(tmp_path) as gateway:
-        gateway.acme.mode = "wait"
-        asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
-        await gateway.acme.request_event.wait()
-        async with asyncio.timeout(60):
-            while (await gateway.app.balance())[1] == "0.00":  # noqa: ASYNC110 - a statement sets no event
-                await asyncio.sleep(0.005)
+        asking = await started_chat(gateway, stream=stream)
         for _ in range(2):
             await gateway.app.server.gateway_runtime.gateway.sweep()
         gateway.acme.go_on.set()
@@ -62,12 +68,7 @@ async def test_database_failing_at_the_end_of_a_call_settles_later(
 ) -> None:
     """A response that was delivered is charged, and one that was replaced by an error is not."""
     async with running_gateway(tmp_path) as gateway:
-        gateway.acme.mode = "wait"
-        asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
-        await gateway.acme.request_event.wait()
-        async with asyncio.timeout(60):
-            while (await gateway.app.balance())[1] == "0.00":  # noqa: ASYNC110 - a statement sets no event
-                await asyncio.sleep(0.005)
+        asking = await started_chat(gateway, stream=stream)
         with monkeypatch.context() as patch:
             patch.setattr(gateway.app.server.gateway_runtime.gateway._billing._database, "write", _failing)
             gateway.acme.go_on.set()

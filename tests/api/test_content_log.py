@@ -147,15 +147,15 @@ async def test_logged_content_is_limited_expired_exported_and_erased(gateway: Ga
 async def test_refunded_call_has_no_logged_content(gateway: Gateway) -> None:
     """The content may also be written after the refund."""
     await switch(gateway, 7)
-    kept, refunded = [await call(gateway) for _ in range(2)]
-    assert [each["id"] for each in await read_log(gateway)] == [refunded, kept]
+    charged, refunded = [await call(gateway) for _ in range(2)]
+    assert [each["id"] for each in await read_log(gateway)] == [refunded, charged]
     await gateway.app.database.write(request_log.refund(refunded, "lost"))
-    assert [each["id"] for each in await read_log(gateway)] == [kept]
+    assert [each["id"] for each in await read_log(gateway)] == [charged]
     recorder = gateway.app.server.gateway_runtime.gateway.contents
     assert recorder is not None
     account = gateway.app.account.id
     await recorder.log.write(LoggedCall(refunded, account, None, "chat", "m", 7, "question", "answer"))
-    assert [each["id"] for each in await read_log(gateway)] == [kept]
+    assert [each["id"] for each in await read_log(gateway)] == [charged]
 
 
 async def test_log_of_calls_has_no_unpaid_responses(either: Path) -> None:

@@ -15,9 +15,9 @@ from tests.api.test_remember import TALK, WORKS, Remembering, settings
 from tests.fakes.fact_model import fact_model
 
 
-@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("stored_count", [0, 1])
 async def test_facts_that_cannot_be_written_are_free(
-    either: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+    either: Path, monkeypatch: pytest.MonkeyPatch, stored_count: int
 ) -> None:
     """Only the parts of the text whose facts were written are charged."""
     write, writes = writing.write, 0
@@ -25,7 +25,7 @@ async def test_facts_that_cannot_be_written_are_free(
     def fail(*parameters: Any) -> Transaction[Any]:
         nonlocal writes
         writes += 1
-        if writes > kept:
+        if writes > stored_count:
             raise errors.TooLarge("The memory is full")
         return (yield from write(*parameters))
 
@@ -33,13 +33,13 @@ async def test_facts_that_cannot_be_written_are_free(
     async with fact_model() as model, running_app(either, **settings(model)) as app:
         model.extract = [{"facts": [WORKS]}]
         response = await Remembering(app, model).post("remember", text=f"{TALK}\n{'word ' * 3_000}\n" * 2)
-        assert len(model.requests) == kept + 1
-        if kept:
+        assert len(model.requests) == stored_count + 1
+        if stored_count:
             stopped = response.json()["stopped"], response.json()["cost_usd"]
             assert stopped == ("The memory is full", "0.00101")
         else:
             assert response.status_code == 413
-        await app.until("4.99899" if kept else "5.00", "0.00")
+        await app.until("4.99899" if stored_count else "5.00", "0.00")
         assert await app.faults() == ()
 
 

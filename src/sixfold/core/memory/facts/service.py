@@ -125,7 +125,7 @@ class FactService:
                     await self._database.read(access_checks.unchanged(), snapshot=False)
                 part_report = replace(report, written=[*report.written], dropped=[*report.dropped])
                 await self._remember_part(run, writer, request, (text, prompt), part_report)
-                run.keep()
+                run.confirm()
                 report = replace(part_report, read=report.read + len(text))
         except errors.SixfoldError as error:
             # The facts of this part were not written.
@@ -263,14 +263,14 @@ def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequenc
 class _Run(msgspec.Struct):
     """The model calls of one request, with the limit on their cost and the cost so far, in micro-dollars.
 
-    `calls` are the ids of the calls since the last `keep`, and `kept` is the cost of the others.
+    `calls` are the ids of the calls since the last `confirm`; `confirmed_cost` is the cost of those before.
     """
 
     chat: ChatModel
     principal: Principal
     budget: int
     cost: int = 0
-    kept: int = 0
+    confirmed_cost: int = 0
     calls: list[str] = []
     model: str = ""
     started_at: float = msgspec.field(default_factory=time.monotonic)
@@ -295,15 +295,15 @@ class _Run(msgspec.Struct):
         self.model = reply.model
         return reply.text
 
-    def keep(self) -> None:
-        """Keep the charges of the calls so far."""
-        self.kept, self.calls = self.cost, []
+    def confirm(self) -> None:
+        """Exclude the calls so far from refunds, because their results are stored."""
+        self.confirmed_cost, self.calls = self.cost, []
 
     async def refund(self, error: errors.SixfoldError) -> None:
-        """Refund the calls since the last `keep`, whose results are lost."""
+        """Refund the calls since the last `confirm`, because their results are lost."""
         if self.calls:
             await self.chat.refund(self.calls, error.message)
-        self.cost, self.calls = self.kept, []
+        self.cost, self.calls = self.confirmed_cost, []
 
     async def compare(
         self, facts: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
