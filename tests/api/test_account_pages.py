@@ -137,7 +137,7 @@ async def test_last_use_is_stored_with_the_key(any_database_app: AppFixture) -> 
     app = any_database_app
     assert all(row["used_at"] is None for row in (await rows(app)).values())
     await app.client.get("/api/account", headers=app.bearer)
-    await app.server.connections.key_use.store()
+    await app.server.key_use.store()
     assert [row["used_at"] for row in (await rows(app)).values() if row["used_at"]] != []
     await signed_in(app)
     assert "Last used" in (await app.client.get("/account/keys")).text

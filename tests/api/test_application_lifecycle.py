@@ -45,7 +45,7 @@ async def test_gateway_runs_until_runs_and_sessions_ended(
         (application.scheduler, "stop"),
         (application.gateway_runtime, "stop"),
         (application.clients, "aclose"),
-        (application.connections.key_use, "store"),
+        (application.key_use, "store"),
         (application.database, "close"),
     ):
         _record(monkeypatch, part, method, calls)

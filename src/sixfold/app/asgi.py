@@ -142,7 +142,7 @@ def build_services(application: Application, local_token: str | None = None) -> 
         trusted_hosts=origins,
         admission=admission,
         authenticator=Authenticator(
-            database, settings, origins, admission.accounts, local_token, application.connections.key_use
+            database, settings, origins, admission.accounts, local_token, application.key_use
         ),
         sessions=SessionCookies(database, settings, origins),
         trusted_browsers=TrustedBrowsers(server_key, secure=settings.base_url.startswith("https://")),

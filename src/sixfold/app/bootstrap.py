@@ -33,6 +33,7 @@ from sixfold.core.account_data.archive.writer import ArchiveWriter
 from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.account_data.retention import Retention
 from sixfold.core.accounts import credentials
+from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.alerts.sweep import MAX_SENDING as MAX_SENDING_ALERTS
@@ -116,9 +117,8 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
     database = storage.open_database(settings, None if processes is None else processes.channel)
     signer, webhook_secrets = _signer_and_secrets(settings, database)
     clients = HttpClients(fetcher := app_media.open_fetcher(settings))
-    media = app_media.open_media(settings, database, blobs, storage.open_uploads(settings), fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), model_rows)
-    media.credentials = app_media.open_credentials(settings, models.engines())
+    media = app_media.open_media(settings, database, blobs, storage.open_uploads(settings), fetcher, models)
     availability = app_catalog.availability(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, status_of=availability)
     live = SessionCatalog(models, templates, terms, settings.session_limit, settings.session_pause_seconds)
@@ -155,6 +155,7 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         spaces=(gradio_spaces := gradio.build(settings, clients)),
         local_spaces=app_drivers.hosted_spaces(settings, drivers.images, gradio_spaces),
         model_watcher=model_watcher.build(settings, predictions.custom_models, database),
+        key_use=KeyUse(database),
         connections=(connections := Connections(database)),
         live_sessions=drivers.sessions(database, live, scheduler.boot, connections),
         availability=availability,
@@ -360,7 +361,7 @@ async def _start(application: Application, stack: AsyncExitStack) -> None:
         # The last metrics include the work of all parts that follow, and figures of the database.
         stack.push_async_callback(_keep_metrics, processes)
     # The last requests of parts that follow also use keys and HTTP clients.
-    stack.push_async_callback(application.connections.key_use.store)
+    stack.push_async_callback(application.key_use.store)
     stack.push_async_callback(application.clients.aclose)
     await application.predictions.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
@@ -409,7 +410,7 @@ def _background_tasks(application: Application) -> dict[str, Work]:
     tasks: dict[str, Work] = {
         "availability": functools.partial(_refresh_status, application),
         "connections": application.connections.run,
-        "key-use": application.connections.key_use.run,
+        "key-use": application.key_use.run,
         "webhooks": application.outbox.run,
         "vector-stores": application.vector_stores.ingestion.run,
         "embedding": application.memory_search.run,

@@ -11,7 +11,7 @@ from typing import Any
 from sixfold import errors, import_string
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.catalog.models import EngineSpec
+from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentLimits, DocumentReader
@@ -50,12 +50,18 @@ _card = import_string.deferred("sixfold.engines.thumbnails.shapes:render_card")
 
 
 def open_media(
-    settings: Settings, database: Database, blobs: BlobStore, uploads: BlobStore, fetcher: Fetcher
+    settings: Settings,
+    database: Database,
+    blobs: BlobStore,
+    uploads: BlobStore,
+    fetcher: Fetcher,
+    models: Catalog,
 ) -> MediaService:
     """Return the media service, which reads this server's URLs without a network request."""
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.uploaded_files = UploadedFiles(database, uploads)
     media.own_origins.add(settings.base_url)
+    media.credentials = open_credentials(settings, models.engines())
     media.thumbnails.renderers.update(image=shrink, video=shrink_video, audio=draw_waveform, model=draw_model)
     media.drawings.render_drawing, media.drawings.render_card = _drawing, _card
     return media

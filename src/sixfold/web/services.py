@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sixfold.core.account_data.deletion import AccountDeletion
+from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.payments import Checkout
@@ -94,6 +95,7 @@ class CoreServices(msgspec.Struct, frozen=True, kw_only=True):
     workflows: GraphService
     resources: AvailabilitySurvey
     connections: Connections
+    key_use: KeyUse
     gpu: GpuReports
     web_search: WebSearch
     tool_servers: ToolServers

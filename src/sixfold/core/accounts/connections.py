@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts import keys
-from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database, T, Transaction, encode_json, many
 
@@ -110,14 +109,10 @@ def reset(peer: str = "") -> None:
 
 
 class Connections:
-    """Open connections of this server. Not thread-safe: all calls come from one event loop.
-
-    `key_use` records which keys are used.
-    """
+    """Open connections of this server. Not thread-safe: all calls come from one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.key_use = KeyUse(database)
         self._ends: defaultdict[Credential, set[Callable[[], None]]] = defaultdict(set)
         self._any = asyncio.Event()
 
