@@ -14,7 +14,9 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.documents import Document, DocumentLimits, join, page_at
+from sixfold.engines.documents import extraction
 from sixfold.engines.documents.reader import ProcessReader
+from tests import loop_time
 from tests.fakes import documents as fakes
 
 HTML = (
@@ -168,6 +170,21 @@ def test_headings_after_the_first_2000_begin_no_chapter(tmp_path: Path) -> None:
     assert len(document.blocks) < 2_100
     assert [block.chapter for block in document.blocks[:3]] == ["a", "a", "a"]
     assert sum(block.text.count("# a") for block in document.blocks) == 200_000
+
+
+@pytest.mark.parametrize("row", ["x" + " " * 60_000 + "x", ("# x" + " #" * 498 + "x\n") * 60])
+def test_long_runs_of_spaces_take_linear_time(row: str) -> None:
+    def work() -> Document:
+        blocks = extraction.chapters(row, len(row))
+        return extraction.finish(Document("text", extraction.first_heading(row), blocks=blocks), len(row))
+
+    assert " ".join(block.text for block in work().blocks).split() == row.split()
+    assert loop_time.cpu_seconds(work, 0.05) < 0.1
+
+
+def test_spaces_and_marks_at_the_end_of_lines_are_removed(tmp_path: Path) -> None:
+    document = read(tmp_path, "a.txt", b"# A # b ## \t#\n\nfirst \t\n \n\n\n  second  \n## ##\n")
+    assert (document.title, document.text()) == ("A # b", "# A # b ## \t#\n\nfirst\n\n  second\n## ##")
 
 
 def test_long_block_is_split_at_paragraphs(tmp_path: Path) -> None:

@@ -32,8 +32,7 @@ _READERS: Mapping[str, str] = {
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _BLANK_LINES = re.compile(r"\n{3,}")
-_TRAILING = re.compile(r"[ \t]+(?=\n|\Z)")
-_HEADING = re.compile(r"^(#{1,6})[ \t]+(\S.*?)[ \t#]*$")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
 # A line like a page mark of `core.documents`, which must be escaped.
 _MARK = re.compile(r"^\[p\. (\d+)\]$", re.MULTILINE)
@@ -84,7 +83,9 @@ def clean(text: str) -> str:
     """Remove control characters, trailing spaces and repeated empty lines, and escape page marks."""
     plain = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     plain = _MARK.sub(r"\\[p. \1]", plain)
-    return _BLANK_LINES.sub("\n\n", _TRAILING.sub("", plain)).strip("\n")
+    # A regular expression would search the end of each run of spaces from each of its characters.
+    rows = "\n".join(row.rstrip(" \t") for row in plain.split("\n"))
+    return _BLANK_LINES.sub("\n\n", rows).strip("\n")
 
 
 def chapters(text: str, max_chars: int) -> list[DocumentBlock]:
@@ -119,7 +120,7 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
         if _FENCE.match(row):
             in_code = not in_code
         elif not in_code and row.startswith("#") and (match := _HEADING.match(row[:1000].rstrip())):
-            yield position, len(match[1]), match[2]
+            yield position, len(match[1]), match[2].rstrip(" \t#") or match[2][0]
         position += len(row)
 
 

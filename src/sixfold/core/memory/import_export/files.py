@@ -6,6 +6,7 @@ page have been changed since, only its front matter is updated.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -47,21 +48,47 @@ _PLAIN = MemoryLimits(page_bytes=2**40)
 
 
 class FileNaming(msgspec.Struct):
-    """Assigns a unique slug to each file of an import."""
+    """Assigns a unique slug to each file of an import.
+
+    It stores hashes, because an archive may have 200,000 long paths.
+    """
 
     outliner: str | None = None
-    _paths_by_slug: dict[str, str] = {}
+    _slugs: set[bytes] = set()
+    # The number of each path, and the highest number with each beginning of a slug.
+    _numbers: dict[bytes, int] = {}
+    _last_numbers: dict[bytes, int] = {}
 
     def slug(self, path: str) -> str | None:
         """Return the slug of a path, or None if all of its characters are invalid."""
         plain = paths.slug(path, self.outliner)
         if plain is None:
             return None
-        slug, number = plain, 1
-        while self._paths_by_slug.setdefault(slug, path) != path:
-            number += 1
-            slug = f"{plain[: slugs.MAX_CHARS - 8]}-{number}"
-        return slug
+        key = _hash(path)
+        if key not in self._numbers:
+            self._numbers[key] = self._free_number(plain)
+        return _numbered(plain, self._numbers[key])
+
+    def _free_number(self, plain: str) -> int:
+        beginning, number = _hash(_beginning(plain)), 1
+        # Thousands of files may have the same slug, so the search continues after their numbers.
+        while _hash(_numbered(plain, number)) in self._slugs:
+            number = self._last_numbers.get(beginning, 1) + 1
+            self._last_numbers[beginning] = number
+        self._slugs.add(_hash(_numbered(plain, number)))
+        return number
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _beginning(slug: str) -> str:
+    return slug[: slugs.MAX_CHARS - 8]
+
+
+def _numbered(slug: str, number: int) -> str:
+    return slug if number == 1 else f"{_beginning(slug)}-{number}"
 
 
 def origin(path: str, slug: str) -> str:
