@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -21,7 +20,7 @@ from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress,
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency import background
 from sixfold.core.database import Database, Transaction
-from sixfold.web import requests
+from sixfold.web import multipart, requests
 from sixfold.web.responses import error_response
 from sixfold.web.routing import ErrorFormat, Handler
 
@@ -247,7 +246,7 @@ def _hash(query: bytes, content_type: str | None, content: bytes) -> bytes:
 
 def _without_boundary(content_type: str | None, content: bytes) -> bytes:
     """Remove the form boundary from a body, because clients choose another one when they repeat a request."""
-    _, options = parse_options_header(content_type)
+    _, options = multipart.parameters(content_type or "")
     boundary = options.get(b"boundary")
     return content.replace(b"--" + boundary, b"--") if boundary else content
 

@@ -26,6 +26,8 @@ _MAX_BOUNDARY_BYTES = 200
 _MAX_PADDING_BYTES = 100
 # The limit on all headers of one part.
 _MAX_HEADER_BYTES = 8192
+# Semicolons in a header, including those of a file name.
+_MAX_SEPARATORS = 300
 # The limit on a part that is not a file.
 _MAX_FIELD_BYTES = 2**20
 _SPOOL_BYTES = _SLICE_BYTES = 2**20
@@ -66,7 +68,7 @@ class Splitter:
     def __init__(
         self, content_type: str, handler: PartHandler, *, files: int = MAX_FILES, fields: int = MAX_FIELDS
     ) -> None:
-        kind, options = parse_options_header(content_type)
+        kind, options = parameters(content_type)
         boundary = options.get(b"boundary", b"")
         if kind != TYPE.encode() or not 0 < len(boundary) <= _MAX_BOUNDARY_BYTES:
             raise _invalid(f"its type must be {TYPE}, with a boundary of 1 to {_MAX_BOUNDARY_BYTES} bytes")
@@ -159,11 +161,22 @@ def _head(raw: bytes) -> Head:
     lines = [line.partition(b":") for line in raw.split(_LINE)] if raw else []
     headers = [(name.strip().lower(), value.strip()) for name, _, value in lines]
     disposition = next((value for name, value in headers if name == b"content-disposition"), b"")
-    _, options = parse_options_header(disposition)
+    _, options = parameters(disposition)
     if b"name" not in options:
         raise _invalid("a part does not have a name")
     filename = options.get(b"filename")
     return Head(text(options[b"name"]), None if filename is None else text(filename), headers)
+
+
+def parameters(header: bytes | str) -> tuple[bytes, dict[bytes, bytes]]:
+    """Return the value and the parameters of a header; raises `BadRequest` for too many separators.
+
+    The library copies the rest of the header for each separator: 1,000 parts with a header of 8 KiB took 6 s.
+    """
+    value = header.decode("latin-1") if isinstance(header, bytes) else header
+    if (separators := value.count(";")) > _MAX_SEPARATORS:
+        raise _invalid(f"a header must have at most {_MAX_SEPARATORS} semicolons (got {separators:,})")
+    return parse_options_header(value)
 
 
 def text(data: bytes) -> str:

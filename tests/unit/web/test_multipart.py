@@ -135,3 +135,19 @@ def test_data_that_looks_like_boundaries_takes_no_longer(unit: bytes) -> None:
 
     # The library's parser took 4 s and more.
     assert loop_time.cpu_seconds(split_all, 1.0) < 1.0
+
+
+def test_header_with_too_many_semicolons_is_refused() -> None:
+    reader, _ = split(part("file", b"x", '; filename="a;b;c.png"') + b"--b--")
+    assert reader.parts == [("file", "a;b;c.png", "", b"x")]
+    for more in (";" * 300, '; filename="' + ";" * 300 + '"'):
+        with pytest.raises(errors.BadRequest, match=r"at most 300 semicolons \(got 30[12]\)"):
+            split(part("file", b"x", more))
+    with pytest.raises(errors.BadRequest, match="semicolons"):
+        Splitter(f"multipart/form-data; boundary=b{';' * 300}", Reader())
+
+
+def test_headers_of_many_semicolons_take_little_time() -> None:
+    padding = ";" * 250 + "x" * 7_000
+    body = b"".join(part("a", b"", padding) for _ in range(125))
+    assert loop_time.cpu_seconds(lambda: split(body), 0.1) < 0.2
