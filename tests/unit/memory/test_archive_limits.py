@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import lzma
+import struct
 import tarfile
 import tracemalloc
 import zipfile
@@ -17,6 +19,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.memory.import_export import archive_memory, archives
 from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport
+from sixfold.core.memory.import_export.files import FileNaming
 from sixfold.core.memory.limits import MemoryLimits
 from tests import loop_time
 
@@ -212,3 +215,37 @@ def test_an_archive_within_its_ratio_is_read(tmp_path: Path) -> None:
 def test_archive_above_the_ratio_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.TooLarge, match="unpacks to more than 100 times its size"):
         read_archive(saved_archive(tmp_path, large_gzip()), MemoryLimits())
+
+
+def test_zip_directory_with_long_extra_fields_is_refused(tmp_path: Path) -> None:
+    record = struct.pack("<HH", 0x9999, 0)
+
+    def archive(records: int) -> Path:
+        info = zipfile.ZipInfo("a.md")
+        info.extra = record * records
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as opened:
+            opened.writestr(info, "text")
+        return saved_archive(tmp_path, packed.getvalue())
+
+    assert [file.text for file in read_archive(archive(1_024), MemoryLimits())] == ["text"]
+    with pytest.raises(errors.BadRequest, match=r"at most 4,096 bytes \(got 4,100\)"):
+        read_archive(archive(1_025), MemoryLimits())
+
+
+def test_files_with_the_same_slug_are_numbered_in_linear_time() -> None:
+    long = "x" * 199
+    names = ["a-3.md", "a.md", "A.md", "a.md", "ä.md", "Ä.md", "A .md", f"{long}.md", f"X{long[1:]}.md"]
+    naming = FileNaming()
+    numbered = f"{long[:192]}-2"
+    assert [naming.slug(name) for name in names] == [
+        *("a-3", "a", "a-2", "a", "ä", "ä-2", "a-4", long, numbered),
+    ]
+
+    def name_files() -> None:
+        files = FileNaming()
+        letters = "abcdefghijklmno"
+        paths = ("".join(pair) for pair in itertools.product(*((char, char.upper()) for char in letters)))
+        assert len({files.slug(f"{path}.md") for path in paths}) == 2 ** len(letters)
+
+    assert loop_time.cpu_seconds(name_files, 1) < 2

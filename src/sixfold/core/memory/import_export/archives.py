@@ -22,6 +22,7 @@ from sixfold import errors
 from sixfold.core import documents
 from sixfold.core.input_limits import tar_headers
 from sixfold.core.input_limits.budget import InputBudget, Limit
+from sixfold.core.input_limits.zip_directories import BoundedDirectory
 from sixfold.core.memory.import_export import attachments, hidden_files, paths
 from sixfold.core.memory.limits import MemoryLimits
 
@@ -35,8 +36,6 @@ _MAX_HEADERS = 2**18
 _FREE_BYTES = 64 * 2**20
 # Maximum compression ratio beyond these bytes.
 _RATIO = 100
-_ENTRY = b"PK\1\2"
-_MAX_TAIL = 2**17
 # Maximum memory for xz in bytes; `xz -9` needs 65 MiB.
 MAX_DICTIONARY = 66 * 2**20
 XZ = b"\xfd7zXZ\0"
@@ -236,7 +235,7 @@ def _problem(info: zipfile.ZipInfo) -> str:
 @contextlib.contextmanager
 def _opened(archive: Path, limits: MemoryLimits) -> Generator[zipfile.ZipFile]:
     with archive.open("rb") as raw:
-        bounded = _BoundedDirectory(raw, 2 * limits.import_files)
+        bounded = BoundedDirectory(raw, MAX_DIRECTORY, 2 * limits.import_files)
         with zipfile.ZipFile(cast("IO[bytes]", bounded)) as opened:
             bounded.loaded()
             yield opened
@@ -247,34 +246,6 @@ def _listed(archive: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.Z
         budget.spend(folders=info.is_dir(), files=not info.is_dir())
         if not info.is_dir():
             yield info
-
-
-class _BoundedDirectory:
-    """A zip file whose directory is limited before it is parsed, because `zipfile` reads it completely."""
-
-    def __init__(self, raw: IO[bytes], entries: int) -> None:
-        self._raw = raw
-        self._entries = entries
-        self._loading = True
-        self.seek, self.tell, self.close = raw.seek, raw.tell, raw.close
-
-    def loaded(self) -> None:
-        """Disable the checks after the directory has been read."""
-        self._loading = False
-
-    def seekable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read bytes; raises `TooLarge` for a directory with too many bytes or entries."""
-        if not self._loading:
-            return self._raw.read(size)
-        if size > MAX_DIRECTORY:
-            raise errors.TooLarge("The archive has too many entries to list")
-        data = self._raw.read(size if size >= 0 else _MAX_TAIL)
-        if data.count(_ENTRY) > self._entries:
-            raise errors.TooLarge(f"The archive must have at most {self._entries} entries")
-        return data
 
 
 def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes | None:
