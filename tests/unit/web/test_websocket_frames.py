@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -43,10 +44,8 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def open_websocket() -> AsyncGenerator[
-    tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]
-]:
-    """Yield a websocket of a real server, and the messages that its application received."""
+async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]]:
+    """Yield a connection to a real server, and the messages that its application will receive."""
     loop = asyncio.get_running_loop()
     state = {"texts": list[str](), "ended": loop.create_future()}
     config = uvicorn.Config(
@@ -57,12 +56,53 @@ async def open_websocket() -> AsyncGenerator[
     )
     reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
     try:
-        writer.write(_HANDSHAKE)
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
         yield reader, writer, state
     finally:
         writer.close()
         server.close()
+
+
+@asynccontextmanager
+async def open_websocket() -> AsyncGenerator[
+    tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]
+]:
+    """Yield a websocket of a real server, and the messages that its application received."""
+    async with connected() as (reader, writer, state):
+        writer.write(_HANDSHAKE)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        yield reader, writer, state
+
+
+_LINES = _HANDSHAKE.removesuffix(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    "handshake",
+    [
+        _LINES + b"X: " + b"a" * 30_000 + b"\r\n\r\n",
+        _LINES + b"X: a\r\n" * 3000 + b"\r\n",
+        _HANDSHAKE.replace(b"/ HTTP", b"/" + b"a" * 20_000 + b" HTTP"),
+        _LINES + b"Content-Length: 5\r\n\r\nhello",
+        _LINES.replace(b"GET", b"POST") + b"Content-Length: 5\r\n\r\nhello",
+        _LINES + b"Content-Length: 5\r\n" + b"X: " * 7000 + b"\r\n\r\nhello",
+        _HANDSHAKE.replace(b"AAAA", b"!"),
+    ],
+    ids=["header", "headers", "url", "body", "post", "body and headers", "key"],
+)
+async def test_invalid_handshake_is_refused_and_closed(handshake: bytes) -> None:
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+    async with connected() as (reader, writer, _), asyncio.timeout(60):
+        writer.write(handshake)
+        response = await reader.read()
+    assert response.startswith(b"HTTP/1.1 4"), response
+    assert failures == []
+
+
+async def test_handshake_with_long_headers_is_accepted() -> None:
+    async with connected() as (reader, writer, _), asyncio.timeout(60):
+        writer.write(_LINES + (b"X: " + b"a" * 7000 + b"\r\n") * 5 + b"\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
 
 
 async def test_small_frames_are_parsed_in_slices_and_in_order() -> None:

@@ -192,7 +192,8 @@ class HttpProtocol(HttpToolsProtocol):
             protocol.on_lost = self._release
             protocol.send_memory = self.send_memory
             # uvicorn passes every handshake on as HTTP/1.1, but keyless access depends on the version.
-            protocol.scope["http_version"] = self.scope["http_version"]
+            if not self.transport.is_closing():
+                protocol.scope["http_version"] = self.scope["http_version"]
         else:
             self._release()
 

@@ -17,6 +17,7 @@ _SLICE_BYTES = 2 * 1024
 # The slices that are parsed before other callbacks run.
 _TURN_BYTES = 16 * 1024
 _MAX_FRAMES = 16_384
+_INVALID = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 # The scope key of a function that sets the largest message of a connection in bytes, for a route that needs
 # larger ones than all others; call it once the client is authenticated.
 SET_MESSAGE_BYTES = "sixfold.set_message_bytes"
@@ -44,6 +45,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse some of the data now, and the rest in later callbacks; no more data is read meanwhile."""
+        if not self.handshake_initiated:
+            self._read_handshake(data)
+            return
         unread = self._data[self._at :]
         self._data, self._at = unread + data, 0
         if unread:
@@ -52,6 +56,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._continue_later()
         else:
             self._parse_slices()
+
+    def _read_handshake(self, data: bytes) -> None:
+        """Read the whole request; respond and close the connection if it is not a valid handshake."""
+        super().data_received(data)
+        if self.handshake_initiated or self.transport.is_closing():
+            return
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(b"".join(self.conn.data_to_send()) or _INVALID)
+        self.transport.close()
 
     def _parse_slices(self) -> None:
         self._frames = 0
