@@ -177,6 +177,7 @@ async def test_failed_video_has_an_error_and_is_free(tmp_path: Path) -> None:
         ({}, "prompt", "required"),
         ({"prompt": "x", "seconds": "21"}, "seconds", "from 1 to 20"),
         ({"prompt": "x", "seconds": "many"}, "seconds", "number"),
+        ({"prompt": "x", "seconds": 10**400}, "seconds", "number"),
         ({"prompt": "x", "size": "720x1280"}, "size", "short side of 480, 720, 1080, 16:9"),
         ({"prompt": "x", "size": "big"}, "size", "WIDTHxHEIGHT"),
         ({"prompt": "x", "model": "video-a"}, "input_reference", "requires an image"),

@@ -99,3 +99,9 @@ def test_a_ping_with_other_content_is_refused(value: Any) -> None:
 def test_a_waypoint_is_a_list_or_an_object(point: Any) -> None:
     parsed = schemas.parse_input({"type": "input", "seq": 1, "waypoints": [point]})
     assert parsed.waypoints == ((1.0, 2.0),)
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1e308, True, "1"])
+def test_a_waypoint_without_two_distances_is_refused(number: Any) -> None:
+    with pytest.raises(schemas.InvalidSessionMessage, match="in meters"):
+        schemas.parse_input({"type": "input", "seq": 1, "waypoints": [[1, number]]})

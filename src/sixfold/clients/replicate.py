@@ -137,13 +137,14 @@ class ReplicateClient:
         if not _ID.fullmatch(prediction_id) or state is None:
             raise self._unreadable()
         seconds = provider_client.mapping(fields.get("metrics")).get("predict_time")
+        is_number = isinstance(seconds, int | float)
         return ReplicatePrediction(
             id=prediction_id,
             state=state,
             output=fields.get("output"),
             log=provider_client.text_of(fields.get("logs")),
             error=provider_client.text_of(fields.get("error")),
-            seconds=float(seconds) if isinstance(seconds, int | float) and seconds < _MAX_SECONDS else None,
+            seconds=float(seconds) if is_number and abs(seconds) < _MAX_SECONDS else None,
         )
 
     def _unreadable(self) -> EngineError:

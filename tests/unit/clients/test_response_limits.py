@@ -31,7 +31,7 @@ MIB = 2**20
 EMPTY = b"[]," * 700_000 + b"[]"
 CHAT = b'{"choices":[{"message":{"content":[%s]}}]}' % EMPTY
 EVENT = b'data: {"choices":[{"delta":{"content":[%s]}}]}\n\n' % EMPTY
-EMBEDDINGS, MODERATIONS = MEDIA_PROTOCOLS[0], MEDIA_PROTOCOLS[-1]
+EMBEDDINGS, TRANSCRIPTIONS, MODERATIONS = MEDIA_PROTOCOLS[0], MEDIA_PROTOCOLS[4], MEDIA_PROTOCOLS[-1]
 
 
 class WholeBody:
@@ -102,6 +102,11 @@ def test_a_usage_of_any_size_or_type_is_ignored() -> None:
     counted = EMBEDDINGS.usage(b'{"data":[{"embedding":[1]}],"usage":{"input_tokens":7}}')[0]
     assert counted is not None
     assert counted.input == 7
+
+
+def test_duration_with_hundreds_of_digits_is_ignored() -> None:
+    for duration in (10**400, -(10**400)):
+        assert TRANSCRIPTIONS.usage(b'{"text":"Hello.","duration":%d}' % duration) == (None, 6)
 
 
 def test_an_event_with_too_many_values_is_refused() -> None:

@@ -24,6 +24,7 @@ from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 _MAX_CHARS = 1_000_000
 # Segments and words of a transcript, and characters of its language; half an hour has 6,000 words.
 _MAX_TIMES, _MAX_LANGUAGE_CHARS = 20_000, 100
+_MAX_NUMBER = 10**9
 # A recording, its base64 and the body of the request.
 _RECORDING_COPIES = 4
 # The maximum pause between two words of a segment, and the maximum length of a segment.
@@ -202,7 +203,7 @@ def _times(row: Any) -> tuple[float, float]:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    return float(value) if isinstance(value, int | float) and abs(value) < _MAX_NUMBER else 0.0
 
 
 def _language_code(name: str) -> str:

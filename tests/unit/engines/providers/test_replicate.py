@@ -193,10 +193,12 @@ async def test_creation_with_a_truncated_response_is_not_repeated(
     assert len(replicate.faults.steps("create")) == 1
 
 
+@pytest.mark.parametrize("predict_time", [10**400, -(10**400)])
 async def test_time_with_hundreds_of_digits_is_ignored(
-    replicate: fakes.Replicate, outside: ServerServices, record: Record
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, predict_time: int
 ) -> None:
-    document = {"id": "abc", "status": "succeeded", "output": [], "metrics": {"predict_time": 10**400}}
+    metrics = {"predict_time": predict_time}
+    document = {"id": "abc", "status": "succeeded", "output": [], "metrics": metrics}
     replicate.faults.add("create", fault_server.answer(201, document))
     assert "did not return an image" in await fails(engine(replicate, outside), parts.drawing(), record)
 

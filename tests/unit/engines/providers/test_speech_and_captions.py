@@ -189,6 +189,15 @@ async def test_implausible_transcript_is_limited(
         await listener(openai, outside).run(task, record)
 
 
+async def test_times_with_hundreds_of_digits_are_ignored(
+    openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
+) -> None:
+    segment = {"start": 10**400, "end": -(10**400), "text": " Hello.", "avg_logprob": -(10**400)}
+    openai.faults.add("listen", fault_server.answer(200, {"text": "Hello.", "segments": [segment]}))
+    result = await listener(openai, outside).run(parts.task("stt", transcribe(tmp_path)), record)
+    assert [(each["start"], each["end"]) for each in result.data["segments"]] == [(0.0, 0.0)]
+
+
 async def test_unreadable_recording_is_not_sent(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:

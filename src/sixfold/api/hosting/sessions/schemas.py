@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 from urllib.parse import quote
@@ -245,7 +244,7 @@ def _point(point: Any) -> tuple[float, float]:
 def _is_meters(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and abs(value) <= _MAX_METERS
+    return abs(value) <= _MAX_METERS
 
 
 # -- messages to the client -------------------------------------------------------------------------

@@ -254,7 +254,7 @@ def _milliseconds(seconds: Any) -> int:
     """Return the reported duration in milliseconds; some servers send it as a string."""
     try:
         return max(0, round(1000 * min(float(seconds), _MAX_SECONDS))) if seconds is not None else 0
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0
 
 

@@ -133,7 +133,7 @@ def _rate(model: Model) -> float:
 def _number(seconds: Any) -> float:
     try:
         requested = math.nan if isinstance(seconds, bool) else float(seconds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         requested = math.nan
     if not math.isfinite(requested):
         raise InvalidRequest("seconds must be a number", param="seconds")
