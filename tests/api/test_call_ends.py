@@ -13,8 +13,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from sixfold import errors
+from sixfold.core.accounts import connections, keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.gateway import request_log
+from sixfold.core.gateway.attempts import FailoverClient
 from sixfold.core.money import format_usd
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, leave_stream, listening, running_gateway
@@ -141,3 +143,30 @@ async def test_delivered_content_without_a_text_is_charged(
             [call] = await gateway.settled()
             assert (call["status"], call["usage"]["output_tokens"]) == ("left", tokens)
             assert await gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_revoked_between_servers_reaches_no_other(
+    either: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    """A call may wait for minutes for another server, a GPU or the hook of a guardrail."""
+    monkeypatch.setattr(connections, "LATE_SECONDS", 0)
+    async with running_gateway(either) as gateway:
+        database, attempt = gateway.app.database, FailoverClient._attempt
+        key = await database.write(keys.create(gateway.app.account.id))
+        gateway.acme.mode = "fail"
+
+        async def revoke(*arguments: Any) -> Any:
+            result = await attempt(*arguments)
+            await database.write(keys.revoke(key.id))
+            return result
+
+        monkeypatch.setattr(FailoverClient, "_attempt", revoke)
+        body = {"model": "both", "messages": [{"role": "user", "content": "say 3 words"}], "stream": stream}
+        response = await gateway.app.client.post(
+            "/v1/chat/completions", json=body, headers=bearer(key.api_key)
+        )
+        assert (response.status_code, len(gateway.acme.requests)) == (401, 1)
+        assert not gateway.anth.requests
+        assert (await gateway.last_call())["status"] == "failed"
+        assert await gateway.app.balance() == ("5.00", "0.00")

@@ -8,7 +8,7 @@ import functools
 import importlib
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,7 +43,7 @@ from sixfold.core.gateway.guardrails.hooks import GuardrailHooks
 from sixfold.core.gateway.guardrails.service import GuardrailService
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import GatewayPolicy, UpstreamRow
-from sixfold.core.gateway.ports import Upstream
+from sixfold.core.gateway.ports import GatewayRequest, Upstream
 from sixfold.core.gateway.pricing.price_book import PriceBook
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.media.media import MediaService
@@ -197,6 +197,7 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     attempts = FailoverClient(
         policy, health, MediaInliner(_media_fetcher(media, database)), memory, failpoints
     )
+    attempts.check_credential = _credential_check(database)
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
     if tracing is not None:
         gateway.on_call_end = tracing.record_call
@@ -266,6 +267,15 @@ def _media_fetcher(media: MediaService, database: Database) -> Fetch:
         return source.content_type, await media.blobs.get(source.blob)
 
     return fetch
+
+
+def _credential_check(database: Database) -> Callable[[GatewayRequest], Awaitable[None]]:
+    async def check(request: GatewayRequest) -> None:
+        # A call that is paid already belongs to work that was accepted.
+        if request.prepaid_hold is None and connections.is_late():
+            await database.read(access_checks.current(request.caller), snapshot=False)
+
+    return check
 
 
 def _tracing(endpoint: str) -> Tracing | None:

@@ -157,6 +157,8 @@ class FailoverClient:
         self.health = health
         self._media = media
         self._deadlines = Deadlines(policy.timeout_seconds)
+        # Raises `Unauthenticated` if the credential of a request has ended since the request began.
+        self.check_credential: Callable[[GatewayRequest], Awaitable[None]] | None = None
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
         """Apply a new policy; timeouts do not change after the start."""
@@ -314,6 +316,9 @@ class FailoverClient:
                 active.chat = await self._media.inline_chat(request.tenant, chat)
             body = await PARSER.run_large(size, _build_body, active, target, wire)
             body = await self.inline_media(request, target, wire, body)
+            # A guardrail's hook, another server or the wait for a GPU may have taken minutes.
+            if self.check_credential is not None:
+                await self.check_credential(request)
         except BaseException:
             self.health.release_trial(name)
             raise
