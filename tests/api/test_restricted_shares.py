@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members, teams
@@ -149,3 +149,25 @@ def _titled_post(account_id: str, conversation_id: str) -> Transaction[None]:
 async def test_invalid_grantee_is_refused(app: AppFixture, fields: dict[str, Any], status: int) -> None:
     body = {"kind": "run", "id": (await run(app))["id"], **fields}
     assert (await app.client.post(PATH, json=body, headers=app.bearer)).status_code == status
+
+
+async def test_links_of_a_team_key_stop_with_its_creator(any_database_app: AppFixture) -> None:
+    """The key of a team is refused while the user who created it is suspended; so are its links."""
+    app, write = any_database_app, any_database_app.database.write
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
+    admin = await write(members.add(app.account.id, ben.id, "admin", "operator"))
+    team = await write(teams.create(app.account.id, "Vision"))
+    holder = Holder(team_id=team.id, creator_member_id=admin.id)
+    key = await write(keys.create(app.account.id, granted=rights.OF_ROLE["member"], holder=holder))
+    body = {"kind": "run", "id": (await run(app))["id"]}
+    created = await app.client.post(PATH, json=body, headers=bearer(key.api_key))
+    body["with"] = "cleo@example.com"
+    assert (await app.client.post(PATH, json=body, headers=bearer(key.api_key))).status_code == 201
+    cleo = await app.database.read(accounts.by_email("cleo@example.com"))
+    headers = bearer((await write(keys.create(cleo.id))).api_key)
+    path = created.json()["url"].removeprefix("http://127.0.0.1:8600")
+    for suspended, statuses in ((False, (200, 1)), (True, (404, 0)), (False, (200, 1))):
+        await write(customers.suspend(app.operator.owner, ben.id, suspended=suspended))
+        link = await anonymous_visitor(app).get(path)
+        received = await app.client.get(f"{PATH}/received", headers=headers)
+        assert (link.status_code, len(received.json()["shares"])) == statuses

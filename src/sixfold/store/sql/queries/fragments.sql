@@ -20,6 +20,13 @@
     OR EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
                WHERE c.id = row.member_id AND c.role <> 'member' AND p.suspended_at IS NULL))
 
+-- fragment: has_active_creator | Whether the user who created the key of a row, if any, is not suspended.
+NOT EXISTS (SELECT 1 FROM api_key k JOIN account u ON u.id = k.creator_id
+            WHERE k.id = row.key_id AND u.suspended_at IS NOT NULL)
+
+-- fragment: has_role | Whether a member has the role `role` or a higher one; an account without this member has all.
+(row.id IS NULL OR :role = 'member' OR row.role = :role OR (row.role = 'owner' AND :role = 'admin'))
+
 -- fragment: active_guardrail | The document of a guardrail, without the hook of a member who is no longer an admin or is suspended.
 CASE WHEN {has_active_admin row} THEN row.document ELSE json_remove(row.document, '$.hook') END
 

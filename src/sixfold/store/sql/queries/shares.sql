@@ -26,7 +26,7 @@ ORDER BY id DESC LIMIT :limit;
 SELECT s.* FROM share s JOIN account a ON a.id = s.account_id
 WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND {has_active_member s}
+  AND {has_active_member s} AND {has_active_creator s}
   AND {has_valid_credential s} AND {has_valid_key s};
 
 -- name: share_by_token_or_id | Return the share with a token or id, also of a suspended account.
@@ -43,7 +43,7 @@ WHERE s.id IN (
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND (:id = '' OR s.id = :id) AND s.id < :before
   AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND {has_active_member s}
+  AND {has_active_member s} AND {has_active_creator s}
   AND {has_valid_credential s} AND {has_valid_key s}
 ORDER BY s.id DESC LIMIT :limit;
 
