@@ -1,11 +1,11 @@
-"""Suspended accounts: accepted work ends or waits, and no data is lost."""
+"""Suspended accounts: accepted work ends or waits, and no data is lost; and exports that lose their right."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.account_data import deletion, export
+from sixfold.core.accounts import accounts
 from sixfold.core.accounts.operation import customers
+from sixfold.core.accounts.organizations import members, organizations
 from sixfold.core.batches import lines
 from sixfold.core.database import one
 from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
@@ -182,8 +184,25 @@ async def test_export_of_a_suspended_account_is_complete(
     assert closed == [0]
 
 
-async def test_export_in_progress_ends_at_the_suspension(
-    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+async def suspend_app(app: AppFixture) -> None:
+    await suspend(app)
+
+
+async def transfer(app: AppFixture) -> None:
+    """Make another user the owner, so that the user of the account's key becomes an admin."""
+    await app.database.write(accounts.set_password_hash(app.account.id, "hash"))
+    cleo = await app.database.read(accounts.by_email("cleo@example.com"))
+    heir = await app.database.write(members.add(app.account.id, cleo.id, "member", "operator"))
+    await app.database.write(organizations.transfer(app.account.id, heir.id, "harbour"))
+
+
+@pytest.mark.parametrize("browser", [False, True])
+@pytest.mark.parametrize("change", [suspend_app, transfer])
+async def test_export_in_progress_ends_with_the_right_to_it(
+    any_database_app: AppFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[AppFixture], Awaitable[None]],
+    browser: bool,
 ) -> None:
     app = any_database_app
     ledger, closed = export._ledger, list[int]()
@@ -191,10 +210,14 @@ async def test_export_in_progress_ends_at_the_suspension(
     async def ended(*arguments: Any) -> AsyncIterator[bytes]:
         async for piece in ledger(*arguments):
             yield piece
-        await suspend(app)
+        await change(app)
         closed.append(await app.server.connections.check())
 
+    form = {"csrf": await signed_in(app)}
     monkeypatch.setattr(export, "_ledger", ended)
-    cut = await app.client.get(EXPORT, headers=app.bearer)
+    if browser:
+        cut = await app.client.post("/account/export", data=form)
+    else:
+        cut = await app.client.get(EXPORT, headers=app.bearer)
     assert not zipfile.is_zipfile(io.BytesIO(cut.content))
     assert closed == [1]

@@ -114,8 +114,8 @@ class SessionCookies:
             connections.session.set(None)
             return None
         token_hash, suspended = keys.hash_of(token).hex(), session.principal.suspended
-        connections.session.set(Credential("session", token_hash, suspended))
         access = rights.declared.get()
+        connections.session.set(Credential("session", token_hash, suspended, access.role))
         # The response must not reveal that the page exists, except to the members of an organization.
         is_member = session.principal.member_id is not None and not access.right & rights.Rights.OPERATE
         if not is_member and not session.principal.has(access.right):

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
 from sixfold import errors
-from sixfold.core.accounts import keys
+from sixfold.core.accounts import keys, rights
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database, T, Transaction, encode_json, many
 
@@ -43,11 +43,13 @@ class Credential(NamedTuple):
 
     A session that switches to another account gets a new token, which ends its connections. `suspended` means
     that the request began while its account was suspended: its rights still allow, for example, an export.
+    `role` is the lowest role that the request requires: an export ends when its user is no longer the owner.
     """
 
     kind: Kind
     id: str
     suspended: bool = False
+    role: rights.Role = "member"
 
     @property
     def text(self) -> str:
@@ -83,7 +85,9 @@ def current() -> Credential | None:
     principal = authenticated.get()
     if principal is None:
         return session.get()
-    return None if principal.key_id is None else Credential("key", principal.key_id, principal.suspended)
+    if principal.key_id is None:
+        return None
+    return Credential("key", principal.key_id, principal.suspended, rights.declared.get().role)
 
 
 def authenticate(principal: keys.Principal) -> None:
@@ -201,7 +205,10 @@ def valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
     found: set[Credential] = set()
     for group, ids in groups.items():
         rows = yield from many(
-            _QUERIES[group.kind], ids=encode_json(sorted(ids)), suspended=int(group.suspended)
+            _QUERIES[group.kind],
+            ids=encode_json(sorted(ids)),
+            suspended=int(group.suspended),
+            role=group.role,
         )
         found |= {group._replace(id=str(row["id"])) for row in rows}
     return found

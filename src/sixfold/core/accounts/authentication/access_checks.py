@@ -13,7 +13,7 @@ from sixfold.core.accounts.authentication.login_sessions import after
 from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
-from sixfold.core.database import T, Transaction, encode_json, many
+from sixfold.core.database import T, Transaction
 
 
 def while_permitted(principal: Principal, transaction: Transaction[T]) -> Transaction[T]:
@@ -35,7 +35,7 @@ def current(principal: Principal) -> Transaction[Principal]:
     """Return the principal with its current rights; raises `Unauthenticated` if its key has ended."""
     if principal.key_id is None:
         return principal
-    valid = yield from many("connections_keys", ids=encode_json([principal.key_id]), suspended=1)
+    valid = yield from connections.valid({Credential("key", principal.key_id, suspended=True)})
     found = yield from keys.by_id(principal.key_id)
     if found is None or not valid:
         raise errors.Unauthenticated
