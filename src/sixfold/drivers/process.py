@@ -146,6 +146,8 @@ class ProcessWorker(asyncio.Protocol):
         )
         self._current[current.number] = current
         self._transport.write(data)
+        # A run of several minutes does not hold a copy of its inputs.
+        del order, data
         try:
             return await current.outcome
         except asyncio.CancelledError:

@@ -260,18 +260,22 @@ def _plain(value: object) -> object:
     raise TypeError(f"values of type {type(value).__name__} cannot be part of a result")
 
 
-encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+encode = _encoder.encode
 """Encode one message as a record, without a length."""
 encode_json = msgspec.json.Encoder(enc_hook=_plain).encode
 """Encode plain data as JSON."""
 
 
-def frame(message: WorkerMessage) -> bytes:
+def frame(message: WorkerMessage) -> bytearray:
     """Encode one message with its length; raises `FrameTooLarge`, and `TypeError` for unsupported types."""
-    body = encode(message)
-    if len(body) > MAX_FRAME_BYTES:
-        raise FrameTooLarge(f"a message must be at most {MAX_FRAME_BYTES:,} bytes (got {len(body):,})")
-    return len(body).to_bytes(_HEADER_BYTES, "little") + body
+    data = bytearray()
+    _encoder.encode_into(message, data, _HEADER_BYTES)
+    length = len(data) - _HEADER_BYTES
+    if length > MAX_FRAME_BYTES:
+        raise FrameTooLarge(f"a message must be at most {MAX_FRAME_BYTES:,} bytes (got {length:,})")
+    data[:_HEADER_BYTES] = length.to_bytes(_HEADER_BYTES, "little")
+    return data
 
 
 class FrameSplitter:

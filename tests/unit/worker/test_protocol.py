@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import numpy as np
 import pytest
@@ -40,6 +42,16 @@ def test_oversized_frame_is_refused_before_it_is_read() -> None:
 def test_a_frame_too_large_to_send_is_refused() -> None:
     with pytest.raises(protocol.FrameTooLarge):
         protocol.frame(protocol.StartFailed("x" * (protocol.MAX_FRAME_BYTES + 1)))
+
+
+def test_large_frame_is_encoded_without_a_second_copy() -> None:
+    message = protocol.RunMessage(1, "task", "model", {"texts": ["x" * 30_000] * 200}, {})
+    tracemalloc.start()
+    try:
+        data = protocol.frame(message)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\xa3foo", protocol.encode(protocol.LeaveMessage())])
