@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     files: Mapping[str, Path] = {}
 
 
-class TaskRecord(msgspec.Struct, frozen=True):
+class TaskRecord(msgspec.Struct, frozen=True, weakref=True):
     """A task as stored: its inputs, and the blob key of each media input."""
 
     inputs: dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Row
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.media.outputs import Output, decode_output
@@ -138,7 +140,7 @@ class Prediction(msgspec.Struct, frozen=True):
             quality=row["quality"],
             output_kind=row["output_kind"],
             inputs=_decode_object(row["inputs"]),
-            task=_decode_task(row["task"]),
+            task=_task_of(row),
             origin_id=row["origin_id"],
             state=PredictionState(row["state"]),
             attempt=row["attempt"],
@@ -174,6 +176,15 @@ class Prediction(msgspec.Struct, frozen=True):
         )
 
 
+def _task_of(row: Row) -> TaskRecord:
+    if len(row["task"]) <= LOOP_BYTES:
+        return _decode_task(row["task"])
+    known = _large_tasks.get(row["id"])
+    return known if known is not None else _large_tasks.setdefault(row["id"], _decode_task(row["task"]))
+
+
+# The task of a prediction never changes, so the states of the prediction in memory share a large one.
+_large_tasks: WeakValueDictionary[str, TaskRecord] = WeakValueDictionary()
 _decode_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
 _decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
 _decode_webhook = msgspec.json.Decoder(Webhook).decode

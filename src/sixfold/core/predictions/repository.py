@@ -230,11 +230,10 @@ def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
 
     Raises `StaleAttempt`.
     """
-    row = yield from _active(prediction_id, attempt)
-    if row["state"] == PredictionState.CANCELING:
-        return Prediction.from_row(row)
-    yield from _move(row, follow(PredictionState(row["state"]), PredictionEvent.READY))
-    prediction = yield from get_any(prediction_id)
+    prediction = Prediction.from_row((yield from _active(prediction_id, attempt)))
+    if prediction.state is PredictionState.CANCELING:
+        return prediction
+    prediction = yield from _move(prediction, follow(prediction.state, PredictionEvent.READY))
     yield from webhooks.enqueue(prediction)
     return prediction
 
@@ -354,8 +353,7 @@ def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     state = follow(current, PredictionEvent.CANCEL)
     if state is PredictionState.CANCELED:
         return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
-    yield from _move(row, state)
-    return (yield from get_any(prediction_id))
+    return (yield from _move(Prediction.from_row(row), state))
 
 
 # -- leases --------------------------------------------------------------------------------------
@@ -465,13 +463,11 @@ def _transition(
     return row, follow(PredictionState(row["state"]), event)
 
 
-def _move(row: Row, state: PredictionState) -> Transaction[None]:
-    moved = yield Query(
-        "prediction_move",
-        {"id": row["id"], "from_state": row["state"], "to_state": state, "attempt": row["attempt"]},
-    )
-    if not moved:
-        raise StaleAttempt(row["id"])
+def _move(prediction: Prediction, state: PredictionState) -> Transaction[Prediction]:
+    change = {"id": prediction.id, "from_state": prediction.state, "attempt": prediction.attempt}
+    if not (yield Query("prediction_move", {**change, "to_state": state})):
+        raise StaleAttempt(prediction.id)
+    return replace(prediction, state=state)
 
 
 def _end(row: Row, state: PredictionState, failure: FailureRecord) -> Transaction[Prediction]:

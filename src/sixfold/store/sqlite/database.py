@@ -281,9 +281,12 @@ class SqliteDatabase:
             return self._run_parts(connection, query.parts, moment)
         bound = self._bind(self.queries[query.name].sql)
         if query.each is None:
-            return connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
-        rows = bound.rows(query.each, moment)
-        return [{"changed": connection.executemany(bound.text, rows).rowcount}]
+            rows = connection.execute(bound.text, bound.arguments(query.params, moment)).fetchall()
+            if bound.reading is None:
+                return rows
+            return [connection.execute(bound.reading, tuple(row)).fetchone() for row in rows]
+        values = bound.rows(query.each, moment)
+        return [{"changed": connection.executemany(bound.text, values).rowcount}]
 
     def _run_parts(self, connection: sqlite3.Connection, parts: Sequence[Query], moment: int) -> list[Row]:
         """Run all parts, or none if one fails or affects an unexpected number of rows."""
