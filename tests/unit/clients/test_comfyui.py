@@ -147,6 +147,28 @@ async def test_history_is_polled_without_websockets(fixture: ComfyFixture) -> No
     assert (await fixture.run(graph()))["7"]["images"]
 
 
+async def test_websocket_is_not_redirected_to_another_address(fixture: ComfyFixture) -> None:
+    called: list[bytes] = []
+
+    async def record(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:{port}/\r\nContent-Length: 0\r\n\r\n"
+        writer.write(head.encode())
+        writer.close()
+
+    async with await asyncio.start_server(record, "127.0.0.1", 0) as other:
+        port = other.sockets[0].getsockname()[1]
+        async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            with pytest.raises(comfyui_errors.ComfyError):
+                await ComfyServer(fixture.client, url, LIMITS).run(graph(), {"7"})
+    assert called == []
+
+
 async def test_dropped_websocket_reconnects_without_loss(fixture: ComfyFixture) -> None:
     hold = fixture.comfy.hold("KSampler")
     run = fixture.start(graph())

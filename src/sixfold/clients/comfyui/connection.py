@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import ClientConnection, connect
 
 # A read of 256 KB may have 128,000 frames, which take half a second to parse.
 SLICE_BYTES = 8 * 1024
 # Each ping is answered, and a server that does not read the answers would fill the memory.
 MAX_UNSENT_BYTES = 2**20
+
+
+class ComfyConnect(connect):
+    """Opens a connection without following redirects, by which a server could choose the address."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        """Return the exception of the response, which ends the attempt."""
+        return exc
 
 
 class ComfyConnection(ClientConnection):

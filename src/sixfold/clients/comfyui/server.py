@@ -20,13 +20,13 @@ from urllib.parse import quote
 
 import httpx
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sixfold import errors
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
-from sixfold.clients.comfyui.connection import ComfyConnection
+from sixfold.clients.comfyui.connection import ComfyConnect, ComfyConnection
 from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable, short_text
 from sixfold.clients.comfyui.events import ComfyRun, EventCallback
 from sixfold.core.humanize import seconds_text
@@ -217,7 +217,7 @@ class ComfyServer:
             return None
         run.tries += 1
         try:
-            socket = await connect(
+            socket = await ComfyConnect(
                 self._socket_url + run.client_id,
                 additional_headers=HOP,
                 create_connection=ComfyConnection,
