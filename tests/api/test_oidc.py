@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -139,6 +140,34 @@ async def test_token_with_invalid_claims_does_not_sign_in(
     assert (await sign_in(app, result)).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"auth_time": math.inf},
+        {"auth_time": math.nan},
+        {"exp": math.inf},
+        {"sub": "\ud800"},
+        {"nonce": "\ud800"},
+        {"email": "\ud800@example.com"},
+    ],
+    ids=str,
+)
+async def test_claims_that_cannot_be_stored_do_not_sign_in(
+    app_and_provider: AppAndProvider, lie: dict[str, Any]
+) -> None:
+    app, result = app_and_provider
+    result.lies = lie
+    assert (await sign_in(app, result)).status_code == 401
+
+
+async def test_access_token_that_is_no_header_does_not_sign_in(app_and_provider: AppAndProvider) -> None:
+    app, result = app_and_provider
+    result.lies = {"email": None, "email_verified": None}
+    for token in ("t\u00f6ken", "a\r\nX: b"):
+        result.access_token = token
+        assert (await sign_in(app, result)).status_code == 502, token
+
+
 async def test_token_with_an_invalid_signature_does_not_sign_in(app_and_provider: AppAndProvider) -> None:
     app, result = app_and_provider
     result.signing_key = ec.generate_private_key(ec.SECP256R1())
@@ -253,6 +282,7 @@ async def test_provider_with_wrong_metadata_is_refused(app_and_provider: AppAndP
         {"issuer": "https://evil.example"},
         {"token_endpoint": "http://evil.example/token"},
         {"issuer": 5},
+        *({"token_endpoint": f"https://{host}"} for host in ("", "[", "a b", "a:99999", "a\r\nb")),
     ):
         result.metadata = metadata
         assert (await app.visitor().get("/signin/oidc")).status_code == 502

@@ -39,6 +39,7 @@ class OpenId:
     algorithm: str = "ES256"
     signing_key: Any = None
     issuer: str = ""
+    access_token: str = "at"
     discoveries: int = 0
     codes: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
@@ -88,7 +89,8 @@ class OpenId:
             or form["redirect_uri"] != requests["redirect_uri"]
         ):
             return JSONResponse({"error": "invalid_grant"}, 400)
-        return JSONResponse({"access_token": "at", "token_type": "Bearer", "id_token": self.signed(requests)})
+        tokens = {"access_token": self.access_token, "id_token": self.signed(requests)}
+        return JSONResponse({"token_type": "Bearer", **tokens})
 
     def signed(self, params: Mapping[str, str]) -> str:
         now = int(time.time())

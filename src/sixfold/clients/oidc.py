@@ -9,6 +9,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.accounts.organizations import group_roles
 from sixfold.core.accounts.organizations.group_roles import GroupRules
 from sixfold.core.concurrency.shared_reads import SharedReads
-from sixfold.net import limited_responses
+from sixfold.net import limited_responses, urls
 from sixfold.settings import LOOPBACK_HOSTS, InvalidSetting, Settings
 
 _SCOPE = "openid email"
@@ -179,9 +180,12 @@ class OidcClient:
 
     def _is_safe(self, url: str) -> bool:
         """Return whether a URL uses https, or plain http on the issuer's loopback host."""
-        parts = urlsplit(url)
-        plain = parts.scheme == "http" and parts.hostname == urlsplit(self._issuer).hostname
-        return parts.scheme == "https" or (plain and parts.hostname in LOOPBACK_HOSTS)
+        try:
+            parts = urls.parse(url)
+        except errors.FetchRefused:
+            return False
+        plain = parts.scheme == "http" and parts.host == urlsplit(self._issuer).hostname
+        return parts.scheme == "https" or (plain and parts.host in LOOPBACK_HOSTS)
 
     async def _exchange(
         self, metadata: _ProviderMetadata, code: str, callback_url: str, verifier: str
@@ -206,7 +210,10 @@ class OidcClient:
     async def _userinfo(
         self, metadata: _ProviderMetadata, tokens: Mapping[str, Any], subject: str
     ) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
+        token = str(tokens.get("access_token", ""))
+        if not (token.isascii() and token.isprintable()):
+            raise errors.EngineFailed(_UNREACHABLE)
+        headers = {"Authorization": f"Bearer {token}"}
         userinfo = await self._request_json("GET", metadata.userinfo_endpoint, None, headers)
         return userinfo if userinfo.get("sub") == subject else {}
 
@@ -251,6 +258,8 @@ class OidcClient:
                 leeway=_LEEWAY_SECONDS,
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )
+            # Infinite numbers and lone surrogates cannot be stored: they raise a ValueError.
+            json.dumps(claims, allow_nan=False, ensure_ascii=False).encode()
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
             raise errors.Unauthenticated(_INVALID_RESPONSE) from error
         has_several_audiences = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
