@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sixfold.core.memory import diff, merge
+from tests.loop_time import cpu_seconds
 
 LINES = st.lists(
     st.sampled_from(["a\n", "b\n", "c\n", "\n", "one word\n", "a\r\n", "=======\n", "d\r", "é\u2028f\n"])
@@ -206,3 +207,20 @@ def test_long_texts_are_divided_at_lines_that_occur_once(
     assert len(merged.conflicts) == 10_000
     assert merged.conflicts[0].sides == ("1a\n", "1b\n")
     assert _CountingMatcher.compared < 60_000
+
+
+@given(
+    st.text(alphabet="\na\r"), st.lists(st.sampled_from([merge.MINE, merge.BETWEEN, merge.THEIRS, "a", ""]))
+)
+def test_conflicts_in_a_text_are_those_with_all_marks_in_order(text: str, lines: list[str]) -> None:
+    text = text.join(f"{line}\n" for line in lines)
+    pattern = rf"^{merge.MINE}\n(.*?)^{merge.BETWEEN}\n(.*?)^{merge.THEIRS}(?:\n|$)"
+    conflict = re.compile(pattern, re.MULTILINE | re.DOTALL)
+    assert merge.conflicts_in(text) == [match.groups() for match in conflict.finditer(text)]
+    assert merge.readable(text) == conflict.sub(r"\n*yours:*\n\n\1\n*theirs:*\n\n\2\n", text)
+
+
+def test_text_of_marks_is_read_in_linear_time() -> None:
+    text = f"{merge.MINE}\n{merge.BETWEEN}\n" * 10_000
+    assert cpu_seconds(lambda: merge.readable(text), 0.1) < 0.2
+    assert merge.readable(text) == text

@@ -7,14 +7,15 @@ are kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from sixfold.core.memory import diff
 from sixfold.core.memory.diff import DiffBlock
 
-MINE, BETWEEN, THEIRS = "<<<<<<< yours", "=======", ">>>>>>> theirs"
+MINE, BETWEEN, THEIRS = _MARKS = "<<<<<<< yours", "=======", ">>>>>>> theirs"
 _MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULTILINE)
 
 
@@ -68,19 +69,45 @@ def _with_line_end(lines: Sequence[str]) -> list[str]:
     return list(lines)
 
 
-_CONFLICT = re.compile(
-    rf"^{re.escape(MINE)}\n(.*?)^{BETWEEN}\n(.*?)^{re.escape(THEIRS)}(?:\n|$)", re.MULTILINE | re.DOTALL
-)
+_MARK_LINE = re.compile(rf"^({re.escape(MINE)}|{BETWEEN}|{re.escape(THEIRS)})(?:\n|$)", re.MULTILINE)
+
+
+class _Conflict(NamedTuple):
+    """A conflict in a text: its position, and both sides."""
+
+    start: int
+    end: int
+    mine: str
+    theirs: str
+
+
+def _conflicts(text: str) -> Iterator[_Conflict]:
+    """Yield the conflicts; one regular expression for all marks would take cubic time."""
+    marks: list[re.Match[str]] = []
+    for match in _MARK_LINE.finditer(text):
+        if match[1] == _MARKS[len(marks)]:
+            marks.append(match)
+        if len(marks) == len(_MARKS):
+            first, middle, last = marks
+            mine, theirs = text[first.end() : middle.start()], text[middle.end() : last.start()]
+            yield _Conflict(first.start(), last.end(), mine, theirs)
+            marks = []
 
 
 def readable(text: str) -> str:
     """Return a text with conflicts as readable Markdown, in which a label states the origin of each side."""
-    return _CONFLICT.sub(r"\n*yours:*\n\n\1\n*theirs:*\n\n\2\n", text)
+    parts: list[str] = []
+    at = 0
+    for conflict in _conflicts(text):
+        parts.append(text[at : conflict.start])
+        parts.append(f"\n*yours:*\n\n{conflict.mine}\n*theirs:*\n\n{conflict.theirs}\n")
+        at = conflict.end
+    return "".join([*parts, text[at:]])
 
 
 def conflicts_in(text: str) -> list[tuple[str, str]]:
     """Return both sides of the conflicts whose markers remain in a text."""
-    return [(match[1], match[2]) for match in _CONFLICT.finditer(text)]
+    return [(conflict.mine, conflict.theirs) for conflict in _conflicts(text)]
 
 
 def has_marks(text: str) -> bool:
