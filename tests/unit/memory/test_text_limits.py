@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.memory import limits, page_edits, slugs
+from sixfold.core.memory import limits, markdown, page_edits, slugs
 from sixfold.core.memory.import_export import archives, attachments, paths
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ImportReport
@@ -163,6 +163,18 @@ def test_embedded_files_are_read_from_a_part_of_the_text(unit: str) -> None:
         assert len(attachments.embedded_slugs(body, "notes/day")) == 1
 
     assert cpu_seconds(work, 0.1) < 0.1
+
+
+def test_unfinished_image_with_many_spaces_takes_little_time() -> None:
+    body = "![](" + " " * 2**20
+    assert cpu_seconds(lambda: attachments.embedded_slugs(body, "notes/day"), 0.05) < 0.1
+
+
+def test_code_is_searched_in_pieces_of_whole_lines() -> None:
+    text = "a `b` ``c`d`` `e\n`\n"
+    body, long_line = text * 10_000, "`f` " * 30_000
+    assert markdown.without_code(body) == "a             `e\n`\n" * 10_000
+    assert markdown.without_code(long_line).strip(" `f") == ""
 
 
 def test_embedded_files_are_found_behind_many_links() -> None:

@@ -25,6 +25,8 @@ _FENCE = re.compile(
     r"^(?P<lead>[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+(?![^\n]*`)|~{3,}+)(?P<info>[^\n]*)",
     re.MULTILINE,
 )
+# Characters that are searched for code in one call.
+_PIECE_CHARS = 2**16
 _CODE = re.compile(r"(?<!`)(`+)(?!`)([^\n]{0,1000}?[^`\n])\1(?!`)")
 _HEADING = re.compile(
     r"^\ufeff? {0,3}(?:(?P<marks>#{1,6})[ \t]+(?P<text>[^\n]*)"
@@ -280,7 +282,18 @@ def _within(match: re.Match[str]) -> str:
 def without_code(body: str) -> str:
     """Return the body with code replaced by spaces, so that all other characters keep their positions."""
     body = without_fences(body)
-    return _CODE.sub(_blank, body) if "`" in body else body
+    if "`" not in body:
+        return body
+    return "".join(_CODE.sub(_blank, piece) for piece in _pieces(body))
+
+
+def _pieces(body: str) -> Iterator[str]:
+    """Yield a text in pieces, if possible of whole lines; one call for 1 MB would block all threads."""
+    start = 0
+    while start < len(body):
+        end = body.rfind("\n", start, start + _PIECE_CHARS) + 1 or start + _PIECE_CHARS
+        yield body[start:end]
+        start = end
 
 
 def without_comments(body: str) -> str:

@@ -40,7 +40,7 @@ _MAX_EMBEDDED = 200
 # Maximum characters of names that are read while the event loop waits, and the characters that each adds.
 _MAX_NAME_CHARS, _REFERENCE_CHARS = 50_000, 20
 _WIKI = re.compile(r"!\[\[([^\[\]\n|#]{1,500})")
-_IMAGE = re.compile(r"!\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?)>?(?:[ ]+\"[^\"\n]*\")?\)")
+_IMAGE = re.compile(r"!\[[^\[\]\n]{0,300}\]\(<?([^()<>\n]{1,500}?)>?(?:[ ]{1,20}\"[^\"\n]{0,500}\")?\)")
 
 
 class PageFile(NamedTuple):
