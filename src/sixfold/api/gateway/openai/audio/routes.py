@@ -133,6 +133,9 @@ class AudioRoutes:
             check_replay(stream=stream, has_key=idempotency_id is not None)
             response_format = _transcript_format(values, stream=stream, translate=translate)
             source = await self._runner.receive("file", "audio", data)
+            with_words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in fields.parts)
+            # The recording is stored, and a run may take minutes.
+            del fields, data
             inputs = {"audio_url": source.blob, "language": media_jobs.text(values, "language", "")}
             if translate:
                 inputs = {"audio_url": source.blob, "translate": True}
@@ -145,7 +148,6 @@ class AudioRoutes:
             if stream:
                 return await self._stream_transcript(job)
             prediction, transcript = await self._transcript(job)
-            with_words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in fields.parts)
             document = TRANSCRIPT_FORMATS[response_format](transcript, with_words)
             headers = responses.result_headers(prediction)
             if isinstance(document, str):

@@ -135,11 +135,13 @@ class ImageRoutes:
                 raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
             if fields.values.get("model") not in (STYLE, CLEANER, FILL):
                 media_jobs.resolve_model(MODEL, fields.values.get("model"))
-            images = _images_of(fields)
-            sizes.inputs(self._services.catalog, MODEL, fields.values.get("size"))
-            job = await self._edit_job(request, principal, images, fields)
+            values = fields.values
+            sizes.inputs(self._services.catalog, MODEL, values.get("size"))
+            job = await self._edit_job(request, principal, _images_of(fields), fields)
+            # The images are stored, and a run may take minutes.
+            del fields
             job = msgspec.structs.replace(job, idempotency_id=idempotency_id)
-            return await self._respond(request, fields.values, job, "image_edit")
+            return await self._respond(request, values, job, "image_edit")
 
         return await self._runner.run_once(request, work)
 
