@@ -103,6 +103,17 @@ async def test_batch_is_answered_in_order_without_notifications(agent: Agent) ->
     assert (await agent.post([one(1)] * 51)).status_code == 400
 
 
+async def test_batch_ends_after_four_mebibytes_of_responses(agent: Agent) -> None:
+    await agent.call("write", slug="controls", title="Controls", body="\x01" * 160_000)
+    read = {"jsonrpc": "2.0", "method": "resources/read", "params": {"uri": "memory://controls"}}
+    response = await agent.post([{**read, "id": number} for number in range(50)])
+    body = response.json()
+    assert ["result" in answer for answer in body] == [True] * 5 + [False] * 45
+    assert body[-1]["error"]["data"] == {"code": "too_large", "status": 413}
+    assert "send it in another batch" in body[-1]["error"]["message"]
+    assert len(response.content) < 5 * 2**20
+
+
 async def test_each_batch_request_counts_against_the_rate_limit(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_account=1) as app:
         batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(12)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import msgspec
@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.accounts.idempotency import NOT_STORED
+from sixfold.core.pagination import PAGE_BYTES
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import JsonObject, RpcError, RpcMessage
 from sixfold.mcp.server import ClientChannel, McpServer, ToolInvocation
@@ -131,36 +132,53 @@ class McpEndpoint:
         status = 200
         if call.version == jsonrpc.LATEST and "error" in response:
             status = _STATUS.get(response["error"]["code"], 400)
-        return _json_response(response, [response], status)
+        return _json_response(_encode(response), status, is_temporary=_is_temporary(response))
 
     async def _batch(self, documents: list[Any], call: ToolInvocation) -> Response:
         """Handle several messages in their order.
 
-        Each message counts as a request; the first one is counted with the POST.
+        Each message counts as a request; the first one is counted with the POST. After `PAGE_BYTES` of
+        responses, the other requests are not executed.
         """
         if not 0 < len(documents) <= _MAX_BATCH:
             text = f"A batch must have 1 to {_MAX_BATCH} messages (got {len(documents):,}): split it"
             failure = RpcError(jsonrpc.INVALID_REQUEST, text)
             return _error_response(None, failure, 400)
-        replies: list[JsonObject] = []
+        # Each response is encoded alone, so that other requests are served between two of them.
+        replies: list[msgspec.Raw] = []
+        size, is_temporary = 0, False
         for number, document in enumerate(documents):
             if number:
                 # Most methods never suspend, so the event loop needs a chance to run other requests.
                 await asyncio.sleep(0)
-            try:
-                message = jsonrpc.read(document)
-            except RpcError as failure:
-                replies.append(jsonrpc.error(jsonrpc.id_of(document), failure))
-                continue
-            if not message.method:
-                self._server.settle(message, call.principal)
-            elif message.has_id:
-                # With the batch's idempotency id, all messages would share one run.
-                single_call = replace(call, idempotency_id=None)
-                replies.append(await self._answer(message, single_call, counted=not number))
+            # With the batch's idempotency id, all messages would share one run.
+            single_call = replace(call, idempotency_id=None)
+            reply = await self._batched(document, single_call, size, counted=not number)
+            if reply is not None:
+                encoded = _encode(reply)
+                replies.append(msgspec.Raw(encoded))
+                size += len(encoded)
+                is_temporary |= _is_temporary(reply)
         if not replies:
             return Response(status_code=202, headers=_HEADERS)
-        return _json_response(replies, replies)
+        return _json_response(_encode(replies), is_temporary=is_temporary)
+
+    async def _batched(
+        self, document: Any, call: ToolInvocation, size: int, *, counted: bool
+    ) -> JsonObject | None:
+        """Return the response to a message of a batch, after `size` bytes of responses, or None."""
+        try:
+            message = jsonrpc.read(document)
+        except RpcError as failure:
+            return jsonrpc.error(jsonrpc.id_of(document), failure)
+        if not message.method:
+            self._server.settle(message, call.principal)
+        if not message.method or not message.has_id:
+            return None
+        if size > PAGE_BYTES:
+            text = f"The responses of a batch may have {PAGE_BYTES:,} bytes: send it in another batch"
+            return jsonrpc.error(message.id, RpcError(jsonrpc.INVALID_REQUEST, text, _TOO_LARGE))
+        return await self._answer(message, call, counted=counted)
 
     async def _answer(self, message: RpcMessage, call: ToolInvocation, *, counted: bool = True) -> JsonObject:
         try:
@@ -223,10 +241,10 @@ def _event(message: JsonObject) -> bytes:
     return b"event: message\ndata: " + _encode(message) + b"\n\n"
 
 
-def _json_response(document: Any, replies: Sequence[JsonObject], status: int = 200) -> Response:
+def _json_response(body: bytes, status: int = 200, *, is_temporary: bool) -> Response:
     """Return a JSON response; if an error is temporary, it is not stored for its Idempotency-Key."""
-    kind = UncachedResponse if any(map(_is_temporary, replies)) else Response
-    return kind(_encode(document), status, _HEADERS, "application/json")
+    kind = UncachedResponse if is_temporary else Response
+    return kind(body, status, _HEADERS, "application/json")
 
 
 def _is_temporary(reply: JsonObject) -> bool:
