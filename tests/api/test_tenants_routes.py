@@ -31,6 +31,7 @@ from tests.api.tenants import (
     signed_in,
     state_of_objects,
 )
+from tests.api.test_pages import link
 
 # What every key of an account that runs models may read: the names of its models, also in own predictions.
 SHOWN_TO_ALL = (
@@ -102,6 +103,25 @@ async def test_no_route_accepts_a_credential_that_has_ended(app: AppFixture) -> 
                     wrong.append(f"{title}: {method} {path}: {response.status_code}")
     assert "\n".join(wrong) == ""
     assert await state_of_objects(app) == before
+
+
+async def test_no_proxy_may_store_a_private_response(app: AppFixture) -> None:
+    """Proxies do not know that a key in `x-api-key` or in the URL is a credential."""
+    names = await create_objects(app)
+    wrong = list[str]()
+    async with app.visitor(REMOTE_ADDRESS) as anonymous, app.visitor(REMOTE_ADDRESS) as browser:
+        await browser.get("/signin", params={"token": await link(app)})
+        for method, path in routes(app.asgi):
+            if method != "GET" or path in READABLE_BY_ID:
+                continue
+            url = fill_path(path, names)
+            public = await anonymous.get(url)
+            for private in (await app.client.get(url, headers=app.bearer), await browser.get(url)):
+                is_private = private.status_code < 300 and private.content != public.content
+                control = private.headers.get("Cache-Control", "")
+                if is_private and not control.startswith(("private", "no-store")):
+                    wrong.append(f"{path}: {control!r}")
+    assert "\n".join(wrong) == ""
 
 
 def _ended_keys(account_id: str) -> Transaction[dict[str, str]]:

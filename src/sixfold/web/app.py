@@ -20,6 +20,7 @@ from sixfold.core.accounts.connections import (
     Connections,
     CredentialEnded,
     current,
+    has_credential,
     reset,
     shared_folder,
 )
@@ -38,6 +39,9 @@ from sixfold.web.routing import ApiGroup, RouteMatch, Router
 _LOG = logging.getLogger("sixfold.web")
 _ACCESS = logging.getLogger("sixfold.access")
 _HEADERS = ((b"x-content-type-options", b"nosniff"),)
+_READS = frozenset({"GET", "HEAD"})
+# Proxies store responses to a key in `x-api-key` or in the URL, which they do not know as credentials.
+_PRIVATE = (b"cache-control", b"private, no-cache")
 _HTTPS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
 # The status in logs of a request whose client disconnected before the response (as in nginx).
 _CLIENT_DISCONNECTED = 499
@@ -119,6 +123,8 @@ class WebApp:
                 if type(response) is Response:
                     await compress_page(dict(scope["headers"]), response)
                 response.raw_headers += [(b"x-request-id", request_id.encode()), *self._headers]
+                if scope["method"] in _READS and has_credential():
+                    _keep_private(response)
                 if (make_headers := late_headers.get()) is not None:
                     response.raw_headers += await make_headers()
                 wrapped_send = send if scope["method"] != "HEAD" else _without_body(send)
@@ -293,6 +299,12 @@ async def _dispatch(
     if method == "HEAD" and isinstance(response, StreamingResponse):
         return Response(None, response.status_code, dict(response.headers))
     return response
+
+
+def _keep_private(response: Response | RawResponse) -> None:
+    """Let no proxy store a response, unless its handler has stated how it may be stored."""
+    if not any(name == _PRIVATE[0] for name, _ in response.raw_headers):
+        response.raw_headers.append(_PRIVATE)
 
 
 async def _stream(

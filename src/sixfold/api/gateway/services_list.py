@@ -73,7 +73,8 @@ class ServiceList:
                 )
                 document["services"] += await responses.encode_each(rows)
                 document["next_cursor"] = next_cursor
-        return responses.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
+        headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        return responses.json(document, headers=headers)
 
     def _built_in(self) -> list[Model]:
         """Return the default, the other models, the templates, then workflows and discovered models."""

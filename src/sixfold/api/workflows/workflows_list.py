@@ -146,5 +146,5 @@ def _space(own: CustomModel) -> Workflow:
     )
 
 
-_FRESH = {"Cache-Control": "no-cache", "Vary": "Authorization"}
+_FRESH = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 _NO_SCRIPTS = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

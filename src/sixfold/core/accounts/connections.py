@@ -90,6 +90,11 @@ def current() -> Credential | None:
     return Credential("key", principal.key_id, principal.suspended, rights.declared.get().role)
 
 
+def has_credential() -> bool:
+    """Return whether the current request has presented a valid credential, or needed none on this machine."""
+    return authenticated.get() is not None or session.get() is not None
+
+
 def authenticate(principal: keys.Principal) -> None:
     """Set the principal of the current request, which a key or a login session has authenticated."""
     (signed_in if principal.authentication == "session" else authenticated).set(principal)

@@ -124,7 +124,7 @@ class ComfyFileRoutes:
         disposition = "inline" if is_media else "attachment"
         response.headers["Content-Disposition"] = f'{disposition}; filename="{_ascii(name.name)}"'
         response.headers["Content-Security-Policy"] = "sandbox"
-        response.headers["Cache-Control"] = "no-cache"
+        response.headers["Cache-Control"] = "private, no-cache"
         return response
 
     async def _reduced(self, file: FoundFile, query: Mapping[str, str]) -> Response | None:
