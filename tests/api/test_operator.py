@@ -161,6 +161,18 @@ async def test_credit_is_added_once_for_its_key(
     assert await app.database.read(ledger_queries.verify()) == ()
 
 
+async def test_key_of_a_credit_refuses_the_opposite_amount(any_database_app: AppFixture) -> None:
+    app, path = any_database_app, f"/api/operator/accounts/{any_database_app.account.id}/credit"
+    headers = {**bearer(await app.operator_key()), "Idempotency-Key": "invoice 7"}
+    scope = idempotency.scope_id(app.operator.id, "POST", path, "invoice 7")
+    statuses: list[int] = []
+    for amount in ("2", "-2", "2"):
+        body = {"amount_usd": amount, "reason": "paid"}
+        statuses.append((await app.client.post(path, json=body, headers=headers)).status_code)
+        await app.database.write(idempotency.forget(scope))
+    assert (statuses, (await app.balance())[0]) == ([200, 409, 200], "7.00")
+
+
 async def test_a_suspended_account_runs_nothing_until_resumed(any_database_app: AppFixture) -> None:
     app = any_database_app
     person = app.visitor()

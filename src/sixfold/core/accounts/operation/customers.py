@@ -108,7 +108,8 @@ def credit(
     if earlier is not None:
         moment = yield from now()
         if moment - int(earlier["created_at"]) < idempotency.LIFE_US:
-            if int(earlier["amount"]) != abs(amount):
+            sign = 1 if earlier["credit"] == account_id else -1
+            if sign * int(earlier["amount"]) != amount:
                 raise errors.IdempotencyMismatch
             return before
         # The key has expired, and is used for another request.

@@ -64,8 +64,8 @@ VALUES ('capture:' || :id, :account_id, :credit, :captured, :id, :kind, :descrip
 -- name: transfer_of_hold | Return the ledger transfer that captured a hold.
 SELECT debit, amount FROM transfer WHERE hold_id = :hold_id;
 
--- name: transfer_by_id | Return the id, amount and time of a ledger transfer, if it exists.
-SELECT id, amount, created_at FROM transfer WHERE id = :id;
+-- name: transfer_by_id | Return the id, credited account, amount and time of a ledger transfer, if it exists.
+SELECT id, credit, amount, created_at FROM transfer WHERE id = :id;
 
 -- name: ledger_page | Return a page of an account's transfers, newest first; debits and credits use their own indexes.
 SELECT id, created_at, kind, description, request_id, hold_id, charge, amount FROM (
