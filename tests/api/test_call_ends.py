@@ -78,6 +78,8 @@ async def test_database_failing_at_the_end_of_a_call_settles_later(
         assert response.status_code == (200 if stream else 503)
         assert response.text.endswith("[DONE]\n\n") == stream
         call = (await gateway.settled())[0]
+        counted = gateway.app.server.gateway_runtime.gateway.counts.totals
+        assert [state for _, state in counted] == [call["status"]]
         assert (call["status"], float(call["cost_usd"]) > 0) == (
             ("succeeded" if stream else "failed"),
             stream,

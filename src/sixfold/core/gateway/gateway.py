@@ -444,6 +444,11 @@ class Gateway:
             # The hold of this call was deferred, and the ledger has now refused it.
             outcome = CallOutcome("failed", error=error.message)
             raise
+        except errors.StoreFailed as error:
+            # The billing undoes the charge of a complete response, and writes that of a stream later.
+            if not call.streamed:
+                outcome = CallOutcome("failed", outcome.usage, error=error.message)
+            raise
         finally:
             self.counts.add(call, outcome)
             if self.on_call_end is not None:
