@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from sixfold import errors
 from sixfold.core.accounts import idempotency
+from sixfold.core.batches.service import BatchService
 from sixfold.core.database import Transaction, one
 from sixfold.core.failpoints import FailpointHit
 from tests.api.gateway import Gateway, running_gateway
@@ -52,11 +54,37 @@ async def test_batch_is_created_once_for_its_key(
         assert responses[0].json()["id"] == responses[1].json()["id"]
         other = await gateway.app.client.post(path, json=body, headers=gateway.headers)
         assert other.json()["id"] != responses[0].json()["id"]
-        unfinished = one(
-            "batches_unfinished",
-            account_id=gateway.app.account.id,
-            response=int(path == "/v1/responses"),
-        )
-        count = await gateway.app.database.read(unfinished)
-        assert count is not None
-        assert count["batches"] == 2
+        assert await _unfinished(gateway, path) == 2
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_batch_whose_commit_was_not_confirmed_is_found(
+    either: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    created, failures = BatchService._created, 0
+
+    async def fail_once(service: BatchService, transaction: Transaction[Any]) -> Any:
+        nonlocal failures
+        failures += 1
+        batch = await created(service, transaction)
+        if failures == 1:
+            raise errors.StoreFailed
+        return batch
+
+    async with running_gateway(either, {"batch_concurrency": 0}) as gateway:
+        body = await _body(gateway, path)
+        headers = {**gateway.headers, "Idempotency-Key": "once"}
+        monkeypatch.setattr(BatchService, "_created", fail_once)
+        responses = [await gateway.app.client.post(path, json=body, headers=headers) for _ in range(3)]
+        assert [response.status_code for response in responses] == [503, 200, 200]
+        assert responses[1].json()["id"] == responses[2].json()["id"]
+        assert await _unfinished(gateway, path) == 1
+
+
+async def _unfinished(gateway: Gateway, path: str) -> int:
+    is_response, account_id = int(path == "/v1/responses"), gateway.app.account.id
+    row = await gateway.app.database.read(
+        one("batches_unfinished", account_id=account_id, response=is_response)
+    )
+    assert row is not None
+    return int(row["batches"])

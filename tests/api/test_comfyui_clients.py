@@ -27,7 +27,6 @@ from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import many
 from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
@@ -482,7 +481,7 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(comfy: ServerWith
     assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
     scope = idempotency.scope_id(app.account.id, "POST", "/prompt", "k")
     # This is the state after a kill.
-    await app.database.write(many("idempotency_forget", id=scope))
+    await app.database.write(idempotency.forget(scope))
     response = await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
     assert response.json() == first.json()
 

@@ -311,7 +311,7 @@ async def test_repeated_request_after_a_kill_finds_its_prediction(tmp_path: Path
         scope = idempotency.scope_id(app.account.id, "POST", "/api/ra1", "order 66")
         first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         # The state after a kill between the capture and the storage of the response.
-        await app.database.write(many("idempotency_forget", id=scope))
+        await app.database.write(idempotency.forget(scope))
         second_response = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         assert second_response.json()["image_url"] == first.json()["image_url"]
         assert await app.balance() == ("4.96", "0.00")

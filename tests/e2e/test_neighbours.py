@@ -147,7 +147,7 @@ async def test_request_is_adopted_only_from_a_dead_server(tmp_path: Path) -> Non
         mine = await first.database.write(idempotency.begin(scope, b"body", first.scheduler.boot))
         assert isinstance(mine, ClaimedRequest)
         theirs = await second.database.write(idempotency.begin(scope, b"body", second.scheduler.boot))
-        assert theirs == RequestInProgress(first.scheduler.boot)
+        assert theirs == RequestInProgress(mine)
         dead = idempotency.scope_id("acct", "POST", "/x", "second")
         await first.database.write(idempotency.begin(dead, b"body", ids.new("boot")))
         adopted = await second.database.write(idempotency.begin(dead, b"body", second.scheduler.boot))

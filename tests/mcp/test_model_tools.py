@@ -12,7 +12,6 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
-from sixfold.core.database import many
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.gateway import running_gateway
 from tests.fakes import fault_server
@@ -65,7 +64,7 @@ async def test_repeated_idempotency_key_is_run_and_charged_once(
 async def test_repeated_call_after_a_kill_finds_its_run(app: AppFixture, agent: Agent) -> None:
     first = await agent.post(ONCE, Idempotency_Key="k")
     scope = idempotency.scope_id(app.account.id, "POST", "/mcp", "k")
-    await app.database.write(many("idempotency_forget", id=scope))
+    await app.database.write(idempotency.forget(scope))
     second_response = await agent.post(ONCE, Idempotency_Key="k")
     assert second_response.json() == first.json()
     assert await app.balance() == ("4.96", "0.00")

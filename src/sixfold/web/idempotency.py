@@ -123,14 +123,14 @@ class IdempotencyGuard:
                 claim = await self._database.write(idempotency.begin(scope, digest, self._boot))
                 match claim:
                     case ClaimedRequest():
-                        await self._require_space(request, scope)
-                        return await self._run_first(request, repeatable, scope, work)
+                        await self._require_space(request, scope, claim)
+                        return await self._run_first(request, repeatable, (scope, claim), work)
                     case StoredReply():
                         return _replayed(claim)
                     case RequestInProgress() if claim.boot == self._boot and waiters.size == 1:
                         # No request here runs it, so its response could not be stored. The work finds its
                         # earlier result by its id.
-                        return await self._run_first(request, repeatable, scope, work)
+                        return await self._run_first(request, repeatable, (scope, claim.claim), work)
                     case RequestInProgress():
                         await _wait(waiters.ended, deadline)
                         waiters.ended.clear()
@@ -140,7 +140,7 @@ class IdempotencyGuard:
             waiters.size -= 1
             waiters.ended.set()
 
-    async def _require_space(self, request: Request, scope: str) -> None:
+    async def _require_space(self, request: Request, scope: str, claim: ClaimedRequest) -> None:
         """Release the key and raise `TooManyRequests` if the response could not be stored."""
         principal = connections.authenticated.get()
         if principal is None or not _is_counted(request, principal):
@@ -148,24 +148,34 @@ class IdempotencyGuard:
         usage = idempotency.require_space(principal.account_id, self.max_reply_bytes)
         try:
             await self._database.read(usage, snapshot=False)
-        except errors.TooManyRequests:
-            await self._database.write(idempotency.forget(scope))
+        except errors.SixfoldError:
+            await self._end_claim(scope, functools.partial(idempotency.forget, scope, claim))
             raise
 
     async def _run_first(
-        self, request: Request, repeatable: IdempotentRequest, scope: str, work: Work
+        self, request: Request, repeatable: IdempotentRequest, claimed: tuple[str, ClaimedRequest], work: Work
     ) -> Response:
-        response = await self._run_work(request, repeatable, scope, work)
+        scope, claim = claimed
+        forget = functools.partial(idempotency.forget, scope, claim)
+        try:
+            response = await work(scope)
+        except errors.StoreFailed as error:
+            await self._end_claim(scope, functools.partial(idempotency.abandon, scope, claim))
+            return repeatable.error_format(error, requests.request_id(request))
+        except errors.SixfoldError as error:
+            response = repeatable.error_format(error, requests.request_id(request))
+        except Exception:
+            await self._end_claim(scope, forget)
+            raise
         if isinstance(response, UncachedResponse) or response.status_code in repeatable.retried:
-            await self._end_claim(scope, functools.partial(idempotency.forget, scope))
+            await self._end_claim(scope, forget)
             return response
         reply = StoredReply(response.status_code, _stored_headers(response), bytes(response.body))
         principal = connections.authenticated.get()
         account_id = None if principal is None else principal.account_id
         counted = principal is not None and _is_counted(request, principal)
-        await self._end_claim(
-            scope, functools.partial(idempotency.finish, scope, reply, account_id, counted=counted)
-        )
+        end = functools.partial(idempotency.finish, scope, reply, account_id, claim, counted=counted)
+        await self._end_claim(scope, end)
         return response
 
     async def _end_claim(self, scope: str, end: Callable[[], Transaction[None]]) -> None:
@@ -187,17 +197,6 @@ class IdempotencyGuard:
         await background.store_later("idempotency", lambda: self._database.write(end()), _POLL_SECONDS)
         waiters.size -= 1
         waiters.ended.set()
-
-    async def _run_work(
-        self, request: Request, repeatable: IdempotentRequest, scope: str, work: Work
-    ) -> Response:
-        try:
-            return await work(scope)
-        except errors.SixfoldError as error:
-            return repeatable.error_format(error, requests.request_id(request))
-        except Exception as error:
-            await self._end_claim(scope, functools.partial(idempotency.forget, scope))
-            raise error from None
 
 
 def _is_counted(request: Request, principal: Principal) -> bool:

@@ -61,6 +61,34 @@ async def test_claim_of_a_dead_server_is_reassigned_once(database: Database) -> 
     assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
 
 
+async def test_repeated_end_of_a_claim_keeps_a_newer_claim(database: Database) -> None:
+    """A commit whose result is unknown is repeated, while another request may have claimed the key."""
+    begin, reply = idempotency.begin(SCOPE, b"body", "boot"), StoredReply(200, {}, b"old")
+    first = await database.write(begin)
+    assert isinstance(first, ClaimedRequest)
+    await database.write(idempotency.forget(SCOPE, first))
+    second = await database.write(idempotency.begin(SCOPE, b"other", "boot"))
+    assert isinstance(second, ClaimedRequest)
+    await database.write(idempotency.forget(SCOPE, first))
+    await database.write(idempotency.finish(SCOPE, reply, None, first))
+    await database.write(idempotency.abandon(SCOPE, first))
+    in_progress = await database.write(idempotency.begin(SCOPE, b"other", "boot"))
+    assert in_progress == RequestInProgress(second)
+    await database.write(idempotency.finish(SCOPE, reply, None, second))
+    await database.write(idempotency.forget(SCOPE, second))
+    assert await database.write(idempotency.begin(SCOPE, b"other", "boot")) == reply
+
+
+async def test_abandoned_claim_is_adopted_for_the_same_content(database: Database) -> None:
+    first = await database.write(idempotency.begin(SCOPE, b"body", "boot"))
+    assert isinstance(first, ClaimedRequest)
+    await database.write(idempotency.abandon(SCOPE, first))
+    with pytest.raises(IdempotencyMismatch):
+        await database.write(idempotency.begin(SCOPE, b"other", "boot"))
+    second = await database.write(idempotency.begin(SCOPE, b"body", "boot 2"))
+    assert second == ClaimedRequest("boot 2", first.claimed_at)
+
+
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("claimed", ["boot = :boot", "body_hash = :body_hash"])
 async def test_store_that_ignores_key_conflicts_is_detected(

@@ -14,7 +14,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US
-from sixfold.core.database import Query, Row, Transaction, encode_json, one
+from sixfold.core.database import Query, Row, Transaction, Value, encode_json, one
 
 LIFE_US = DAY_US
 # Used in place of the HTTP method for lines of batches: a client that repeats the key of a line must not get
@@ -27,14 +27,28 @@ NOT_STORED = frozenset({400, 401, 402, 429, 503})
 class ClaimedRequest(msgspec.Struct, frozen=True):
     """The caller has claimed the key, as the first caller or after a server process died.
 
-    The caller must run the request.
+    The caller must run the request. The server process `boot` and the time `claimed_at` (epoch µs) identify
+    the claim; a time of 0 stands for any claim of the key.
     """
+
+    boot: str = ""
+    claimed_at: int = 0
+
+    @property
+    def row(self) -> Mapping[str, Value]:
+        """The parameters of queries that change only this claim."""
+        return {"boot": self.boot, "claimed_at": self.claimed_at}
 
 
 class RequestInProgress(msgspec.Struct, frozen=True):
-    """The first request with this key is still running on the server process `boot`."""
+    """The first request with this key is still running under `claim`."""
 
-    boot: str
+    claim: ClaimedRequest
+
+    @property
+    def boot(self) -> str:
+        """The server process that runs the request; empty if any may adopt the claim."""
+        return self.claim.boot
 
 
 class StoredReply(msgspec.Struct, frozen=True):
@@ -46,6 +60,7 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 ClaimResult = ClaimedRequest | RequestInProgress | StoredReply
+_ANY_CLAIM = ClaimedRequest()
 
 
 def scope_id(account_id: str, method: str, path: str, key: str) -> str:
@@ -67,19 +82,21 @@ def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[ClaimResult]:
     """Claim a key or return its state; raises `IdempotencyMismatch` if the key was used with another body."""
     inserted = yield Query("idempotency_insert", {"id": scope, "body_hash": body_hash, "boot": boot})
     if inserted:
-        return ClaimedRequest()
+        return ClaimedRequest(boot, int(inserted[0]["created_at"]))
     row = yield from one("idempotency_get", id=scope)
     if row is None:
         # The key expired between the two queries; the caller's next attempt claims it.
-        return RequestInProgress(boot)
+        return RequestInProgress(ClaimedRequest(boot))
     if bytes(row["body_hash"]) != body_hash:
         raise errors.IdempotencyMismatch
     if row["status"] is not None:
         return _stored_reply(row)
-    if row["boot"] == boot:
-        return RequestInProgress(boot)
-    adopted = yield Query("idempotency_adopt", {"id": scope, "boot": boot, "old_boot": row["boot"]})
-    return ClaimedRequest() if adopted else RequestInProgress(str(row["boot"]))
+    claimed_at = int(row["created_at"])
+    if row["boot"] != boot and (
+        yield Query("idempotency_adopt", {"id": scope, "boot": boot, "old_boot": row["boot"]})
+    ):
+        return ClaimedRequest(boot, claimed_at)
+    return RequestInProgress(ClaimedRequest(str(row["boot"]), claimed_at))
 
 
 def require_space(account_id: str, max_bytes: int) -> Transaction[None]:
@@ -97,18 +114,25 @@ def require_space(account_id: str, max_bytes: int) -> Transaction[None]:
 
 
 def finish(
-    scope: str, reply: StoredReply, account_id: str | None = None, *, counted: bool = False
+    scope: str,
+    reply: StoredReply,
+    account_id: str | None = None,
+    claim: ClaimedRequest = _ANY_CLAIM,
+    *,
+    counted: bool = False,
 ) -> Transaction[None]:
     """Store the response for 24 hours, or release the key if the status is in `NOT_STORED`.
 
-    If it is `counted`, its bytes count for `require_space`.
+    If it is `counted`, its bytes count for `require_space`. It has no effect if the claim has ended, so that
+    it can be repeated after a commit whose result is unknown.
     """
     if reply.status in NOT_STORED:
-        yield Query("idempotency_forget", {"id": scope})
+        yield from forget(scope, claim)
         return
     yield Query(
         "idempotency_finish",
         {
+            **claim.row,
             "id": scope,
             "status": reply.status,
             "headers": encode_json(reply.headers),
@@ -125,9 +149,17 @@ def find(scope: str) -> Transaction[StoredReply | None]:
     return None if row is None or row["status"] is None else _stored_reply(row)
 
 
-def forget(scope: str) -> Transaction[None]:
-    """Release the key of a request that ended without a response."""
-    yield Query("idempotency_forget", {"id": scope})
+def forget(scope: str, claim: ClaimedRequest = _ANY_CLAIM) -> Transaction[None]:
+    """Release the key of a request that ended without a response; has no effect if the claim has ended."""
+    yield Query("idempotency_forget", {**claim.row, "id": scope})
+
+
+def abandon(scope: str, claim: ClaimedRequest) -> Transaction[None]:
+    """Let any server repeat a request that failed because of the database, which may have stored its effects.
+
+    The claim remains, so that the repetition has the same content and finds these effects.
+    """
+    yield Query("idempotency_abandon", {**claim.row, "id": scope})
 
 
 def sweep(now: int) -> Transaction[int]:

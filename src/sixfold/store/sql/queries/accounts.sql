@@ -223,7 +223,7 @@ DELETE FROM signin WHERE expires_at <= :now RETURNING account_id;
 -- name: idempotency_insert | Insert a claim on an Idempotency-Key; return no row if the key is in use.
 INSERT INTO idempotency (id, body_hash, boot, created_at) VALUES (:id, :body_hash, :boot, :now)
 ON CONFLICT DO NOTHING
-RETURNING id;
+RETURNING created_at;
 
 -- name: idempotency_get | Return the record of an Idempotency-Key.
 SELECT * FROM idempotency WHERE id = :id;
@@ -232,15 +232,22 @@ SELECT * FROM idempotency WHERE id = :id;
 UPDATE idempotency SET boot = :boot
 WHERE id = :id AND boot = :old_boot AND status IS NULL AND NOT server_lives(:old_boot) RETURNING id;
 
+-- name: idempotency_abandon | Let any server adopt an unfinished claim.
+UPDATE idempotency SET boot = ''
+WHERE id = :id AND boot = :boot AND created_at = :claimed_at AND status IS NULL;
+
 -- name: idempotency_finish | Store the response of an idempotent request for replay.
 UPDATE idempotency SET status = :status, headers = :headers, body = :body, account_id = :account_id, size = :size
-WHERE id = :id;
+WHERE id = :id
+  AND (CAST(:claimed_at AS BIGINT) = 0 OR (created_at = CAST(:claimed_at AS BIGINT) AND boot = :boot AND status IS NULL));
 
 -- name: idempotency_usage | Return the bytes of the stored responses of an account.
 SELECT reply_bytes FROM storage_usage WHERE account_id = :account_id;
 
 -- name: idempotency_forget | Delete an idempotency record so that its key can be used again.
-DELETE FROM idempotency WHERE id = :id;
+DELETE FROM idempotency
+WHERE id = :id
+  AND (CAST(:claimed_at AS BIGINT) = 0 OR (created_at = CAST(:claimed_at AS BIGINT) AND boot = :boot AND status IS NULL));
 
 -- name: idempotency_sweep | Delete idempotency records created before `before`.
 DELETE FROM idempotency WHERE created_at < :before RETURNING id;
