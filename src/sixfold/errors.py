@@ -59,6 +59,8 @@ class SixfoldError(Exception):
     retry_after = 0
     # Whether the same request fails until the configuration changes.
     permanent = False
+    # The charge in micro-dollars for a reply of a model that a guardrail has blocked.
+    cost = 0
 
     def __init__(self, message: str = "") -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]

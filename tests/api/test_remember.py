@@ -16,7 +16,7 @@ from sixfold.app.memory import GatewayChat
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits, Principal
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.memory.facts.ports import ModelPrompt, ModelReply
+from sixfold.core.memory.facts.ports import FactCall, ModelPrompt, ModelReply
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes.fact_model import FactModel, fact, fact_model
 from tests.harness import backends
@@ -320,9 +320,9 @@ async def test_a_revoked_key_writes_no_further_facts(
     ask = GatewayChat.ask
 
     async def ask_and_revoke(
-        chat: GatewayChat, principal: Principal, call_id: str, prompt: ModelPrompt
+        chat: GatewayChat, principal: Principal, call: FactCall, prompt: ModelPrompt
     ) -> ModelReply:
-        reply = await ask(chat, principal, call_id, prompt)
+        reply = await ask(chat, principal, call, prompt)
         if len(model.requests) == calls:
             await app.database.write(keys.revoke(key.id))
         return reply

@@ -1,4 +1,4 @@
-"""Calls of the memory model whose results are lost: facts that cannot be written, and lost answers."""
+"""Calls of the memory model whose results are lost, repeated or blocked."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import idempotency
 from sixfold.core.database import Transaction
 from sixfold.core.memory.facts import batches, writing
 from tests.api.app_fixture import running_app
+from tests.api.test_guardrails import guard, hook
 from tests.api.test_remember import TALK, WORKS, Remembering, settings
 from tests.fakes.fact_model import fact_model
 
@@ -58,4 +61,54 @@ async def test_answer_that_is_lost_is_free(either: Path, monkeypatch: pytest.Mon
         response = await remembering.post("answer", question="Where did Ann start, at Acme?")
         assert (response.status_code, len(model.requests)) == (503, 2)
         await app.until(*before)
+        assert await app.faults() == ()
+
+
+_REQUESTS = [
+    ("remember", {"text": f"{TALK}\n{'word ' * 3_000}\n" * 2, "date": "2026-11-20"}, 3),
+    ("answer", {"question": "Where did Ann start, at Acme?"}, 1),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "calls"), _REQUESTS)
+async def test_repeated_request_to_the_memory_is_charged_once(
+    either: Path, path: str, body: dict[str, Any], calls: int
+) -> None:
+    async with fact_model() as model, running_app(either, **settings(model)) as app:
+        model.extract = [{"facts": [WORKS]}]
+        await Remembering(app, model).remember()
+        model.requests.clear()
+        posted = 4_998_990 - calls * 1010
+        scope = idempotency.scope_id(app.account.id, "POST", f"/api/{path}", "once")
+        headers = {**app.bearer, "Idempotency-Key": "once"}
+        for count in range(1, 4):
+            response = await app.client.post(f"/api/{path}", json=body, headers=headers)
+            assert response.status_code == 200, response.text
+            assert response.json()["cost_usd"] == money.format_usd(calls * 1010)
+            assert len(model.requests) == count * calls
+            assert await app.balance() == (money.format_usd(posted), "0.00")
+            # As if the server had been killed before it stored the response.
+            await app.database.write(idempotency.forget(scope))
+        assert await app.faults() == ()
+
+
+@pytest.mark.parametrize("key", ["", "once"])
+@pytest.mark.parametrize(("path", "body"), [request[:2] for request in _REQUESTS])
+async def test_blocked_replies_of_the_memory_model_are_charged(
+    either: Path, path: str, body: dict[str, Any], key: str
+) -> None:
+    """The caller's hook has received each reply, so that neither an error nor a repetition makes it free."""
+    async with (
+        fact_model() as model,
+        running_app(either, **settings(model, fetch_allow="127.0.0.0/8")) as app,
+    ):
+        model.extract = [{"facts": [WORKS]}]
+        await Remembering(app, model).remember()
+        headers = {**app.bearer, **({"Idempotency-Key": key} if key else {})}
+        async with hook(lambda _document: {"action": "block"}) as (url, requests):
+            await guard(app, hook={"url": url, "stages": ["response"]})
+            for count in range(1, 4):
+                response = await app.client.post(f"/api/{path}", json=body, headers=headers)
+                assert (response.status_code, len(requests)) == (400, count)
+                assert await app.balance() == (money.format_usd(4_998_990 - count * 1010), "0.00")
         assert await app.faults() == ()

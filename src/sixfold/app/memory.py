@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sixfold import import_string
+from sixfold import errors, import_string
 from sixfold.app import media as app_media
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
 from sixfold.core.files.files import AccountFiles
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.memory.facts.ports import ModelPrompt, ModelReply, SpendingLimits
+from sixfold.core.memory.facts.ports import FactCall, ModelPrompt, ModelReply, SpendingLimits
 from sixfold.core.memory.facts.service import FactService
 from sixfold.core.memory.import_export.documents import DocumentImports, FetchDocument
 from sixfold.core.memory.limits import MemoryLimits
@@ -28,7 +29,8 @@ from sixfold.settings import Settings
 class GatewayChat:
     """A chat model of the gateway, which reserves an amount and charges for each request."""
 
-    def __init__(self, gateway: Gateway, model: str) -> None:
+    def __init__(self, database: Database, gateway: Gateway, model: str) -> None:
+        self._database = database
         self._gateway = gateway
         self._model = model
 
@@ -36,11 +38,26 @@ class GatewayChat:
         """Return the amount that the gateway would reserve, in micro-dollars."""
         return self._gateway.max_cost(_request(prompt), self._model)
 
-    async def ask(self, principal: Principal, call_id: str, prompt: ModelPrompt) -> ModelReply:
+    async def ask(self, principal: Principal, call: FactCall, prompt: ModelPrompt) -> ModelReply:
         """Return the model's reply. Raises the errors of `Gateway.complete_chat`."""
-        reply = await self._gateway.complete_chat(principal, call_id, _request(prompt), self._model, "memory")
+        if call.once:
+            recording = gateway_idempotency.begin_round(call.once, call.number, call.id)
+            await self._database.write(recording, durable=False)
+        try:
+            reply = await self._gateway.complete_chat(
+                principal, call.id, _request(prompt), self._model, "memory"
+            )
+        except errors.SixfoldError as error:
+            if call.once and error.cost:
+                # A repetition of the request must not refund this call.
+                forgetting = gateway_idempotency.forget_round(call.once, call.number)
+                await self._database.write(forgetting, durable=False)
+            raise
         text = "" if reply.answer is None else reply.answer.text
         return ModelReply(text, reply.target, reply.cost)
+
+    async def refund_lost(self, once: str) -> None:
+        await self._database.write(gateway_idempotency.refund_rounds(once))
 
     async def refund(self, call_ids: Sequence[str], error: str) -> None:
         await self._gateway.refund(call_ids, error)
@@ -53,7 +70,7 @@ def _request(prompt: ModelPrompt) -> ChatRequest:
 
 def facts(settings: Settings, database: Database, memory: MemoryService, gateway: Gateway) -> FactService:
     """Return the service for `remember` and `answer`, without a model unless one is configured."""
-    model = GatewayChat(gateway, settings.memory_model) if settings.memory_model else None
+    model = GatewayChat(database, gateway, settings.memory_model) if settings.memory_model else None
     amounts = (settings.memory_call_usd, settings.memory_day_usd)
     limits = SpendingLimits(*(round(amount * money.MICROS_PER_USD) for amount in amounts))
     return FactService(database, memory, model, limits)

@@ -10,8 +10,10 @@ from starlette.responses import Response
 from sixfold.api.memory import schemas
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.memory.facts import requests as fact_requests
 from sixfold.web import responses
+from sixfold.web.idempotency import ONCE
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -32,7 +34,7 @@ class FactRoutes:
     async def remember(self, request: Request, principal: Principal) -> Response:
         """Write the facts of a source on pages."""
         arguments = await schemas.from_body(REMEMBER, request)
-        document = await fact_requests.remember(self._facts, principal, arguments)
+        document = await fact_requests.remember(self._facts, principal, arguments, await _once(request))
         return responses.json(document, headers=_NO_STORE)
 
     async def undo(self, request: Request) -> Response:
@@ -52,8 +54,16 @@ class FactRoutes:
     async def answer(self, request: Request, principal: Principal) -> Response:
         arguments = await schemas.from_body(ANSWER, request)
         base_url = self._services.settings.base_url
-        document = await fact_requests.answer(self._facts, principal, arguments, base_url)
+        document = await fact_requests.answer(
+            self._facts, principal, arguments, base_url, await _once(request)
+        )
         return responses.json(document, headers=_NO_STORE)
+
+
+async def _once(request: Request) -> str:
+    """Return the id of a request with an Idempotency-Key, otherwise an empty string."""
+    scope = request.scope[ONCE]
+    return "" if scope is None else await gateway_idempotency.once_id(scope, await request.body())
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:

@@ -57,8 +57,13 @@ def paid_before(once: str, call_id: str) -> Transaction[int | None]:
 
 
 def begin_round(once: str, number: int, call_id: str) -> Transaction[None]:
-    """Record a further call for the response to a request; the call of `paid_before` has the number 0."""
+    """Record a further call for the response to a request; the call of `paid_before`, if any, is number 0."""
     yield Query("gateway_call_once_put", {"id": f"{once}/{number}", "call_id": call_id})
+
+
+def forget_round(once: str, number: int) -> Transaction[None]:
+    """Exclude a call of `begin_round` from refunds."""
+    yield from _forget(f"{once}/{number}")
 
 
 def refund_rounds(once: str) -> Transaction[None]:

@@ -145,7 +145,7 @@ class GuardedCall:
         kinds = guardrail.mask if guardrail.mask_responses else ()
         if (not kinds and hook is None) or request.expected_usage is not None:
             return checked, reply
-        async with self._response_check(checked):
+        async with self._response_check(checked, reply.cost):
             if reply.answer is not None:
                 answer = await self._answer(checked, reply.answer, kinds, hook)
                 return checked, msgspec.structs.replace(reply, answer=answer)
@@ -153,17 +153,19 @@ class GuardedCall:
         return checked, msgspec.structs.replace(reply, raw=raw)
 
     @asynccontextmanager
-    async def _response_check(self, request: GatewayRequest) -> AsyncGenerator[None]:
+    async def _response_check(self, request: GatewayRequest, cost: int = 0) -> AsyncGenerator[None]:
         """Refund the call if the operator's hook fails; if the caller's hook fails, ask not to retry.
 
         The caller's hook may have received the response before it failed, so that each retry is charged.
         """
         try:
             yield
-        except GuardrailUnavailable as error:
-            if self._is_default:
+        except (GuardrailBlocked, GuardrailUnavailable) as error:
+            if isinstance(error, GuardrailUnavailable) and self._is_default:
                 await self._service.refund(request, error)
-            else:
+                raise
+            error.cost = cost
+            if isinstance(error, GuardrailUnavailable):
                 error.permanent, error.retry_after = True, 0
             raise
 

@@ -26,6 +26,17 @@ class ModelReply(msgspec.Struct, frozen=True):
     cost: int
 
 
+class FactCall(msgspec.Struct, frozen=True):
+    """The id of a call, and its number among the calls of a request; the first has the number 1.
+
+    `once` is the id of a request with an Idempotency-Key, otherwise empty.
+    """
+
+    id: str
+    once: str
+    number: int
+
+
 class ChatModel(Protocol):
     """A chat model whose requests are charged to the account of a principal."""
 
@@ -33,8 +44,16 @@ class ChatModel(Protocol):
         """Return the maximum charge of a request in micro-dollars."""
         ...
 
-    async def ask(self, principal: Principal, call_id: str, prompt: ModelPrompt) -> ModelReply:
-        """Return the reply after it has been charged. Raises the errors of `Gateway.complete`."""
+    async def ask(self, principal: Principal, call: FactCall, prompt: ModelPrompt) -> ModelReply:
+        """Return the reply after it has been charged. Raises the errors of `Gateway.complete`.
+
+        If an error is raised, the call is free, unless a guardrail has received and blocked its reply: the
+        `cost` of the error is then charged, and the next call has the same number.
+        """
+        ...
+
+    async def refund_lost(self, once: str) -> None:
+        """Refund the calls of an earlier attempt at a request, because the response was lost."""
         ...
 
     async def refund(self, call_ids: Sequence[str], error: str) -> None:

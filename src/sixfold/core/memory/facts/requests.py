@@ -133,8 +133,10 @@ class MemoryBatches(TypedDict):
     next_cursor: str | None
 
 
-async def remember(service: FactService, principal: Principal, arguments: Arguments) -> RememberResultSchema:
-    """Run `remember` with validated arguments."""
+async def remember(
+    service: FactService, principal: Principal, arguments: Arguments, once: str = ""
+) -> RememberResultSchema:
+    """Run `remember` with validated arguments; `once` is the id of a request with an Idempotency-Key."""
     folder = slugs.normalize(arguments["folder"].strip("/"), "folder")
     if len(folder) > _FOLDER_CHARS:
         raise errors.InvalidInput.of("folder", f"folder must have at most {_FOLDER_CHARS} characters")
@@ -142,7 +144,8 @@ async def remember(service: FactService, principal: Principal, arguments: Argume
     source = sources.of(arguments["text"], arguments["messages"], arguments["source"], date[:10])
     collections = arguments["collections"]
     target = FactTarget(folder, None if collections is None else page_edits.texts("collections", collections))
-    report = await service.remember(principal, RememberRequest(source, target, _amount(arguments["max_usd"])))
+    request = RememberRequest(source, target, _amount(arguments["max_usd"]))
+    report = await service.remember(principal, request, once)
     return _remembered(report, folder, len(source.text))
 
 
@@ -159,11 +162,11 @@ async def list_batches(service: FactService, caller: Caller, arguments: Argument
 
 
 async def answer(
-    service: FactService, principal: Principal, arguments: Arguments, base_url: str
+    service: FactService, principal: Principal, arguments: Arguments, base_url: str, once: str = ""
 ) -> MemoryAnswerSchema:
-    """Run `answer` with validated arguments."""
+    """Run `answer` with validated arguments; `once` is the id of a request with an Idempotency-Key."""
     request: ContextRequest = context.parse({**arguments, "query": arguments["question"]})
-    answer: MemoryAnswer = await service.answer(principal, request)
+    answer: MemoryAnswer = await service.answer(principal, request, once)
     is_known = bool(answer.sentences)
     return {
         "known": is_known,

@@ -26,7 +26,7 @@ from sixfold.core.memory.facts.model_replies import (
     FoundFact,
     UnreadableReply,
 )
-from sixfold.core.memory.facts.ports import ChatModel, ModelPrompt, SpendingLimits
+from sixfold.core.memory.facts.ports import ChatModel, FactCall, ModelPrompt, SpendingLimits
 from sixfold.core.memory.facts.sources import FactSource
 from sixfold.core.memory.facts.writing import FactTarget, NewFact, UndoResult, WrittenFacts
 from sixfold.core.memory.models import Caller
@@ -97,10 +97,11 @@ class FactService:
         moment = await self._database.read(now(), snapshot=False)
         return rfc3339(moment)[:10]
 
-    async def remember(self, principal: Principal, request: RememberRequest) -> FactReport:
+    async def remember(self, principal: Principal, request: RememberRequest, once: str = "") -> FactReport:
         """Write the facts of a source to pages of a folder, part by part, as one batch.
 
-        It stops when the credential of the current request has ended.
+        It stops when the credential of the current request has ended. `once` is the id of a request with an
+        Idempotency-Key, whose repetitions refund the calls of the attempts before.
         """
         model, writer = self._chosen(), PageWriter(Caller.of(principal), self._memory.limits)
         writer.check()
@@ -114,10 +115,12 @@ class FactService:
         # A second request compares the facts of each part.
         max_cost = 2 * sum(model.max_cost(prompt) for _, prompt in prompted)
         max_cost = max_cost if request.max_cost is None else min(max_cost, request.max_cost)
+        if once:
+            await model.refund_lost(once)
         start = await self._begin(
             writer.caller, principal, "remember", (target.folder, request.source.name), max_cost
         )
-        run = _Run(model, principal, start.budget)
+        run = _Run(model, principal, start.budget, once)
         report = FactReport(start.id)
         try:
             for number, (text, prompt) in enumerate(prompted):
@@ -204,15 +207,17 @@ class FactService:
         """List the batches of `remember`, newest first."""
         return part(list(await self._database.read(batches.list_batches(caller, limit, before))), limit, "id")
 
-    async def answer(self, principal: Principal, request: ContextRequest) -> MemoryAnswer:
+    async def answer(self, principal: Principal, request: ContextRequest, once: str = "") -> MemoryAnswer:
         """Answer a question from pages, with citations that were part of the context."""
         model, caller = self._chosen(), Caller.of(principal)
+        if once:
+            await model.refund_lost(once)
         context_pack = await context.build(self._memory, caller, request)
         if not context_pack.sources:
             return MemoryAnswer((), context_pack)
         prompt = prompts.answer(request.query, context_pack.text)
         start = await self._begin(caller, principal, "answer", ("", ""), model.max_cost(prompt))
-        run = _Run(model, principal, start.budget)
+        run = _Run(model, principal, start.budget, once)
         try:
             try:
                 reply = await run.ask(prompt)
@@ -263,12 +268,15 @@ def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequenc
 class _Run(msgspec.Struct):
     """The model calls of one request, with the limit on their cost and the cost so far, in micro-dollars.
 
-    `calls` are the ids of the calls since the last `confirm`; `confirmed_cost` is the cost of those before.
+    `calls` are the ids of the calls since the last `confirm` that a refund would cover; `confirmed_cost` is
+    the cost of the others, and `number` the number of all calls.
     """
 
     chat: ChatModel
     principal: Principal
     budget: int
+    once: str
+    number: int = 0
     cost: int = 0
     confirmed_cost: int = 0
     calls: list[str] = []
@@ -284,13 +292,22 @@ class _Run(msgspec.Struct):
                 f"{money.format_usd(self.budget - self.cost)} USD left: send less, raise max_usd, or ask "
                 "the operator to raise SIXFOLD_MEMORY_CALL_USD"
             )
+        self.number += 1
+        call = FactCall(ids.new("req"), self.once, self.number)
         # A call that the time limit cancels may be charged.
-        self.calls.append(ids.new("req"))
+        self.calls.append(call.id)
         try:
             async with asyncio.timeout(self.started_at + _SECONDS - time.monotonic()):
-                reply = await self.chat.ask(self.principal, self.calls[-1], prompt)
+                reply = await self.chat.ask(self.principal, call, prompt)
         except TimeoutError as error:
             raise errors.EngineFailed(f"The request has reached its limit of {_SECONDS} seconds") from error
+        except errors.SixfoldError as error:
+            if error.cost:
+                self.calls.pop()
+                self.number -= 1
+                self.cost += error.cost
+                self.confirmed_cost += error.cost
+            raise
         self.cost += reply.cost
         self.model = reply.model
         return reply.text
