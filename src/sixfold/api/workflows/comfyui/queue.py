@@ -162,11 +162,11 @@ class ComfyQueue:
         """Return the newest ended prompts that fit into a page, oldest first, or the one with `prompt_id`."""
         database = self._services.database
         if prompt_id is not None:
-            prompt = await database.read(prompt_queue.find(tenant, prompt_id))
+            prompt = await database.read(prompt_queue.find(tenant, prompt_id), in_thread=True)
             return (
                 {_prompt_id(prompt): self._entry(prompt)} if prompt is not None and prompt.is_terminal else {}
             )
-        rows = await database.read(prompt_queue.list_ended(tenant, limit))
+        rows = await database.read(prompt_queue.list_ended(tenant, limit), in_thread=True)
         async with self._decoding:
             return {
                 _prompt_id(prompt): responses.raw(self._entry(prompt))
@@ -193,8 +193,9 @@ class ComfyQueue:
         return {"prompt": _item(prediction), "outputs": outputs, "status": status, "meta": meta}
 
     async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
+        ids = frozenset(prompt_ids)
         for each in await self._under_way(tenant):
-            if each.state is PredictionState.QUEUED and (everything or each.prompt_id in prompt_ids):
+            if each.state is PredictionState.QUEUED and (everything or each.prompt_id in ids):
                 await self._predictions.cancel(each.id, tenant)
 
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
@@ -210,11 +211,13 @@ class ComfyQueue:
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Remove ended prompts from the history."""
-        transaction = prompt_queue.forget(tenant, prompt_ids, everything=everything)
-        await self._services.database.write(transaction)
+        database = self._services.database
+        named = prompt_queue.named(tenant, prompt_ids)
+        ids = await database.read(named, in_thread=True) if prompt_ids else ()
+        await database.write(prompt_queue.forget(tenant, ids, everything=everything))
 
     async def _under_way(self, tenant: Tenant) -> tuple[prompt_queue.UnfinishedPrompt, ...]:
-        return await self._services.database.read(prompt_queue.under_way(tenant))
+        return await self._services.database.read(prompt_queue.under_way(tenant), in_thread=True)
 
     # -- notifications ---------------------------------------------------------------------------
 

@@ -1,4 +1,8 @@
-"""Prompts of ComfyUI clients in the database: running, ended or deleted."""
+"""Prompts of ComfyUI clients in the database: running, ended or deleted.
+
+The ids that clients choose are read from the tasks, which contain the graphs. This takes milliseconds for each
+prompt of 1 MB, so the transactions that read these ids run in a thread.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +63,15 @@ def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
     return None if row is None else Prediction.from_row(row)
 
 
-def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Transaction[None]:
-    """Remove ended prompts from the history."""
-    ids = encode_json(list(prompt_ids))
-    row = {**_of(tenant), "everything": int(everything), "prompt_ids": ids}
+def named(tenant: Tenant, prompt_ids: Iterable[str]) -> Transaction[list[str]]:
+    """Return the prediction ids of ended prompts with ids chosen by the client."""
+    rows = yield from many("prompts_named", **_of(tenant), prompt_ids=encode_json(list(prompt_ids)))
+    return [row["id"] for row in rows]
+
+
+def forget(tenant: Tenant, ids: Iterable[str], *, everything: bool) -> Transaction[None]:
+    """Remove ended prompts from the history: all of them, or those with these prediction ids."""
+    row = {**_of(tenant), "everything": int(everything), "ids": encode_json(list(ids))}
     yield Query("prompts_forget", row)
 
 
