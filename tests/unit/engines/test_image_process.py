@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,25 @@ def black(path: Path) -> Path:
     """Write a PNG of 25 megapixels that compresses to 73 kB."""
     path.write_bytes(png(5000, 5000, zlib.compress(bytes(5000 * (3 * 5000 + 1)), 9)))
     return path
+
+
+def tiff_of_strips(path: Path, rows: int) -> Path:
+    """Write a TIFF of one column with a strip for each row, all with the same data."""
+    long, start = 4, 200
+    fields = {256: 1, 257: rows, 258: 8, 259: 1, 262: 1, 277: 1, 278: 1}
+    entries = b"".join(struct.pack("<HHLL", tag, long, 1, value) for tag, value in fields.items())
+    offsets, sizes = (struct.pack("<HHLL", tag, long, rows, start) for tag in (273, 279))
+    head = b"II*\0" + struct.pack("<LH", 8, len(fields) + 2) + entries[:60] + offsets + entries[60:] + sizes
+    path.write_bytes(head.ljust(start, b"\0") + struct.pack("<L", start) * rows)
+    return path
+
+
+def test_tiff_with_many_strips_uses_memory_of_another_process(tmp_path: Path) -> None:
+    small = picture(tmp_path / "b", "TIFF", 200)
+    assert thumbnails.render(small, 160) == thumbnails.make(small, 160)
+    path = tiff_of_strips(tmp_path / "a.tif", 300_000)
+    assert grown(lambda: thumbnails.render(path, 160)) < 8 * 2**20
+    assert decoder_process.is_needed(picture(tmp_path / "c", "BMP", 200, "RGB"))
 
 
 def test_thumbnail_of_a_large_image_uses_bounded_memory(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Image functions in a separate process, for large images and decoders that hold the GIL.
 
 Pillow's decoders of WebP and AVIF hold the GIL for up to a second, which blocks all other threads of the
-server. An image of 40 megapixels takes up to 1 GiB, most of which the allocator does not return to the
+server. Its readers of TIFF and BMP run in Python: a TIFF of 4 MB with a strip for each of its rows takes 13 s
+and 300 MB. An image of 40 megapixels takes up to 1 GiB, most of which the allocator does not return to the
 system.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 from sixfold.engines import limited_process
 from sixfold.engines.image import headers
 
-_HOLDING_GIL = frozenset({"WEBP", "AVIF"})
+_SLOW_FORMATS = frozenset({"WEBP", "AVIF", "TIFF", "BMP"})
 # Decoding takes about 20 bytes for each pixel, so larger images are decoded in another process.
 _LARGE_PIXELS = 4_000_000
 # A GIF of comments takes up to 36 times its size, which other threads wait for when it is freed.
@@ -41,7 +42,7 @@ def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
 
 def _is_costly(path: Path, *, is_reduced: bool) -> bool:
     image = header(path)
-    if image.format in _HOLDING_GIL:
+    if image.format in _SLOW_FORMATS:
         return True
     is_large = image.buffer_pixels > _LARGE_PIXELS or path.stat().st_size > _LARGE_BYTES
     return is_large and not (is_reduced and image.format == "JPEG" and not image.is_buffered)
