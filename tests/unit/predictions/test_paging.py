@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency import fair_threads, loaded_objects, memory_limit
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
-from sixfold.core.database import Transaction, many
+from sixfold.core.database import Transaction, encode_json, many
 from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
@@ -84,13 +85,11 @@ def test_rows_beyond_a_page_are_not_measured(
     assert page[0] <= len(measured) <= page[0] + 2
 
 
-@pytest.mark.parametrize("step", [2, 200])
 @pytest.mark.parametrize(("sizes", "limit", "page"), _PAGES)
-def test_list_of_predictions_is_read_once(
-    sizes: list[int], limit: int, page: tuple[int, int, bool], step: int
+def test_list_of_predictions_is_read_and_measured_once(
+    sizes: list[int], limit: int, page: tuple[int, int, bool]
 ) -> None:
     """A list of unfinished predictions is found among those of all accounts."""
-    names, measured = list[str](), list[int]()
     count, size, has_more = page
 
     def read() -> Transaction[None]:
@@ -98,19 +97,23 @@ def test_list_of_predictions_is_read_once(
         assert found == queries.PageIds(tuple(map(str, range(count))), size, has_more)
 
     reading = read()
-    query = next(reading)
-    with contextlib.suppress(StopIteration):
-        while True:
-            names.append(query.name)
-            if query.name == "q":
-                rows = [{"id": str(number)} for number in range(len(sizes[: limit + 1]))]
-            else:
-                places = json.loads(str(query.params["ids"]))[:step]
-                rows = [{"size": sizes[int(place)]} for place in places]
-                measured += [row["size"] for row in rows]
-            query = reading.send(rows)
-    assert names.count("q") == 1
-    assert len(measured) <= count + step
+    assert next(reading).name == "q"
+    query = reading.send([{"id": str(number)} for number in range(len(sizes[: limit + 1]))])
+    assert query.name == "prediction_sizes"
+    measured = [sizes[int(place)] for place in json.loads(str(query.params["ids"]))]
+    with pytest.raises(StopIteration):
+        reading.send([{"total": total} for total in itertools.accumulate(measured)])
+
+
+async def test_sqlite_measures_one_row_after_a_page(tmp_path: Path) -> None:
+    async with running_pipeline(tmp_path, Options(start=False)) as pipeline:
+        ids = encode_json(await _submit(pipeline, "echo", [1000] * 5))
+        rows = await pipeline.database.read(many("prediction_sizes", ids=ids, page_bytes=2000))
+        assert [row["total"] // 1000 for row in rows] == [1, 2]
+        rows = await pipeline.database.read(many("prediction_sizes", ids=ids, page_bytes=10_000))
+        assert len(rows) == 5
+        rows = await pipeline.database.read(many("prediction_sizes", ids="[]", page_bytes=10_000))
+        assert list(rows) == []
 
 
 @pytest.mark.parametrize("backend", backends.EACH_DATABASE)

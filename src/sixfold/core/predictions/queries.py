@@ -67,16 +67,16 @@ class PageIds(msgspec.Struct, frozen=True):
 def page_ids(query: str, params: Mapping[str, Value], limit: int) -> Transaction[PageIds]:
     """Return the first predictions, up to `limit`, that fit into `pagination.PAGE_BYTES`, but at least one.
 
-    `query` returns the ids of a list. On SQLite, which reads texts to measure them, at most two predictions
-    after the page are measured.
+    `query` returns the ids of a list. On SQLite, which reads texts to measure them, at most one prediction
+    after the page is measured.
     """
     found = tuple(row["id"] for row in (yield Query(query, {**params, "limit": limit + 1})))
+    measured = {"ids": encode_json(found[:limit]), "page_bytes": pagination.PAGE_BYTES}
     count = size = 0
-    while count < min(limit, len(found)):
-        for row in (yield Query("prediction_sizes", {"ids": encode_json(found[count:limit])})):
-            if count and size + row["size"] > pagination.PAGE_BYTES:
-                return PageIds(found[:count], size, has_more=True)
-            count, size = count + 1, size + row["size"]
+    for row in (yield Query("prediction_sizes", measured)):
+        if count and row["total"] > pagination.PAGE_BYTES:
+            break
+        count, size = count + 1, int(row["total"])
     return PageIds(found[:count], size, has_more=len(found) > count)
 
 

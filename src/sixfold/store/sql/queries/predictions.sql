@@ -35,10 +35,16 @@ WHERE id = :id;
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: prediction_sizes | Return the sizes in characters of the first two predictions of `ids`, since a text of 32 MiB takes 40 ms to measure.
-SELECT {stored_chars p} AS size
-FROM (SELECT key, value FROM json_each(:ids) ORDER BY key LIMIT 2) AS e JOIN prediction p ON p.id = e.value
-ORDER BY e.key;
+-- A text of 32 MiB takes 40 ms to measure, so rows after the one that exceeds the page are not measured.
+-- name: prediction_sizes | Return the sums of the sizes in characters of predictions of `ids`, a JSON array, up to the first one above `page_bytes`.
+WITH RECURSIVE measured (place, total) AS (
+    SELECT -1, 0
+    UNION ALL
+    SELECT place + 1, total + {stored_chars p}
+    FROM measured JOIN prediction p ON p.id = json_extract(:ids, '$[' || (place + 1) || ']')
+    WHERE total <= :page_bytes
+)
+SELECT total FROM measured WHERE place >= 0 ORDER BY place;
 
 -- name: predictions_ended | Return the ended and canceling predictions of `ids`, a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT value FROM json_each(:ids))

@@ -34,8 +34,8 @@ RETURNING *;
 -- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
 SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));
 
--- name: prediction_sizes | Return the sizes in bytes of the predictions of `ids`.
-SELECT {stored_chars p} AS size
+-- name: prediction_sizes | Return the sums of the sizes in bytes of the predictions of `ids`.
+SELECT SUM({stored_chars p}) OVER (ORDER BY e.place) AS total
 FROM json_array_elements_text(:ids::json) WITH ORDINALITY AS e (id, place) JOIN prediction p ON p.id = e.id
 ORDER BY e.place;
 
