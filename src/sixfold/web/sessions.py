@@ -113,9 +113,9 @@ class SessionCookies:
         if session is None:
             connections.session.set(None)
             return None
-        token_hash, suspended = keys.hash_of(token).hex(), session.principal.suspended
-        access = rights.declared.get()
-        connections.session.set(Credential("session", token_hash, suspended, access.role))
+        token_hash, access = keys.hash_of(token).hex(), rights.declared.get()
+        is_inactive = session.principal.suspended or session.principal.closed
+        connections.session.set(Credential("session", token_hash, is_inactive, access.role))
         # The response must not reveal that the page exists, except to the members of an organization.
         is_member = session.principal.member_id is not None and not access.right & rights.Rights.OPERATE
         if not is_member and not session.principal.has(access.right):

@@ -42,8 +42,9 @@ class Credential(NamedTuple):
     the share of a `folder` of another account's memory by its id.
 
     A session that switches to another account gets a new token, which ends its connections. `suspended` means
-    that the request began while its account was suspended: its rights still allow, for example, an export.
-    `role` is the lowest role that the request requires: an export ends when its user is no longer the owner.
+    that the request began while its account was suspended or closed: its rights still allow, for example, an
+    export. `role` is the lowest role that the request requires: an export ends when its user is no longer the
+    owner.
     """
 
     kind: Kind

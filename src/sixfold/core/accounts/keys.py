@@ -25,6 +25,7 @@ _MANAGE = int(Rights.ACCOUNT_MANAGE)
 _SHARED_REPLAYS = Rights.RUN | rights.MEMORY | Rights.ACCOUNT_READ
 # The rights that a suspension removes: all except the rights to read, export and close the account.
 SUSPENDED = "This account is suspended: ask the operator of this server"
+_CLOSED = "This account is closed and will be erased: until then, you can only view and export it"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
 _CHANGED = "The rights of this credential have changed since the request began: send the request again"
 MAX_NAME = 60
@@ -121,6 +122,8 @@ class Principal(msgspec.Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     # Set by the operator: the user can only view and manage the account, and cannot grant access to others.
     suspended: bool = False
+    # Of sessions: the account or its user is closed, and the same applies until it is erased.
+    closed: bool = False
     # The guardrail of the key or its account as JSON, or an empty string.
     guardrail: str = ""
     # The number of days for which requests and responses are logged; 0 disables the log.
@@ -195,8 +198,8 @@ class Principal(msgspec.Struct, frozen=True):
         Raises `SignInAgain` if the right requires a recent login and the session's login is too old.
         """
         required_rights = access.bits
-        if self.suspended and (required_rights & _SUSPENDED_REFUSED or access.grants):
-            raise errors.Forbidden(SUSPENDED)
+        if (self.suspended or self.closed) and (required_rights & _SUSPENDED_REFUSED or access.grants):
+            raise errors.Forbidden(SUSPENDED if self.suspended else _CLOSED)
         if required_rights & ~int(self.rights):
             raise errors.Forbidden(rights.missing_text(access.right & ~self.rights, self.authentication))
         if rights.ROLES.index(self.role) < rights.ROLES.index(access.role):
@@ -206,7 +209,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     def require_unchanged(self, current: Principal) -> None:
         """Raise `Forbidden` if the rights, limits, role or membership of this credential have changed."""
-        names = ("rights", "scope", "role", "member_id", "suspended")
+        names = ("rights", "scope", "role", "member_id", "suspended", "closed")
         if any(getattr(self, name) != getattr(current, name) for name in names):
             raise errors.Forbidden(_CHANGED)
 

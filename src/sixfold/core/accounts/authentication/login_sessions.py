@@ -145,6 +145,7 @@ def session_by_hash(token_hash: bytes) -> Transaction[SignedIn | None]:
         is_fresh=bool(row["is_fresh"]),
         guardrail=row["guardrail"] or "",
         suspended=account.suspended_at is not None or row["person_suspended"] is not None,
+        closed=account.closing_at is not None or row["person_closing"] is not None,
     )
     if row["member_id"] is not None:
         principal = replace(

@@ -201,7 +201,7 @@ RETURNING account_id;
 
 -- name: login_session_session | Return the account that an unexpired login session acts for, and its role there.
 SELECT a.*, s.id AS login_id, s.created_at AS signed_in_at, s.account_id AS person_id, s.organization_id, p.email AS person_email,
-    p.suspended_at AS person_suspended,
+    p.suspended_at AS person_suspended, p.closing_at AS person_closing,
     CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh,
     m.id AS member_id, m.role, m.key_id AS member_key, m.team_id, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month,

@@ -161,21 +161,23 @@ WHERE k.id IN (SELECT value FROM json_each(:ids)) AND a.closing_at IS NULL
        OR EXISTS (SELECT 1 FROM oauth_grant g
                   WHERE g.id = k.grant_id AND g.ended_at IS NULL AND g.expires_at > :now));
 
--- name: connections_sessions | Return the unexpired login sessions of `ids`, a JSON array of hexadecimal token hashes, that have `role`, with `suspended` also those of suspended accounts.
+-- name: connections_sessions | Return the unexpired login sessions of `ids`, a JSON array of hexadecimal token hashes, that have `role`, with `suspended` also those of suspended and closed accounts; an owner's export continues when the account is closed.
 SELECT lower(hex(token_hash)) AS id FROM signin
 WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
   AND (:suspended = 1 OR NOT EXISTS (
       SELECT 1 FROM account a
-      WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL))
+      WHERE a.id IN (signin.account_id, signin.organization_id)
+        AND (a.suspended_at IS NOT NULL OR (a.closing_at IS NOT NULL AND :role <> 'owner'))))
   AND NOT EXISTS (SELECT 1 FROM member m
                   WHERE m.account_id = signin.organization_id AND m.person_id = signin.account_id AND NOT {has_role m});
 
--- name: connections_logins | Return the unexpired login sessions of `ids`, a JSON array of their own ids, with `suspended` also those of suspended accounts.
+-- name: connections_logins | Return the unexpired login sessions of `ids`, a JSON array of their own ids, with `suspended` also those of suspended and closed accounts.
 SELECT id FROM signin
 WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
   AND (:suspended = 1 OR NOT EXISTS (
       SELECT 1 FROM account a
-      WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL));
+      WHERE a.id IN (signin.account_id, signin.organization_id)
+        AND (a.suspended_at IS NOT NULL OR a.closing_at IS NOT NULL)));
 
 -- name: connections_folders | Return the shares of folders of `ids` (a JSON array) that have not ended.
 SELECT f.id FROM shared_folder f JOIN account a ON a.id = f.account_id
