@@ -70,6 +70,26 @@ async def test_version_of_a_model_is_run(app: AppFixture) -> None:
         assert (plain.status_code, plain.json()["model"]) == (201, "sixfold/anime-image")
 
 
+@pytest.mark.parametrize(
+    ("version", "is_searched"), [("anime-image", False), ("none", False), ("a" * 64, True)]
+)
+async def test_only_version_ids_are_searched_among_own_models(
+    version: str, is_searched: bool, app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, searched = app.predictions.custom_models, list[str]()
+    each = own.each
+
+    def record(account_id: str, kind: str = "") -> Any:
+        searched.append(account_id)
+        return each(account_id, kind)
+
+    monkeypatch.setattr(own, "each", record)
+    body = {"version": version, "input": {"prompt": "a fox"}}
+    response = await app.client.post(f"{BASE}/predictions", json=body, headers=app.bearer)
+    assert response.status_code == (201 if version == "anime-image" else 422), response.text
+    assert bool(searched) is is_searched
+
+
 async def test_prediction_is_created_polled_and_canceled(app: AppFixture) -> None:
     official = client(app)
     result = await official.models.predictions.async_create(

@@ -6,6 +6,7 @@ A model is `sixfold/NAME`, or a public name of Replicate that is mapped to one.
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,6 +25,8 @@ from sixfold.web.services import WebServices
 
 _MAX_QUERY_CHARS = 200
 _MAX_FOUND = 50
+# The id of a model's version, for which all models of an account may have to be read.
+_VERSION = re.compile(r"[0-9a-f]{64}")
 
 
 class NamedModel(msgspec.Struct, frozen=True):
@@ -144,11 +147,12 @@ class ReplicateModels:
             published = () if model.public is None else model.public.versions
             if version in ("", schemas.public_version(model.model, model.public), *published):
                 return model
-        async for custom_model in self._services.predictions.custom_models.each(principal.account_id):
-            if schemas.version_of(custom_model.model) == identifier:
-                return NamedModel(custom_model.model)
         with contextlib.suppress(errors.NotFound):
             return NamedModel(await self._services.predictions.find(identifier, principal.account_id))
+        if _VERSION.fullmatch(identifier):
+            async for custom_model in self._services.predictions.custom_models.each(principal.account_id):
+                if schemas.version_of(custom_model.model) == identifier:
+                    return NamedModel(custom_model.model)
         message = "version not found"
         raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
 
