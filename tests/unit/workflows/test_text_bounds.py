@@ -98,6 +98,18 @@ async def test_event_loop_runs_between_long_texts(tmp_path: Path) -> None:
     assert ticks > 30
 
 
+async def test_nodes_show_a_limited_amount_of_text(tmp_path: Path) -> None:
+    fixture = ExecutionFixture(tmp_path)
+    graph: dict[str, Any] = {"0": node("PrimitiveString", value=LONG)}
+    graph |= {f"out{at}": node("PreviewAny", source=["0", 0]) for at in range(4)}
+    result = await execute(validate_graph(graph), fixture.location, lambda _event: None)
+    assert result.outputs["out3"] == {"text": (LONG,)}
+    graph["more"] = node("PreviewAny", source=["0", 0])
+    # The outputs of the first run are cached.
+    with pytest.raises(GraphTooLarge, match="show at most 2,097,152 characters of text"):
+        await execute(validate_graph(graph), fixture.location, lambda _event: None)
+
+
 async def test_run_processes_a_limited_amount_of_text(tmp_path: Path) -> None:
     with pytest.raises(GraphTooLarge, match="more than 4,000,000 characters of text"):
         await execute(

@@ -19,6 +19,8 @@ from sixfold.core.workflows.slices import Steps
 # Lists and objects between two steps.
 _WALKED = 1_000
 _TOO_MANY = "A graph may have at most {:,} "
+# A character takes up to six bytes of JSON, in the record of the run and in the message of each client.
+_MAX_SHOWN = 2**21
 _MAX_MEMORY = 96 * 2**20
 # A byte of JSON takes up to 24 bytes while its document is decoded, validated and encoded again; the limits
 # on JSON documents bound the total.
@@ -111,14 +113,20 @@ class GraphLimits(msgspec.Struct, frozen=True):
 DEFAULT_LIMITS = GraphLimits()
 
 
+def shown_text() -> InputBudget:
+    """Return a budget of the characters that the nodes of one run show."""
+    message = "The nodes of a graph may show at most {:,} characters of text: show fewer texts"
+    return InputBudget(characters=Limit(_MAX_SHOWN, message, GraphTooLarge))
+
+
 def count_text(values: Iterable[object]) -> int:
     """Return the number of characters in strings, including those in lists of values."""
     count = 0
     for value in values:
         if isinstance(value, str):
             count += len(value)
-        elif isinstance(value, tuple):
-            count += count_text(cast("tuple[object, ...]", value))
+        elif isinstance(value, list | tuple):
+            count += count_text(cast("Iterable[object]", value))
     return count
 
 

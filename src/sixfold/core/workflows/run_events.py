@@ -129,8 +129,10 @@ class RunEventPublisher:
         """Publish that a node has finished; raises `GraphTooLarge` if too much data is withheld."""
         if self._is_full:
             limit = websocket_hub.MAX_WITHHELD_BYTES // 2**20
-            message = f"A graph with a price can send at most {limit} MiB of images that it does not save"
-            raise GraphTooLarge(f"{message}: save them, or run the graph in parts")
+            raise GraphTooLarge(
+                f"A graph with a price can send at most {limit} MiB of texts and of images that it does not "
+                "save: save images, or run the graph in parts"
+            )
         self._end(str(data["node"]), "finished")
 
     def cached(self, data: Mapping[str, Any]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from starlette.websockets import WebSocket
 
 from sixfold.api.workflows.comfyui.websocket import ComfySocket
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.workflows.comfyui import websocket_hub
 from sixfold.core.workflows.comfyui.websocket_hub import WebSocketHub
 
 TENANT = Tenant("acct_1")
@@ -40,6 +42,35 @@ async def test_messages_that_wait_are_bounded_by_their_bytes() -> None:
         assert (slow.size, slow.behind.is_set(), other.behind.is_set()) == (0, True, False)
         hub.send(TENANT, "b", bytes(65 * 2**20))
         assert other.size == 65 * 2**20
+
+
+async def test_clients_with_the_most_unsent_bytes_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket_hub, "MAX_QUEUED_OF_ALL", 100)
+    hub, other = WebSocketHub(), Tenant("acct_2")
+    with hub.open(TENANT, "a") as first, hub.open(TENANT, "b") as second, hub.open(other, "c") as third:
+        hub.send(other, "c", bytes(45))
+        hub.send(TENANT, None, bytes(20))
+        hub.withhold("pred_1", bytes(15))
+        assert hub.queued_bytes == 85
+        hub.release("pred_1", TENANT, "b")
+        assert (first.unsent, second.unsent, hub.queued_bytes) == (20, 35, 100)
+        hub.send(TENANT, "a", b"x")
+        assert [client.behind.is_set() for client in (first, second, third)] == [False, True, False]
+        assert await third.next() == bytes(45)
+        assert hub.queued_bytes == first.unsent == 21
+    assert hub.queued_bytes == 0
+
+
+async def test_clients_share_one_copy_of_a_message() -> None:
+    hub, message = WebSocketHub(), {"type": "executed", "data": {"output": {"text": ["x" * 2**20]}}}
+    with hub.open(TENANT, "a") as first, hub.open(TENANT, "b") as second:
+        hub.send(TENANT, None, message)
+        assert await first.next() is await second.next()
+        assert hub.withhold("pred_1", message)
+        assert hub.withheld_bytes > 2**20
+        hub.release("pred_1", TENANT, None)
+        assert await first.next() is await second.next()
+    assert hub.withheld_bytes == 0
 
 
 async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.loop_turns import TURNS
 from sixfold.core.workflows.comfyui.websocket_hub import HubClient, WebSocketHub
 
 _MAX_CHARS = 65_536
@@ -48,6 +49,8 @@ class ComfySocket:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
             while True:
                 content = await client.next()
+                # Each of many clients copies a message of megabytes.
+                await TURNS.next(len(content))
                 if isinstance(content, bytes):
                     await self._websocket.send_bytes(content)
                 else:

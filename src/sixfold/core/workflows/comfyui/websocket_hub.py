@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Generator, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,11 @@ import msgspec
 from sixfold.core.accounts.tenants import Tenant
 
 Message = Mapping[str, Any] | bytes
-Messages = tuple[Message, ...]
+# A message as it is sent. All clients that receive it share one copy.
+Content = str | bytes
 _MAX_QUEUED = 2000
 _MAX_QUEUED_BYTES = 64 * 2**20
+MAX_QUEUED_OF_ALL = 256 * 2**20
 _MAX_RUNS = 1000
 # Maximum JSON size of the stored messages of all runs.
 _MAX_BYTES = 8 * 2**20
@@ -31,54 +33,66 @@ _HISTORY_TYPES = frozenset(
 
 
 class HubClient:
-    """An open socket and its queue of unsent messages; `size` is in bytes.
+    """An open socket and its queue of unsent messages; `size` is in bytes, without those of paid runs.
 
-    A client that reads too slowly for the queue's limits is `behind` and receives no more messages.
+    A client that reads too slowly for the queue's limits is `behind` and receives no more messages. `unsent`
+    are the bytes of all messages that were not sent, and `count` is called with each change of it.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, count: Callable[[int], None] = lambda _more: None) -> None:
         self.id = client_id
-        self.size = 0
+        self.size = self.unsent = 0
         self.behind = asyncio.Event()
-        self._queue: asyncio.Queue[str | bytes | Messages] = asyncio.Queue()
-        self._released: deque[Message] = deque()
+        self._count = count
+        self._queue: asyncio.Queue[tuple[Content, bool]] = asyncio.Queue()
 
     def send(self, message: Message) -> None:
         """Queue a message, unless the client is behind; a single message may be of any size."""
-        if self.behind.is_set():
-            return
-        content = _sent(message)
+        self.put(_content(message))
+
+    def put(self, content: Content) -> None:
+        """Queue the content of a message."""
         waiting = self._queue.qsize()
         if waiting >= _MAX_QUEUED or (waiting and self.size + len(content) > _MAX_QUEUED_BYTES):
-            self.behind.set()
-            self._queue, self.size = asyncio.Queue(), 0
-            self._released.clear()
-            return
-        self._queue.put_nowait(content)
-        self.size += len(content)
+            self.fall_behind()
+        else:
+            self._put(content, counts=True)
 
-    def release(self, messages: Messages) -> None:
+    def release(self, contents: Sequence[Content]) -> None:
         """Queue withheld messages, which do not count against the queue's limits."""
-        if not self.behind.is_set():
-            self._queue.put_nowait(messages)
+        for content in contents:
+            self._put(content, counts=False)
 
-    async def next(self) -> str | bytes:
+    def fall_behind(self) -> None:
+        """Discard the queue, and end the connection."""
+        self.behind.set()
+        self._queue, self.size = asyncio.Queue(), 0
+        self._resize(-self.unsent)
+
+    async def next(self) -> Content:
         """Return the oldest unsent message."""
-        while not self._released:
-            content = await self._queue.get()
-            if not isinstance(content, tuple):
-                self.size -= len(content)
-                return content
-            self._released.extend(content)
-        return _sent(self._released.popleft())
+        content, counts = await self._queue.get()
+        self.size -= len(content) if counts else 0
+        self._resize(-len(content))
+        return content
+
+    def _put(self, content: Content, *, counts: bool) -> None:
+        if not self.behind.is_set():
+            self._queue.put_nowait((content, counts))
+            self.size += len(content) if counts else 0
+            self._resize(len(content))
+
+    def _resize(self, more: int) -> None:
+        self.unsent += more
+        self._count(more)
 
 
-def _sent(message: Message) -> str | bytes:
+def _content(message: Message) -> Content:
     return message if isinstance(message, bytes) else _encode(message).decode()
 
 
 class _Withheld(msgspec.Struct):
-    messages: list[Message] = []
+    contents: list[Content] = []
     size: int = 0
 
 
@@ -91,54 +105,76 @@ class WebSocketHub:
         self._sizes: dict[str, int] = {}
         self._withheld: dict[str, _Withheld] = {}
         self.withheld_bytes = 0
+        self.queued_bytes = 0
         self.size = 0
 
     @contextmanager
     def open(self, tenant: Tenant, client_id: str) -> Generator[HubClient]:
         """Register a client for as long as its socket is open."""
-        client = HubClient(client_id)
+        client = HubClient(client_id, self._count)
         self._clients[tenant].append(client)
         try:
             yield client
         finally:
+            client.fall_behind()
             self._clients[tenant].remove(client)
             if not self._clients[tenant]:
                 del self._clients[tenant]
 
     def send(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
         """Send a message to a client that sees the tenant's work, or to all if `client_id` is None."""
-        for each in {tenant, tenant.whole}:
-            self.send_to_tenant(each, client_id, message)
+        self._send({tenant, tenant.whole}, client_id, message)
 
     def send_to_tenant(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
         """Send a message to a client of exactly this tenant, or to all if `client_id` is None."""
-        for client in tuple(self._clients.get(tenant, ())):
-            if client_id is None or client.id == client_id:
-                client.send(message)
+        self._send({tenant}, client_id, message)
+
+    def _send(self, tenants: Iterable[Tenant], client_id: str | None, message: Message) -> None:
+        clients = [client for tenant in tenants for client in self._receivers(tenant, client_id)]
+        if not clients:
+            return
+        content = _content(message)
+        for client in clients:
+            client.put(content)
+        self._limit_queues()
+
+    def _receivers(self, tenant: Tenant, client_id: str | None) -> list[HubClient]:
+        clients = self._clients.get(tenant, ())
+        return [client for client in clients if client_id is None or client.id == client_id]
+
+    def _count(self, more: int) -> None:
+        self.queued_bytes += more
+
+    def _limit_queues(self) -> None:
+        """Disconnect clients with the most unsent bytes, of the tenant that has the most in total."""
+        while self.queued_bytes > MAX_QUEUED_OF_ALL:
+            worst = max(self._clients.values(), key=lambda clients: sum(each.unsent for each in clients))
+            max(worst, key=lambda client: client.unsent).fall_behind()
 
     def withhold(self, prediction_id: str, *messages: Message) -> bool:
         """Store messages of an unpaid run; return False, without storing them, above a limit."""
-        size = sum(len(message) for message in messages if isinstance(message, bytes))
+        contents = [_content(message) for message in messages]
+        size = sum(map(len, contents))
         entry = self._withheld.setdefault(prediction_id, _Withheld())
         if entry.size + size > MAX_WITHHELD_BYTES or self.withheld_bytes + size > _MAX_WITHHELD_OF_ALL:
             return False
-        entry.messages.extend(messages)
+        entry.contents.extend(contents)
         entry.size += size
         self.withheld_bytes += size
         return True
 
     def release(self, prediction_id: str, tenant: Tenant, client_id: str | None) -> None:
         """Send the withheld messages of a paid run to a client, or to all clients of the tenant."""
-        messages = self.forget_withheld(prediction_id)
-        for client in tuple(self._clients.get(tenant, ())):
-            if messages and (client_id is None or client.id == client_id):
-                client.release(messages)
+        contents = self.forget_withheld(prediction_id)
+        for client in self._receivers(tenant, client_id):
+            client.release(contents)
+        self._limit_queues()
 
-    def forget_withheld(self, prediction_id: str) -> Messages:
+    def forget_withheld(self, prediction_id: str) -> Sequence[Content]:
         """Remove and return the withheld messages of a run."""
         entry = self._withheld.pop(prediction_id, _Withheld())
         self.withheld_bytes -= entry.size
-        return tuple(entry.messages)
+        return entry.contents
 
     def remember(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """Store a message for the history of a run, replacing an earlier message of the same kind.

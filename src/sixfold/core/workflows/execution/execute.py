@@ -34,7 +34,7 @@ from sixfold.core.workflows.execution.node_sessions import (
     text_of,
 )
 from sixfold.core.workflows.execution.run_values import RunValues
-from sixfold.core.workflows.limits import GraphTooLarge, count_text
+from sixfold.core.workflows.limits import GraphTooLarge, count_text, shown_text
 from sixfold.core.workflows.ports import (
     CachedOutput,
     NodeCachePort,
@@ -171,6 +171,7 @@ class _GraphRun:
         self._values = RunValues(self._nodes, environment.packer, self._memory_share.hold)
         # Characters since the last pause for the event loop, and of the whole run.
         self._text = self._all_text = 0
+        self._shown = shown_text()
         self._run_context = GraphRunContext(environment, emit)
         self._session: NodeSession | None = None
         self._opening = asyncio.Lock()
@@ -273,8 +274,13 @@ class _GraphRun:
         hit = self._plan.hits.get(node_id)
         if hit is not None and node_id in self._outputs:
             self._output_ui[node_id] = hit.ui
-            if hit.ui:
-                self._send_event("executed", node=node_id, display_node=node_id, output=hit.ui)
+            self._show(node_id, hit.ui)
+
+    def _show(self, node_id: str, ui: Mapping[str, Any]) -> None:
+        """Send the texts and files of a node that clients show; raises `GraphTooLarge`."""
+        if ui:
+            self._shown.spend(characters=count_text(ui.values()))
+            self._send_event("executed", node=node_id, display_node=node_id, output=ui)
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -399,8 +405,7 @@ class _GraphRun:
             self._words[node_id] = stored.words
         if node_id in self._outputs:
             self._output_ui[node_id] = ui
-        if ui:
-            self._send_event("executed", node=node_id, display_node=node_id, output=ui)
+        self._show(node_id, ui)
         self._send_event("finished", node=node_id)
         if _is_cacheable(node) and (stored.packed is not None or node.spec.output_node):
             self._cache_writer.add(self._keys[node_id], stored)
