@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sixfold import errors, import_string
+from sixfold import import_string
 from sixfold.app import media as app_media
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
@@ -43,16 +43,7 @@ class GatewayChat:
         if call.once:
             recording = gateway_idempotency.begin_round(call.once, call.number, call.id)
             await self._database.write(recording, durable=False)
-        try:
-            reply = await self._gateway.complete_chat(
-                principal, call.id, _request(prompt), self._model, "memory"
-            )
-        except errors.SixfoldError as error:
-            if call.once and error.cost:
-                # A repetition of the request must not refund this call.
-                forgetting = gateway_idempotency.forget_round(call.once, call.number)
-                await self._database.write(forgetting, durable=False)
-            raise
+        reply = await self._gateway.complete_chat(principal, call.id, _request(prompt), self._model, "memory")
         text = "" if reply.answer is None else reply.answer.text
         return ModelReply(text, reply.target, reply.cost)
 

@@ -213,9 +213,9 @@ class Gateway:
         # The limit on models was checked when the prediction was accepted.
         caller = replace(caller, scope=replace(caller.scope, services=()))
         request = self._chat_request(caller, request_id, chat, model, "hosting")
-        hold, prediction_id = payment.hold, payment.prediction_id
-        request = replace(request, prepaid_hold=hold, prediction_id=prediction_id, services=services)
-        return await self.complete(request)
+        hold, prediction_id, unpaid = payment.hold, payment.prediction_id, payment.unpaid
+        request = replace(request, prepaid_hold=hold, prediction_id=prediction_id, unpaid=unpaid)
+        return await self.complete(replace(request, services=services))
 
     def max_cost(self, chat: ChatRequest, model: str, services: tuple[str, ...] = ()) -> int:
         """Return the maximum cost of a chat in micro-dollars; raises `UnknownModel` or `UnpricedModel`."""
@@ -340,6 +340,7 @@ class Gateway:
             streamed=request.stream,
             held=plan.held if request.prepaid_hold is None else 0,
             tag=request.tag,
+            shared=request.shared,
         )
         if self.policy.log_bodies:
             call.request = request.body[:_MAX_LOG_CHARS].decode("utf-8", "replace")
@@ -440,14 +441,11 @@ class Gateway:
                 with contextlib.suppress(errors.StoreFailed):
                     await self.token_rates.add(caller.rate_id, caller.scope.tpm, output)
             await booking
-        except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
-            # The hold of this call was deferred, and the ledger has now refused it.
-            outcome = CallOutcome("failed", error=error.message)
-            raise
-        except errors.StoreFailed as error:
-            # The billing undoes the charge of a complete response, and writes that of a stream later.
-            if not call.streamed:
-                outcome = CallOutcome("failed", outcome.usage, error=error.message)
+        except (errors.InsufficientCredits, errors.BudgetExceeded, errors.StoreFailed) as error:
+            # The ledger has refused the deferred hold, or the database fails: the billing then undoes the
+            # charge of a complete response, and writes that of a stream later.
+            if not (call.streamed and isinstance(error, errors.StoreFailed)):
+                outcome = CallOutcome("failed", error=error.message)
             raise
         finally:
             self.counts.add(call, outcome)

@@ -61,11 +61,6 @@ def begin_round(once: str, number: int, call_id: str) -> Transaction[None]:
     yield Query("gateway_call_once_put", {"id": f"{once}/{number}", "call_id": call_id})
 
 
-def forget_round(once: str, number: int) -> Transaction[None]:
-    """Exclude a call of `begin_round` from refunds."""
-    yield from _forget(f"{once}/{number}")
-
-
 def refund_rounds(once: str) -> Transaction[None]:
     """Refund the further calls for a response that was lost, because a repetition charges its own."""
     number = 1

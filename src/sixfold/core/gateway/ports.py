@@ -215,10 +215,21 @@ class Upstream(Protocol):
 
 
 class PredictionPayment(msgspec.Struct, frozen=True):
-    """The prediction that pays for a call, if any, and its hold in micro-dollars."""
+    """The prediction that pays for a call, if any, and its hold in micro-dollars.
+
+    `is_priced` is set if the reply is charged, and `is_part` if the prompt may contain results of other parts
+    of a charged workflow.
+    """
 
     prediction_id: str = ""
     hold: int = 0
+    is_priced: bool = False
+    is_part: bool = False
+
+    @property
+    def unpaid(self) -> tuple[str, ...]:
+        """The stages whose texts are not paid yet."""
+        return ("request", "response") if self.is_part else ("response",) if self.is_priced else ()
 
 
 class GatewayRequest(msgspec.Struct, frozen=True):
@@ -251,6 +262,10 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     prepaid_hold: int | None = None
     # That prediction; empty if the call is the repetition of one that was charged.
     prediction_id: str = ""
+    # The stages whose texts are not paid yet, so that hooks of the caller must not receive them.
+    unpaid: tuple[str, ...] = ()
+    # Whether a hook of the caller receives the response, which is then not refunded.
+    shared: bool = False
     headers: Mapping[str, str] = {}
     # The caller's label of the purpose of the call.
     tag: str = ""

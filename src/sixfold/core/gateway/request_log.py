@@ -52,6 +52,8 @@ class CallRecord(msgspec.Struct):
     total_us: int = 0
     # The caller's label of the purpose of the call.
     tag: str = ""
+    # Whether a guardrail of the caller receives the response, which is then not refunded.
+    shared: bool = False
     request: str | None = None
     response: str | None = None
 
@@ -122,7 +124,7 @@ def undo(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[Non
     A stored charge of a request with an `Idempotency-Key` remains, because its repetition is free.
     """
     if (yield from one("gateway_call_once_of", call_id=call.id)) is None:
-        yield from refund(call.id, _NOT_STORED)
+        yield from _refund(call.id, _NOT_STORED)
     if (yield from one("hold_by_id", id=call.id)) is not None:
         yield from finish(call, CallOutcome("failed", outcome.usage, error=_NOT_STORED), holder)
 
@@ -133,7 +135,15 @@ def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
 
 
 def refund(call_id: str, error: str) -> Transaction[None]:
-    """Refund an ended call whose response cannot be delivered, and delete its response from the logs."""
+    """Refund an ended call whose response cannot be delivered, and delete its response from the logs.
+
+    A call whose response a guardrail of the caller has received remains charged.
+    """
+    if (yield from one("gateway_call_shared", id=call_id)) is None:
+        yield from _refund(call_id, error)
+
+
+def _refund(call_id: str, error: str) -> Transaction[None]:
     row = yield from one("gateway_call_withdraw", id=call_id, error=error, charge=charges.NOTHING)
     if row is not None:
         yield Query("content_withdraw", {"account_id": row["account_id"], "id": call_id})
@@ -332,4 +342,5 @@ def _row(call: CallRecord, outcome: CallOutcome, holder: str) -> dict[str, Value
         "charge": outcome.charge,
         "tag": call.tag,
         "upstream_cost": usage.billed_micros or None,
+        "shared": int(call.shared),
     }

@@ -82,7 +82,7 @@ class ProviderChatEngine:
                 ids.new("req"),
                 chat,
                 model,
-                PredictionPayment(parent.id, held),
+                PredictionPayment(parent.id, held, bool(parent.price), parent.withheld),
                 (task.model,),
             )
             await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)

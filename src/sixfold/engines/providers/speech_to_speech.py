@@ -58,9 +58,8 @@ class ProviderSpeechToSpeechEngine:
             gateway, payer = self._outside.gateway, Principal(parent.account_id, "", "")
             pricing.check_still_own(parent, is_own=gateway.router.is_local(_DEFAULT))
             principal = await self._outside.children.principal(parent)
-            reply = await gateway.complete_prepaid(
-                payer, ids.new("req"), chat, _DEFAULT, PredictionPayment(parent.id)
-            )
+            payment = PredictionPayment(parent.id, 0, bool(parent.price), parent.withheld)
+            reply = await gateway.complete_prepaid(payer, ids.new("req"), chat, _DEFAULT, payment)
             await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error

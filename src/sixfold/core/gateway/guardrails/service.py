@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -28,6 +28,7 @@ from sixfold.core.input_limits import json_decoding
 
 # Maximum size of a stream that is collected for a hook; an event takes about 500 bytes more.
 _MAX_STREAM, _MAX_EVENTS = 32 * 2**20, 100_000
+_STAGES: frozenset[Stage] = frozenset(get_args(Stage))
 _encode = msgspec.json.Encoder().encode
 Serve = Callable[[GatewayRequest, Payer | None], Awaitable[GatewayReply]]
 AnyStream = TypeVar("AnyStream", bound=FilterableStream)
@@ -138,7 +139,7 @@ class GuardedCall:
 
         A call whose request is blocked is free; a call whose response is blocked is charged for its usage.
         """
-        checked = await self.before(request)
+        checked = self._shared(await self.before(request))
         reply = await serve(checked, payer)
         guardrail = self._guardrail
         hook = guardrail.hook_of("response")
@@ -161,12 +162,13 @@ class GuardedCall:
         try:
             yield
         except (GuardrailBlocked, GuardrailUnavailable) as error:
-            if isinstance(error, GuardrailUnavailable) and self._is_default:
-                await self._service.refund(request, error)
-                raise
-            error.cost = cost
+            if request.shared:
+                error.cost = cost
             if isinstance(error, GuardrailUnavailable):
-                error.permanent, error.retry_after = True, 0
+                if self._is_default:
+                    await self._service.refund(request, error)
+                else:
+                    error.permanent, error.retry_after = True, 0
             raise
 
     async def stream(
@@ -176,7 +178,7 @@ class GuardedCall:
         open_stream: Callable[[GatewayRequest, Payer | None], Awaitable[AnyStream]],
     ) -> tuple[GatewayRequest, AnyStream]:
         """Return the served request and its stream, after a hook for responses has checked the stream."""
-        checked = await self.before(request)
+        checked = self._shared(await self.before(request))
         stream = await open_stream(checked, payer)
         guardrail = self._guardrail
         if request.expected_usage is not None:
@@ -207,6 +209,8 @@ class GuardedCall:
             self._guardrail = self._own
         guardrail = self._guardrail
         hook = guardrail.hook_of("request")
+        if not self._is_default and any(map(guardrail.hook_of, _STAGES.intersection(request.unpaid))):
+            raise _hook_before_payment()
         if not guardrail.mask and hook is None:
             return request
         try:
@@ -223,6 +227,11 @@ class GuardedCall:
         return msgspec.structs.replace(
             request, body=body, parse=functools.partial(_parse_masked, parse, guardrail.mask)
         )
+
+    def _shared(self, request: GatewayRequest) -> GatewayRequest:
+        """Return the request, marked if a hook of the caller receives its response."""
+        is_checked = self._guardrail.hook_of("response") is not None and request.expected_usage is None
+        return msgspec.structs.replace(request, shared=is_checked and not self._is_default)
 
     async def _chat(self, request: GatewayRequest, hook: HookSettings | None) -> GatewayRequest:
         """Check a protocol-independent request."""
@@ -298,6 +307,15 @@ class GuardedCall:
         collected = await PARSER.run(CollectedStream[Event], items)
         checked = await self._check(hook, "response", request, collected.texts)
         return await PARSER.run(collected.output, checked)
+
+
+def _hook_before_payment() -> GuardrailUnavailable:
+    error = GuardrailUnavailable(
+        "The hook of this account's guardrail would receive texts of a run that is charged only if it "
+        "succeeds: use /v1/chat/completions, or remove the hook's stage"
+    )
+    error.permanent, error.retry_after = True, 0
+    return error
 
 
 class MaskFilter:

@@ -47,8 +47,8 @@ class ChatModel(Protocol):
     async def ask(self, principal: Principal, call: FactCall, prompt: ModelPrompt) -> ModelReply:
         """Return the reply after it has been charged. Raises the errors of `Gateway.complete`.
 
-        If an error is raised, the call is free, unless a guardrail has received and blocked its reply: the
-        `cost` of the error is then charged, and the next call has the same number.
+        If an error is raised, the call is free, unless a guardrail of the caller has received and blocked its
+        reply: the `cost` of the error is then charged.
         """
         ...
 
@@ -57,7 +57,7 @@ class ChatModel(Protocol):
         ...
 
     async def refund(self, call_ids: Sequence[str], error: str) -> None:
-        """Refund calls whose replies had no effect; calls without a charge are unchanged."""
+        """Refund calls whose replies had no effect, unless a guardrail of the caller has received them."""
         ...
 
 

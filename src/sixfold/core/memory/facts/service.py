@@ -302,11 +302,8 @@ class _Run(msgspec.Struct):
         except TimeoutError as error:
             raise errors.EngineFailed(f"The request has reached its limit of {_SECONDS} seconds") from error
         except errors.SixfoldError as error:
-            if error.cost:
-                self.calls.pop()
-                self.number -= 1
-                self.cost += error.cost
-                self.confirmed_cost += error.cost
+            self.cost += error.cost
+            self.confirmed_cost += error.cost
             raise
         self.cost += reply.cost
         self.model = reply.model

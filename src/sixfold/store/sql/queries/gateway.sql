@@ -1,19 +1,19 @@
 -- name: gateway_call_insert | Insert a finished gateway call; used in batches.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, charge, tag, upstream_cost, created_at, ended_at)
+    response, words, charge, tag, upstream_cost, shared, created_at, ended_at)
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, :charge, :tag, :upstream_cost,
+    :request, :response, :words, :charge, :tag, :upstream_cost, :shared,
     COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now);
 
 -- name: gateway_call_finish | Insert a finished gateway call; return no row if a sweep has already ended it.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, charge, tag, upstream_cost, created_at, ended_at)
+    response, words, charge, tag, upstream_cost, shared, created_at, ended_at)
 VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, :charge, :tag, :upstream_cost,
+    :request, :response, :words, :charge, :tag, :upstream_cost, :shared,
     COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
@@ -43,6 +43,9 @@ RETURNING id;
 UPDATE relay_call SET state = 'failed', cost = 0, error = :error, charge = :charge, response = NULL,
     words = LOWER(id || ' ' || model || ' ' || target || ' ' || :error)
 WHERE id = :id AND state <> 'running' RETURNING model, account_id;
+
+-- name: gateway_call_shared | Return a gateway call if a guardrail of the caller has received its response.
+SELECT id FROM relay_call WHERE id = :id AND shared = 1;
 
 -- name: gateway_call_succeeded | Return a gateway call if it has succeeded, and the prediction that pays for it, if any.
 SELECT id FROM relay_call WHERE id = :id AND state = 'succeeded'

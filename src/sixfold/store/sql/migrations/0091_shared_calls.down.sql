@@ -1,0 +1,1 @@
+ALTER TABLE relay_call DROP COLUMN shared;
