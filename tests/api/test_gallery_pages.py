@@ -183,10 +183,11 @@ async def test_output_without_valid_manifest_is_published_clean(
         assert (await app.client.get(path)).status_code == 404
 
 
-async def test_few_copies_are_written_at_the_same_time(
-    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["_manifest", "rewrite"])
+async def test_few_files_are_read_and_copied_at_the_same_time(
+    step: str, app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit, make, rewrite = private_copies.CONCURRENCY, PrivateCopies.make, private_copies.rewrite
+    limit, make, work = private_copies.CONCURRENCY, PrivateCopies.make, getattr(private_copies, step)
     copies, release, lock = set[PrivateCopies](), threading.Event(), threading.Lock()
     active = arrived = 0
 
@@ -203,15 +204,15 @@ async def test_few_copies_are_written_at_the_same_time(
             monkeypatch.setattr(self.semaphore, "acquire", counted)
         return await make(self, *arguments, **options)
 
-    def blocked(*arguments: Any) -> None:
+    def blocked(*arguments: Any) -> Any:
         nonlocal active
         with lock:
             active += 1
         release.wait()
-        rewrite(*arguments)
+        return work(*arguments)
 
     monkeypatch.setattr(PrivateCopies, "make", recorded)
-    monkeypatch.setattr(private_copies, "rewrite", blocked)
+    monkeypatch.setattr(private_copies, step, blocked)
     result, csrf = await run(app, "a fox"), await signed_in(app)
     post = {"api_key": app.key, "text": "x", "media_url": result["output"]["url"]}
     requests = [app.client.post("/api/create-post", json=post) for _ in range(limit)]

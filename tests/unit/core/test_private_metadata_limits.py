@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.provenance import bitmap_metadata, item_metadata, private_metadata
+from sixfold.core.provenance import bitmap_metadata, c2pa_removal, item_metadata, private_metadata
 from sixfold.core.provenance.formats import edits, ogg, png
 from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import MalformedFile
@@ -143,3 +143,25 @@ def test_list_of_a_million_parts_takes_no_memory(data: bytes, tmp_path: Path) ->
         tracemalloc.stop()
     assert peak < 40 * 2**20
     assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("name", ["png", "jpeg", "gif", "webp", "wav", "mp4"])
+def test_only_a_damaged_file_is_read_twice(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = list[int]()
+    edits_of = c2pa_removal.edits_of
+
+    def record(data: bytes) -> list[FileEdit]:
+        searched.append(len(data))
+        return edits_of(data)
+
+    monkeypatch.setattr(c2pa_removal, "edits_of", record)
+    path = tmp_path / "file"
+    _, content = encoded_file(name)
+    path.write_bytes(content)
+    private_metadata.remove(path)
+    assert searched == []
+    path.write_bytes(b"damaged" + content)
+    private_metadata.remove(path)
+    assert len(searched) == 1

@@ -17,7 +17,7 @@ from sixfold.core.provenance.manifest import Manifest, NotAManifest
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.temporary_files import temporary_path
 
-# Copies that are written at the same time: a video may have hundreds of megabytes.
+# Files that are read and copied at the same time: a video may have hundreds of megabytes.
 CONCURRENCY = 2
 
 
@@ -46,9 +46,9 @@ class PrivateCopies:
         it is an output.
         """
         original = await self._media.blobs.local_path(source.blob)
-        manifest = await asyncio.to_thread(_manifest, original, self._signer)
-        text = manifest and self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
         async with self.semaphore, temporary_path(self._folder) as path:
+            manifest = await asyncio.to_thread(_manifest, original, self._signer)
+            text = manifest and self._signer.sign(replace(manifest, inputs={}, seed=None, parents=()))
             await asyncio.to_thread(rewrite, original, path, source.content_type, text)
             if text is None and not is_output and await asyncio.to_thread(filecmp.cmp, original, path, False):
                 return PublishedFile(source, source.blob)
