@@ -8,6 +8,7 @@ excludes strings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -19,6 +20,11 @@ _PUNCTUATION = b"{[,:"
 _NOT_PUNCTUATION = bytes(set(range(256)) - set(_PUNCTUATION))
 _MESSAGE = "The JSON document may have at most {:,} "
 _Count = Callable[[bytes], None]
+# The decoder holds the GIL while it reads all members of an object, half a second for a million of them.
+_OBJECT = Limit(100_000, _MESSAGE + "members in one object")
+_NESTING = b"{}[]:"
+_NOT_NESTING = bytes(set(range(256)) - set(_NESTING))
+_NESTING_STEP = re.compile(rb":+|[{\[]|[}\]]")
 
 
 class JsonLimits(NamedTuple):
@@ -41,6 +47,8 @@ class JsonLimits(NamedTuple):
             self._count_all(_slices(raw), self._counter())
         except errors.InputTooLarge:
             self._count_all(_outside_strings(raw, self.values + self.members), self._counter())
+        if sum(piece.count(b":") for piece in _slices(raw)) > _OBJECT.maximum:
+            _check_objects(_outside_strings(raw, self.values + self.members))
 
     def _counter(self) -> _Count:
         budget = InputBudget(
@@ -95,3 +103,21 @@ def _outside_strings(raw: bytes, max_strings: int) -> Iterator[bytes]:
         parts = piece.split(b'"')
         yield b"".join(parts[int(inside) :: 2])
         inside ^= bool(quotes % 2)
+
+
+def _check_objects(pieces: Iterator[bytes]) -> None:
+    """Raise `InputTooLarge` if one object has too many members."""
+    # The members of each open object; an open array has none.
+    members = [0]
+    for piece in pieces:
+        nesting = piece.translate(None, _NOT_NESTING).replace(b"{}", b"").replace(b"[]", b"")
+        for step in _NESTING_STEP.finditer(nesting):
+            text = step[0]
+            if text.startswith(b":"):
+                members[-1] += len(text)
+                if members[-1] > _OBJECT.maximum:
+                    raise _OBJECT.exceeded()
+            elif text in b"{[":
+                members.append(0)
+            elif len(members) > 1:
+                members.pop()

@@ -121,3 +121,19 @@ def test_check_of_a_large_document_allocates_under_1_5_mb() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1.5 * MIB
+
+
+@pytest.mark.parametrize("value", [b"1", b"{}", b"[]", b'{"a":1}', b'"a:{"', b"[[1],{}]"])
+def test_one_object_has_a_limited_number_of_members(value: bytes) -> None:
+    def document(members: int) -> bytes:
+        inner = b",".join(b'"%d":%b' % (number, value) for number in range(members))
+        return b'{"a":{"b":1},"c":[{},{%b},{"d":2}]}' % inner
+
+    assert accepts(json_limits.RESPONSE, document(100_000))
+    with pytest.raises(errors.InputTooLarge, match="100,000 members in one object"):
+        json_limits.RESPONSE.check(document(100_001))
+
+
+def test_many_objects_may_have_many_members_in_total() -> None:
+    row = b'{"a":":{","b":[],"c":{"d":1}}'
+    assert accepts(json_limits.RESPONSE, b"[%b]" % b",".join([row] * 120_000))
