@@ -47,6 +47,8 @@ async def test_user_of_a_closed_account_runs_and_creates_nothing(
     run = await app.client.post("/pages/run", json=body, headers={CSRF_HEADER: csrf})
     assert (run.status_code, CLOSED in run.text) == (403, True)
     assert await app.balance() == ("5.00", "0.00")
+    payments = {"/account/checkout": {"amount_usd": "5"}, "/account/plan": {"plan": "monthly"}}
+    assert [await post(path, **form) for path, form in payments.items()] == [409, 409]
     exported = await app.client.post("/account/export", data={"csrf": csrf})
     assert "ledger.jsonl" in read_zip(exported).namelist()
     assert await post("/account/keep") == (400 if by_operator else 303)

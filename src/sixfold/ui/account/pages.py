@@ -7,7 +7,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sixfold import errors
 from sixfold.core.accounts import ledger_queries, payments, rights
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.operation import credit_requests
 from sixfold.core.accounts.tenants import Tenant
@@ -82,8 +84,9 @@ class AccountPage:
     async def top_up(self, request: Request) -> Response:
         """Redirect to the payment page for credit."""
         session, form = await self._read_form(request)
-        micros = payments.parse_amount(form.get("amount_usd"))
         account = session.account
+        _require_open(account)
+        micros = payments.parse_amount(form.get("amount_usd"))
         url = await self._services.checkout.top_up(account.id, account.email or "", micros)
         return self._pages.render("redirect.html", session, url=url, title="Payment")
 
@@ -97,6 +100,7 @@ class AccountPage:
         """Redirect to the payment page for a memory plan."""
         session, form = await self._read_form(request)
         account = session.account
+        _require_open(account)
         plan = payments.parse_plan(form.get("plan"))
         url = await self._services.checkout.subscribe(account.id, account.email or "", plan)
         return self._pages.render("redirect.html", session, url=url, title="Payment")
@@ -112,6 +116,11 @@ class AccountPage:
     async def _read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         self._services.trusted_hosts.admit(request)
         return await forms.read_with_session(request, self._services.sessions)
+
+
+def _require_open(account: Account) -> None:
+    if account.closing_at is not None:
+        raise errors.Conflict("A closed account takes no payments: keep the account first")
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
