@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sixfold import errors
+from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, ledger, ledger_queries, payments
 from sixfold.core.database import Database, one
 from sixfold.payments.stripe import StripeClient
@@ -204,6 +205,21 @@ async def deliver(
 
 async def customer(database: Database) -> str:
     return (await database.write(accounts.create(f"a{next(_numbers)}@example.com"))).id
+
+
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_erased_account_is_only_charged_for_reversals(backend: str, tmp_path: Path) -> None:
+    """A payment is not credited to it, but an earlier payment can still be refunded, in part and whole."""
+    async with databases.OPENERS[backend](tmp_path, None) as database:
+        account_id = await customer(database)
+        await deliver(database, [paid(account_id, "pi_1", 2000)])
+        account = await database.read(accounts.by_id(account_id))
+        await database.write(deletion.close(account, -1))
+        assert await database.write(deletion.erase(account_id))
+        await deliver(database, [paid(account_id, "pi_2", 3000), refunded("pi_2", 3000)])
+        assert await left(database, account_id) == 2000
+        await deliver(database, [refunded("pi_1", 500, 1), refunded("pi_1", 2000, 2), *lost("pi_1")])
+        assert await left(database, account_id) == 0
 
 
 async def left(database: Database, account_id: str) -> int:

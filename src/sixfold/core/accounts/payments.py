@@ -163,4 +163,5 @@ def _exists(account_id: str) -> Transaction[bool]:
         account = yield from accounts.by_id(account_id)
     except errors.NotFound:
         return False
-    return account.kind != "system"
+    # An erased account has no e-mail address, and nobody could use its credit.
+    return account.kind != "system" and bool(account.email)
