@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger_queries
+from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.accounts.accounts import MAX_BALANCE
 from sixfold.core.database import Database
 from tests.harness import databases
@@ -42,6 +42,14 @@ async def test_credit_of_all_accounts_together_is_limited(database: Database) ->
     with pytest.raises(errors.NotFound):
         await database.read(accounts.by_email("b@example.com"))
     await database.write(accounts.create("b@example.com", credit=1))
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+@pytest.mark.parametrize("amount", [2**62, 2**63, 2**64])
+async def test_hold_above_every_balance_is_refused(database: Database, amount: int) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=MAX_BALANCE))
+    with pytest.raises(errors.InsufficientCredits):
+        await database.write(ledger.hold(account.id, "hold_1", amount))
     assert await database.read(ledger_queries.verify()) == ()
 
 

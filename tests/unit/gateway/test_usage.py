@@ -80,6 +80,11 @@ def test_invalid_price_is_named_in_the_error(row: dict[str, Any]) -> None:
         rates(row)
 
 
+def test_a_price_that_rounds_to_nothing_is_not_free() -> None:
+    result = rates({"input_per_million_usd": "0.0000001", "per_image_usd": "0.0000004"})
+    assert (result.input, result.output, result.per_image) == (1, 0, 1)
+
+
 def test_a_dated_model_costs_what_its_family_costs() -> None:
     book = PriceBook(BUNDLED, {"own/gpt-4o": {"input_per_million_usd": 9}})
     family = book.find("openai", "gpt-4o")

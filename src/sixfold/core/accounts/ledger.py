@@ -43,7 +43,8 @@ def hold(
         raise LedgerError("the amount of a hold must be positive")
     if payer is not None:
         yield from budgets.spend(payer, amount)
-    rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
+    # No balance covers 2**62 micro-dollars, and databases cannot store much more.
+    rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": min(amount, 2**62)})
     if not rows:
         raise errors.InsufficientCredits
     counted = payer.counted if payer is not None else None

@@ -200,4 +200,5 @@ def micros(key: str, value: Any) -> int:
         amount = Decimal(-1)
     if not amount.is_finite() or not 0 <= amount < 2**63:
         raise ValueError(f"{key} must be an amount in USD (got {value!r})")
-    return int(amount.to_integral_value())
+    # A price that rounds to 0 would make the model free.
+    return int(amount.to_integral_value()) or int(amount > 0)
