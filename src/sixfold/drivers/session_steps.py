@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sixfold.core.sessions.engine import Frame, PackedStepResult, StepAnswer, StepRequest
+from sixfold.core.sessions.engine import (
+    MAX_FRAME_BYTES,
+    MAX_POSE_BYTES,
+    MAX_POSES,
+    MAX_STATE_BYTES,
+    Frame,
+    PackedStepResult,
+    StepAnswer,
+    StepRequest,
+)
 from sixfold.core.workers.ports import RunFailed, WorkerLost
 from sixfold.worker import protocol, session_steps
 
@@ -85,6 +94,16 @@ def _failed(error: Exception) -> RunFailed:
 def _answer(message: protocol.StepDone | protocol.RunFailedMessage) -> StepAnswer:
     if isinstance(message, protocol.RunFailedMessage):
         return RunFailed(message.message, message.public, message.detail, message.unusable)
+    sizes = (
+        ("a state", len(message.state), MAX_STATE_BYTES, "bytes"),
+        ("a frame", len(message.image), MAX_FRAME_BYTES, "bytes"),
+        ("a pose", max(map(len, message.poses), default=0), MAX_POSE_BYTES, "bytes"),
+        ("a step", len(message.poses), MAX_POSES, "poses"),
+    )
+    for name, size, most, unit in sizes:
+        if size > most:
+            text = f"The model returned {name} of more than {most:,} {unit} (got {size:,})"
+            return RunFailed(text, public=True)
     frame = None
     if message.image:
         frame = Frame(message.image, message.format, message.width, message.height)

@@ -29,7 +29,7 @@ from sixfold.core.sessions.connection import (
     StateMessage,
     StatsMessage,
 )
-from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
+from sixfold.core.sessions.engine import MAX_POSES, Controls, PackedStepResult, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
 from sixfold.core.sessions.inputs import SessionInput, combine_inputs, merge_inputs
 from sixfold.core.sessions.recording import SessionRecording
@@ -57,7 +57,7 @@ _GRID_SECONDS: Final = 0.01
 _STATS_SECONDS: Final = 1.0
 _CHECKPOINT_SECONDS: Final = 1.0
 # Maximum ticks of one step; further due ticks follow immediately.
-_MAX_TICKS: Final = 100
+_MAX_TICKS: Final = MAX_POSES
 # Maximum consecutive restarts without a step between them.
 _MAX_RESTARTS: Final = 3
 
