@@ -1,4 +1,4 @@
-"""Files of rejected requests and deleted files are removed within a day, and are limited until then."""
+"""Files of rejected requests and unsuccessful runs, and deleted files, are limited and removed in a day."""
 
 from __future__ import annotations
 
@@ -62,10 +62,30 @@ async def upload_beyond_the_quota(app: AppFixture) -> httpx.Response:
     return await app.client.post("/api/uploads", content=os.urandom(SIZE), headers=bearer(app.poor))
 
 
+async def failed_run(app: AppFixture) -> httpx.Response:
+    """A run that is not charged."""
+    inputs = {"source_image_url": image_files.data_uri(png()), "style_prompt": "FAIL"}
+    body = {"model": "style-transfer", "input": inputs}
+    return await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+
+
+async def canceled_run(app: AppFixture) -> httpx.Response:
+    inputs = {"source_image_url": image_files.data_uri(png()), "style_prompt": "SLOW"}
+    body = {"model": "style-transfer", "input": inputs, "wait": 0}
+    response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
+    if response.status_code == 202:
+        await app.client.post(response.json()["urls"]["cancel"], headers=app.bearer)
+        prediction = await app.predictions.get_any(response.json()["id"])
+        await app.predictions.wait(prediction, 60)
+    return response
+
+
 @pytest.mark.parametrize(
     "way",
     [
         run_without_credit,
+        failed_run,
+        canceled_run,
         deleted_file,
         part_beyond_its_upload,
         post_of_the_wrong_type,

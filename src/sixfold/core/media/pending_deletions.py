@@ -1,4 +1,4 @@
-"""Stored bytes without a reference: of deleted files, and of requests that were refused.
+"""Stored bytes without a reference: of deleted files, refused requests and inputs of unsuccessful runs.
 
 They are kept for a day, because another request may be about to use the same bytes. Until then, they count
 against a limit of the account. Files of refunded predictions expire instead (`predictions/refunds.py`).
@@ -34,8 +34,8 @@ def _add(account_id: str, blob: str, size: int, quota_bytes: int) -> Transaction
     used = int(pending["bytes"]) if pending is not None else 0
     if used >= quota_bytes:
         raise errors.TooLarge(
-            f"This account's deleted files and files of refused requests use {used:,} bytes, and the limit "
-            f"is {quota_bytes:,}: they are removed after a day"
+            f"This account's deleted files and files of unsuccessful requests use {used:,} bytes, and the "
+            f"limit is {quota_bytes:,}: they are removed after a day"
         )
     row = {"name": ports.new_name("bin"), "account_id": account_id, "blob": blob, "size": size}
     yield Query("media_leave", row)

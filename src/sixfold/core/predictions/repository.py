@@ -490,6 +490,8 @@ def _end(row: Row, state: PredictionState, failure: FailureRecord) -> Transactio
     if row["price"] and row["parent_id"] is None:
         yield from ledger.release(str(row["id"]))
     yield from refunds.end(row)
+    # Otherwise runs that are canceled for free could fill the disk.
+    yield Query("media_inputs_leave", {"prediction_id": row["id"]})
     prediction = Prediction.from_row(updated[0])
     yield from webhooks.enqueue(prediction)
     return prediction

@@ -50,12 +50,16 @@ SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM (
     SELECT MAX(m.size) AS size FROM media m
     WHERE m.expires_at > 0 AND m.expires_at <= :now AND m.account_id || '' = :account_id
       AND NOT EXISTS (SELECT 1 FROM media o WHERE o.blob = m.blob AND o.account_id = m.account_id
-                      AND (o.expires_at IS NULL OR o.expires_at > :now))
+                      AND (o.expires_at IS NULL OR (o.expires_at > :now AND o.kind <> 'input')))
     GROUP BY m.blob) AS leaving;
 
 -- name: media_leave | Insert an expired media file, so that the sweep deletes its bytes if no other file shares them.
 INSERT INTO media (name, account_id, blob, kind, content_type, size, created_at, expires_at)
 VALUES (:name, :account_id, :blob, 'input', 'application/octet-stream', :size, :now, :now);
+
+-- name: media_inputs_leave | Let the input files of a run that ended without a charge expire in a day.
+UPDATE media SET expires_at = :now + 86400000000
+WHERE prediction_id = :prediction_id AND kind = 'input' AND expires_at IS NULL;
 
 -- name: media_delete | Delete a media file and return its blob.
 DELETE FROM media WHERE name = :name RETURNING blob;
