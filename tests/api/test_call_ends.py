@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from sixfold import errors
 from sixfold.core.accounts import connections, keys
 from sixfold.core.accounts.keys import KeyLimits
+from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.attempts import FailoverClient
 from sixfold.core.money import format_usd
@@ -61,6 +62,25 @@ async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> Non
         assert 1 <= call["usage"]["output_tokens"] < 40
         assert 0 < float(call["cost_usd"]) < 0.04
         await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
+        assert await gateway.app.faults() == ()
+
+
+async def test_part_before_the_limit_of_a_converted_stream_is_charged(
+    either: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a prompt that requests too many parts would make all of them free."""
+    monkeypatch.setattr(chats, "MAX_RESPONSE_CHARS", 60)
+    async with running_gateway(either) as gateway:
+        body = {"model": "acme/small", "max_tokens": 100, "stream": True}
+        body["messages"] = [{"role": "user", "content": "say 40 words"}]
+        response = await gateway.app.client.post("/v1/messages", json=body, headers=gateway.headers)
+        assert "more than 60 characters of text; the part before is charged" in response.text
+        [call] = await gateway.settled()
+        assert call["status"] == "left"
+        assert 1 <= call["usage"]["output_tokens"] < 40
+        posted = 5_000_000 - round(float(call["cost_usd"]) * 1_000_000)
+        await gateway.app.until(posted=format_usd(posted), held="0.00")
+        assert posted < 5_000_000
         assert await gateway.app.faults() == ()
 
 

@@ -94,7 +94,8 @@ async def test_many_small_events_let_other_tasks_run() -> None:
 
 async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chats, "MAX_RESPONSE_CHARS", 5_000)
-    stream = stream_of(DELTA, DELTA * 1_000)
+    ended: list[str] = []
+    stream = stream_of(DELTA, DELTA * 1_000, ended=ended)
     received = 0
 
     async def read() -> None:
@@ -104,7 +105,7 @@ async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(errors.EngineFailed, match="sent more than 5,000 characters of text"):
         await read()
-    assert received == 5_000
+    assert (received, ended) == (5_000, ["left"])
 
 
 @pytest.mark.parametrize("is_raw", [True, False])

@@ -48,6 +48,10 @@ class _CallerTooSlow(Exception):
     """The time limit of the call has passed because its caller read slowly."""
 
 
+class _ResponseTooLong(UpstreamFailure):
+    """The response has more text or parts than a converted response may have, and the rest is not sent."""
+
+
 class ResponseStream:
     """A streamed response, which must be read to its end or closed to settle the charge."""
 
@@ -244,16 +248,19 @@ def _counted(event_bytes: int) -> int:
 
 
 def _count(size: chats.ResponseSize, event: Event) -> None:
-    """Count an event; raises `UpstreamFailure`. Some protocols repeat the whole response at the end."""
+    """Count an event; raises `_ResponseTooLong`. Some protocols repeat the whole response at the end."""
     size.add(event)
     if size.excess:
-        raise UpstreamFailure(size.excess)
+        raise _ResponseTooLong(size.excess)
 
 
 def _early_end(error: _CallerTooSlow | UpstreamFailure | errors.TooManyRequests) -> CallOutcome:
     match error:
         case _CallerTooSlow():
             return CallOutcome("left", error=_SLOW_CALLER)
+        case _ResponseTooLong():
+            # A prompt can request many tool calls, so the caller pays for those that were delivered.
+            return CallOutcome("left", error=f"The model server {error}; the part before is charged")
         case UpstreamFailure():
             return CallOutcome("failed", error=f"The model server {error}")
         case errors.TooManyRequests():
