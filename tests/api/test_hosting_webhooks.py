@@ -15,9 +15,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sixfold.app import asgi, bootstrap
+from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.organizations import members
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.database import Row, Transaction
 from sixfold.core.predictions import webhooks
@@ -239,3 +241,19 @@ async def test_webhooks_of_a_removed_member_or_program_are_not_sent(either: Path
         (_, last) = await wait_for_messages(app, run["id"], has_start_and_end)
         assert "no access any more" in last["error"]
         assert len(faults.steps("webhook")) == 1
+
+
+async def test_webhooks_of_a_closed_account_wait_until_it_is_kept(either: Path) -> None:
+    faults = Faults()
+    async with running_app(either, **INSIDE) as app, webhook_url(faults) as url:
+        app.server.outbox.schedule = RetrySchedule(first_seconds=0.01)
+        body = {**run_body(url, "SLOW"), "wait": 0}
+        run = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
+        await wait_for_messages(app, run["id"], lambda rows: bool(rows and rows[0]["ended_at"]))
+        await app.database.write(deletion.close(app.account, 7))
+        await app.predictions.cancel(run["id"], Tenant(app.account.id))
+        await wait_for_messages(app, run["id"], lambda rows: len(rows) == 2 and rows[1]["error"] is not None)
+        assert len(faults.steps("webhook")) == 1
+        await app.database.write(deletion.reopen(app.account.id))
+        await wait_for_messages(app, run["id"], has_start_and_end)
+        assert len(faults.steps("webhook")) == 2

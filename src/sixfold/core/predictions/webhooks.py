@@ -247,6 +247,9 @@ class WebhookOutbox:
         row = await self._database.read(one("outbox_prediction", id=message["id"]), snapshot=False)
         if row is not None and row["is_ended"]:
             return "The member or program that requested this webhook has no access any more", True
+        if row is not None and row["is_closed"]:
+            # The account may be kept within the day of retries.
+            return "The account is closed", False
         if row is not None and row["webhook"] is not None and row["prediction"] is None:
             # An older version wrote the message.
             row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))

@@ -24,13 +24,14 @@ RETURNING id, prediction_id, event, attempts, created_at, CAST(:now AS BIGINT) A
           COALESCE(LENGTH(webhook_outbox.prediction), 0) AS size,
           (SELECT account_id FROM prediction WHERE prediction.id = prediction_id) AS account_id;
 
--- name: outbox_prediction | Return the prediction stored with a webhook delivery, unless it was deleted, and whether its member or program has ended.
-SELECT w.prediction, p.webhook,
+-- name: outbox_prediction | Return the prediction stored with a webhook delivery, unless it was deleted, whether its member or program has ended, and whether its account is closed.
+SELECT w.prediction, p.webhook, CASE WHEN a.closing_at IS NULL THEN 0 ELSE 1 END AS is_closed,
     CASE WHEN k.grant_id IS NOT NULL
             AND NOT EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = k.grant_id AND g.ended_at IS NULL) THEN 1
         WHEN k.member_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM member m WHERE m.id = k.member_id) THEN 1
         ELSE 0 END AS is_ended
-FROM webhook_outbox w JOIN prediction p ON p.id = w.prediction_id LEFT JOIN api_key k ON k.id = p.key_id
+FROM webhook_outbox w JOIN prediction p ON p.id = w.prediction_id JOIN account a ON a.id = p.account_id
+LEFT JOIN api_key k ON k.id = p.key_id
 WHERE w.id = :id;
 
 -- name: outbox_again | Reschedule a failed webhook delivery.
