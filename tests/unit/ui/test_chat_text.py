@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sixfold.core.gateway.conversations.chats import ChatVersion
-from sixfold.ui.chat import rendering, versions
+from sixfold.ui.chat import code_blocks, rendering, versions
 from sixfold.ui.chat.rendering import GrowingText
 from sixfold.ui.memory import formulas
+from tests.loop_time import cpu_seconds
 
 ANSWER = """Here is *what* you asked.
 
@@ -71,6 +72,13 @@ def test_code_has_colors_and_formulas_are_mathml() -> None:
     assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"><mrow><mfrac>' in html
     assert "costs $5 or $6, with <math" in html
     assert "<h3>A heading</h3>" in html
+
+
+def test_code_with_a_long_run_of_spaces_has_no_colors() -> None:
+    assert 'class="k"' in code_blocks.highlight("int a;" + "\n " * 49 + "b;", "c")
+    code = "A " + "\n " * 9_999
+    assert cpu_seconds(lambda: code_blocks.highlight(code, "c"), 0.05) < 0.1
+    assert code_blocks.highlight(code, "c") == code
 
 
 @pytest.mark.parametrize(
