@@ -63,11 +63,12 @@ class ForkServer:
     async def boot(cls, environ: Mapping[str, str], preload: Sequence[str]) -> ForkServer:
         """Start a zygote and wait until it accepts requests; raises `ForkServerGone`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        spawning = asyncio.ensure_future(asyncio.to_thread(_spawn, theirs, environ, preload))
         try:
-            with theirs:
-                process = await asyncio.to_thread(_spawn, theirs.fileno(), environ, preload)
+            process = await asyncio.shield(spawning)
         except BaseException:
             ours.close()
+            spawning.add_done_callback(_abandon)
             raise
         server = cls(process, ours)
         try:
@@ -208,15 +209,30 @@ def _kill_group(pid: int | None) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
-def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(  # noqa: S603 - this interpreter and a module of this package
-        [sys.executable, "-m", "sixfold.worker.zygote", str(control), *preload],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=(control,),
-        env=dict(environ),
-        cwd="/",
-        start_new_session=True,
-    )
+def _spawn(
+    control: socket.socket, environ: Mapping[str, str], preload: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    """Start a zygote, and close its socket in this process.
+
+    If the caller closed the socket, a canceled start could pass another file with the same number on.
+    """
+    with control:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter and a module of this package
+            [sys.executable, "-m", "sixfold.worker.zygote", str(control.fileno()), *preload],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(control.fileno(),),
+            env=dict(environ),
+            cwd="/",
+            start_new_session=True,
+        )
     process_resources.restore_file_limit(process.pid)
     return process
+
+
+def _abandon(spawning: asyncio.Future[subprocess.Popen[bytes]]) -> None:
+    """Kill and reap a zygote whose start was canceled."""
+    if not spawning.cancelled() and spawning.exception() is None:
+        process = spawning.result()
+        process.kill()
+        asyncio.get_running_loop().run_in_executor(None, process.wait)

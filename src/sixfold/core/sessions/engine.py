@@ -22,7 +22,7 @@ from sixfold.core.workers.ports import RunFailed, WorkerLost
 
 State = Mapping[str, Any]
 MAX_WAYPOINTS = 100
-# The largest result of a step. A session keeps the poses of 25 seconds, and sends its state with each step.
+# The largest result of a step. A session keeps the poses of 35 seconds, and sends its state with each step.
 MAX_STATE_BYTES, MAX_POSE_BYTES, MAX_FRAME_BYTES, MAX_POSES = 2**20, 32 * 2**10, 16 * 2**20, 100
 # The names of keys in messages, and the key that an engine receives.
 KEYS: Mapping[str, str] = {
