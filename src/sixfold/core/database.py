@@ -126,3 +126,9 @@ def finish(*queries: Query) -> Transaction[int]:
 
 def many(name: str, /, **params: Value) -> Transaction[Rows]:
     return (yield Query(name, params))
+
+
+def after(check: Transaction[None], transaction: Transaction[T]) -> Transaction[T]:
+    """Return a transaction that makes a check first, which raises an error if it fails."""
+    yield from check
+    return (yield from transaction)

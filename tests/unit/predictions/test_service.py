@@ -73,7 +73,7 @@ async def test_wait_sees_an_end_between_the_acceptance_and_the_call(
 
         def end_elsewhere(prediction: Prediction) -> None:
             ended = replace(prediction, state=PredictionState.SUCCEEDED)
-            pipeline.service._bus.publish(prediction.id, StateChanged(ended))
+            pipeline.service.bus.publish(prediction.id, StateChanged(ended))
 
         monkeypatch.setattr(pipeline.service, "on_accepted", end_elsewhere)
         submitted = await pipeline.service.submit(pipeline.request())

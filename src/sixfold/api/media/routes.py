@@ -77,9 +77,8 @@ class MediaRoutes:
     def _ended(self, endpoint: MediaEndpoint, prediction: Prediction) -> Response:
         name = next(iter(prediction.task.files), "")
         problem = errors.Problem(name, f"{name}: {prediction.error}", error_format.UNUSABLE)
-        failure = failure_of(
-            prediction, lambda: errors.InvalidInput([problem]), endpoint.failure(endpoint.failure_text)
-        )
+        other = endpoint.failure(endpoint.failure_text)
+        failure = failure_of(prediction, lambda: errors.InvalidInput([problem]), other)
         if failure is not None:
             raise failure
         result = endpoint.result(prediction, self._services.media_url)
@@ -90,8 +89,7 @@ def _mode(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or value not in _MODES:
-        problem = errors.Problem("response_mode", "response_mode must be polling or inline", "enum")
-        raise errors.InvalidInput([problem])
+        raise errors.InvalidInput.of("response_mode", "response_mode must be polling or inline", "enum")
     return value
 
 

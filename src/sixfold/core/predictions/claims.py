@@ -28,8 +28,9 @@ def claim(
         "limit": limit,
     }
     if free_runs:
-        limited = {**params, "hardware": hardware, "free_runs": free_runs}
-        rows = yield Query("prediction_claim_shared", limited)
+        rows = yield Query(
+            "prediction_claim_shared", {**params, "hardware": hardware, "free_runs": free_runs}
+        )
     elif hardware is None:
         rows = yield Query("prediction_claim", params)
     else:

@@ -179,8 +179,7 @@ class Prediction(msgspec.Struct, frozen=True):
 def _task_of(row: Row) -> TaskRecord:
     if len(row["task"]) <= LOOP_BYTES:
         return _decode_task(row["task"])
-    known = _large_tasks.get(row["id"])
-    return known if known is not None else _large_tasks.setdefault(row["id"], _decode_task(row["task"]))
+    return _large_tasks.get(row["id"]) or _large_tasks.setdefault(row["id"], _decode_task(row["task"]))
 
 
 # The task of a prediction never changes, so the states of the prediction in memory share a large one.

@@ -56,9 +56,9 @@ class PredictionService:
         failpoints: Failpoints,
     ) -> None:
         self._database = database
-        self._catalog = catalog
+        self.catalog = catalog
         self._media = media
-        self._bus = bus
+        self.bus = bus
         self._policy = policy
         self.failpoints = failpoints
         self.waiters = RunWaiters()
@@ -74,16 +74,6 @@ class PredictionService:
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
     @property
-    def catalog(self) -> Catalog:
-        """The catalog of models."""
-        return self._catalog
-
-    @property
-    def bus(self) -> EventBus:
-        """The bus on which this process publishes events of predictions."""
-        return self._bus
-
-    @property
     def draining(self) -> bool:
         """Whether the server is shutting down and does not accept requests."""
         return self.waiters.draining
@@ -95,8 +85,8 @@ class PredictionService:
 
     async def find(self, name: str, account_id: str) -> Model:
         """Return a built-in model or a custom model of the account; raises `NotFound`."""
-        if name in self._catalog:
-            return self._catalog.public(name)
+        if name in self.catalog:
+            return self.catalog.public(name)
         return (await self.custom_models.find(name, account_id)).model
 
     def quote(
@@ -116,32 +106,28 @@ class PredictionService:
         the blob store; `full_only` excludes engines of preview quality. `inputs` may be the result of
         `prepare`.
         """
-        model = self._catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
+        model = self.catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
         prepared = isinstance(inputs, metering.PreparedQuote)
         values = inputs.inputs() if prepared else requests.checked(self.check, model, inputs, stored)
-        by_time = hardware is not None or model.price == metering.CONTAINER_TIME
-        if hardware is not None and not self._can_choose_hardware(model):
+        rates, is_container = self.catalog.rates, model.price == metering.CONTAINER_TIME
+        by_time = hardware is not None or is_container
+        if hardware is not None and not (is_container or rates.is_charged_by_time(model.name)):
             raise errors.InvalidInput.of(
                 "hardware", f"{model.name} has a fixed price and does not accept hardware", "extra_forbidden"
             )
-        rate = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
+        rate = rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
         terms = msgspec.structs.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
         if engine.runs:
-            self._catalog.check_runs(model, engine, values, terms)
+            self.catalog.check_runs(model, engine, values, terms)
         if model.price in self.appraisers and hardware is None:
-            price = (
-                inputs.price() if prepared else self.appraisers[model.price](model, values, charged=charged)
-            )
+            estimate = self.appraisers[model.price]
+            price = inputs.price() if prepared else estimate(model, values, charged=charged)
             return PriceQuote(price, engine, quality, values)
         limit = self._policy.run_limit_seconds
-        list_price = self._catalog.price(model, values) if rate is None else rate.price(limit)
-        price = pricing.charged_price(list_price, self._catalog, model, engine, values)
+        list_price = self.catalog.price(model, values) if rate is None else rate.price(limit)
+        price = pricing.charged_price(list_price, self.catalog, model, engine, values)
         return PriceQuote(price, engine, quality, values, None if rate is None else rate.hardware)
-
-    def _can_choose_hardware(self, model: Model) -> bool:
-        """Return whether a run can be charged by the time on the hardware that its request names."""
-        return model.price == metering.CONTAINER_TIME or self._catalog.rates.is_charged_by_time(model.name)
 
     async def submit(self, request: PredictionRequest) -> Prediction:
         """Accept a request; when this returns, it is durable, held and queued.
@@ -158,7 +144,7 @@ class PredictionService:
         if self.draining:
             raise errors.ShuttingDown
         # Prices may be reloaded between the quote and the acceptance.
-        with self._catalog.at(self._catalog.prices):
+        with self.catalog.at(self.catalog.prices):
             drafts = [await self._price(request) for request in batch]
         self.failpoints.hit("accept.before")
         with self._accepted_runs.accepting([draft.id for draft in drafts]):
@@ -166,16 +152,14 @@ class PredictionService:
         self.failpoints.hit("accept.after")
         for prediction in accepted:
             self.quotes.store(prediction)
-            self._bus.publish(prediction.id, StateChanged(prediction))
+            self.bus.publish(prediction.id, StateChanged(prediction))
             self.on_accepted(prediction)
         return accepted
 
     async def _price(self, request: PredictionRequest) -> PredictionDraft:
         started_ns = time.perf_counter_ns()
-        if request.internal:
-            model = self._catalog[request.model]
-        else:
-            model = await self.find(request.model, request.account_id if request.charged else "")
+        owner = request.account_id if request.charged else ""
+        model = self.catalog[request.model] if request.internal else await self.find(request.model, owner)
         charged, stored, full = request.charged, request.sources, request.full_only
         try:
             values = await self.prepare(model, request.inputs, charged=charged)
@@ -191,9 +175,9 @@ class PredictionService:
         files = await self.named_files(request, model, quote.values)
         request = msgspec.structs.replace(request, sources={**files, **request.sources})
         sources = await requests.resolve_sources(request, model, quote.values, self._media, self._policy)
-        quote = pricing.quote_project(self._catalog, model, quote, sources)
+        quote = pricing.quote_project(self.catalog, model, quote, sources)
         pricing.check_max_price(request, quote)
-        request = await video_backends.assign(request, model, quote, self._catalog, self._database)
+        request = await video_backends.assign(request, model, quote, self.catalog, self._database)
         size = manifest_inputs.minimum_size(quote.values, LOOP_BYTES + 1)
         inputs = await PARSER.run_large(size, manifest_inputs.clean, quote.values)
         draft = requests.draft(request, model, quote, sources, inputs)
@@ -240,7 +224,7 @@ class PredictionService:
         Directly after `submit`, the state is known from the events and is not read from the database.
         `patient` is for callers that cannot poll by an id; see `RunWaiters`.
         """
-        with self._bus.listen(prediction.id) as events:
+        with self.bus.listen(prediction.id) as events:
             read_current = functools.partial(self.get_any, prediction.id)
             current = self._accepted_runs.state(prediction) or await read_current()
             if current.is_terminal:
@@ -249,7 +233,7 @@ class PredictionService:
 
     async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
         """Yield the current state, followed by all events until the prediction ends."""
-        with self._bus.listen(prediction.id) as queue:
+        with self.bus.listen(prediction.id) as queue:
             current = await self.get_any(prediction.id)
             yield StateChanged(current)
             while not current.is_terminal:
@@ -261,7 +245,7 @@ class PredictionService:
     async def cancel(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Cancel a prediction unless it has ended or shows partial images; raises `NotFound`."""
         prediction = await self._database.write(predictions.cancel(prediction_id, tenant))
-        self._bus.publish(prediction.id, StateChanged(prediction))
+        self.bus.publish(prediction.id, StateChanged(prediction))
         if prediction.state is PredictionState.CANCELING:
             self.on_cancel(prediction)
         return prediction
@@ -271,7 +255,7 @@ class PredictionService:
         self.failpoints.hit("refund.before")
         refunded_prediction = await self._database.write(refunds.refund(prediction.id, reason))
         self.failpoints.hit("refund.after")
-        self._bus.publish(refunded_prediction.id, StateChanged(refunded_prediction))
+        self.bus.publish(refunded_prediction.id, StateChanged(refunded_prediction))
         return refunded_prediction
 
     def drain(self) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from sixfold import errors
 from sixfold.core.accounts import connections, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
-from sixfold.core.accounts.authentication.login_sessions import after
 from sixfold.core.accounts.connections import Credential
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
-from sixfold.core.database import T, Transaction
+from sixfold.core.database import T, Transaction, after
 
 
 def while_permitted(principal: Principal, transaction: Transaction[T]) -> Transaction[T]:

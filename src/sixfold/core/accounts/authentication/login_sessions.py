@@ -15,7 +15,7 @@ from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
-from sixfold.core.database import Query, Row, Rows, T, Transaction, one
+from sixfold.core.database import Query, Row, Rows, T, Transaction, after, one
 
 LINK_LIFE_US = HOUR_US
 SESSION_LIFE_US = 30 * DAY_US
@@ -110,12 +110,6 @@ def while_active(token: str, transaction: Transaction[T], access: Access | None 
     """
     checked = _checked(token, access or rights.declared.get(), connections.signed_in.get())
     return after(checked, transaction)
-
-
-def after(check: Transaction[None], transaction: Transaction[T]) -> Transaction[T]:
-    """Return a transaction that makes a check first, which raises an error if it fails."""
-    yield from check
-    return (yield from transaction)
 
 
 def _checked(token: str, access: Access, before: Principal | None) -> Transaction[None]:
