@@ -15,14 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sixfold.core import money
+from sixfold.app import catalog as app_catalog
+from sixfold.core import ids, money
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.sessions import repository as sessions
 from sixfold.errors import Forbidden
-from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
+from tests.api.test_comfyui_clients import node
+from tests.api.test_reversals import painting
 from tests.fakes import fault_server
 from tests.fakes.gradio import GradioServer, gradio
 from tests.harness import image_files
@@ -42,6 +45,25 @@ async def app_with_space(
 
 async def post(app: AppFixture, path: str, body: Any) -> httpx.Response:
     return await app.client.post(path, json=body, headers=app.bearer)
+
+
+async def test_space_receives_no_unpaid_results_of_a_graph(tmp_path: Path) -> None:
+    """A space could return them to its owner, and let the graph fail, which is then free."""
+    document = small_models()
+    document["engines"]["graph"] = app_catalog.models_document()["engines"]["graph"]
+    async with app_with_space(tmp_path, "5", models=document) as (app, _):
+        response = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
+        assert response.status_code == 201, response.text
+        fields = {"template": "template:acme-paint-box", "input": '{"prompt": "a fox"}'}
+        empty = node("EmptyImage", width=8, height=8, batch_size=1, color=0)
+        for origin, status in ((painting("a fox"), 400), (empty, 200)):
+            resized = node("ImageInvert", image=["1", 0])
+            graph = {"1": origin, "2": resized, "3": node("SixfoldTemplate", **fields, image=["2", 0])}
+            graph["4"] = node("SaveImage", images=["3", 0], filename_prefix="fox")
+            body = {"prompt": graph, "client_id": "c", "prompt_id": ids.new("req")}
+            answer = await post(app, "/prompt", body)
+            assert answer.status_code == status, answer.text
+            assert ("charged only if the graph succeeds" in answer.text) is (status == 400)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

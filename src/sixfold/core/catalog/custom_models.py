@@ -111,6 +111,11 @@ class CustomModels:
         cached = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
         return max(cached, key=lambda own: own.version).model if cached else None
 
+    def is_space(self, name: str, account_id: str) -> bool:
+        """Return whether an account's model that is in memory is an imported space."""
+        names = account_id, name
+        return any(own.kind == gradio_spaces.KIND for key, own in self._built.items() if key[:2] == names)
+
     async def page(
         self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
     ) -> tuple[tuple[CustomModel, ...], str | None]:

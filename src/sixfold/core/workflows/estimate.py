@@ -6,7 +6,7 @@ Inline nodes are executed, and all other values are unknown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -127,6 +127,27 @@ def _run_inline(node: GraphNode, context: NodeContext | None, inputs: dict[str, 
 
 def _has_unknown(value: Any) -> bool:
     return value is UNKNOWN or (isinstance(value, ListValue) and any(each is UNKNOWN for each in value))
+
+
+ChildRunPrices = Sequence[tuple[str, str, PriceRow]]
+
+
+def check_spaces(validation: ValidationResult, child_runs: ChildRunPrices, spaces: Collection[str]) -> None:
+    """Raise `BadRequest` if one of the account's `spaces` receives a result that may never be paid.
+
+    A space could return the result to the account and let the graph fail, which is then free.
+    """
+    unpaid = {node for node, model, price in child_runs if price.micros and model not in spaces}
+    receivers = {node: model for node, model, _ in child_runs if model in spaces}
+    for node_id, node in validation.nodes.items():
+        if unpaid.isdisjoint(origin for origin, _ in node.links.values()):
+            continue
+        unpaid.add(node_id)
+        if node_id in receivers:
+            raise errors.BadRequest(
+                f"The space {receivers[node_id]} (node {node_id}) would receive results that are charged "
+                "only if the graph succeeds: run the nodes before it in a separate graph"
+            )
 
 
 class Estimate(msgspec.Struct, frozen=True):
