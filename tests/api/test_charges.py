@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import many
 from sixfold.core.predictions import queries
@@ -237,3 +238,21 @@ async def test_a_run_that_the_cache_answers_is_free(gateway: Gateway) -> None:
     assert micros(costs[1]) == 0
     assert len(gateway.acme.requests) == 1
     assert await gateway.app.faults() == ()
+
+
+async def test_chat_above_every_possible_balance_is_402(either: Path) -> None:
+    row = {"input_per_million_usd": 1, "output_per_million_usd": "9000000000000"}
+    async with running_gateway(either, prices={"acme/small": row}) as gateway:
+        for max_tokens in (100, 900_000_000):
+            response = await gateway.chat(max_tokens=max_tokens)
+            assert response.status_code == 402, response.text
+        key = await gateway.app.limited_key(KeyLimits(budget_day=1_000_000))
+        body = {
+            "model": "acme/small",
+            "max_tokens": 900_000_000,
+            "messages": [{"role": "user", "content": "a"}],
+        }
+        response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=bearer(key))
+        assert response.status_code == 429
+        assert await gateway.app.balance() == ("5.00", "0.00")
+        assert await gateway.app.faults() == ()
