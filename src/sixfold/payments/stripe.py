@@ -140,8 +140,11 @@ class StripeClient:
         return ()
 
     async def _list(self, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the objects of the first page of a list."""
-        return msgspec.convert((await self._get(path, params)).get("data", []), list[dict[str, Any]])
+        """Return the objects of the first page of a list; raises `EngineFailed` if it is malformed."""
+        try:
+            return msgspec.convert((await self._get(path, params)).get("data", []), list[dict[str, Any]])
+        except msgspec.ValidationError as error:
+            raise errors.EngineFailed(f"The payment processor did not return {path}: try again") from error
 
     async def _get(self, path: str, params: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Return an object, empty if the key may not read it; raises `EngineFailed` if a retry may help."""

@@ -366,6 +366,18 @@ def test_payment_without_a_stored_intent_is_reversed(ledger_of: Play) -> None:
     ledger_of(play)
 
 
+@pytest.mark.parametrize("data", [None, 1, {}, [1], [[]]])
+def test_malformed_list_of_the_processor_is_read_again(ledger_of: Play, data: Any) -> None:
+    async def play(database: Database) -> None:
+        account_id, intent = await customer(database), f"pi_{next(_numbers)}"
+        with pytest.raises(errors.EngineFailed, match="did not return checkout/sessions"):
+            await deliver(database, [refunded(intent, 500)], {"checkout/sessions": {"data": data}})
+        await deliver(database, [refunded(intent, 500), paid(account_id, intent)])
+        assert await left(database, account_id) == 1500
+
+    ledger_of(play)
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_key_without_payment_rights_does_not_fail_the_webhook(ledger_of: Play, status: int) -> None:
     async def play(database: Database) -> None:
