@@ -24,6 +24,7 @@ from sixfold.core.gateway.ports import GatewayReply, GatewayRequest, PredictionP
 from sixfold.core.gateway.pricing.usage import TokenUsage
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_chat_pages import ChatUser
 
 PATH = "/api/account/logging"
 
@@ -79,6 +80,17 @@ async def test_calls_are_logged_only_when_the_log_is_enabled(gateway: Gateway) -
     await switch(gateway, 0)
     await call(gateway)
     assert len(await read_log(gateway)) == 2
+
+
+async def test_chats_on_the_pages_are_logged(gateway: Gateway) -> None:
+    """A user could otherwise avoid the log that the account has enabled for all calls."""
+    await switch(gateway, 7)
+    person = await ChatUser.of(gateway)
+    await person.ask_path("say 3 words")
+    (row,) = await read_log(gateway)
+    body = (await gateway.app.client.get(f"{PATH}/calls/{row['id']}", headers=gateway.headers)).json()
+    assert "say 3 words" in body["request"]
+    assert body["response"].startswith("word")
 
 
 async def test_logged_content_is_encrypted_and_masked(gateway: Gateway) -> None:

@@ -138,6 +138,7 @@ def session_by_hash(token_hash: bytes) -> Transaction[SignedIn | None]:
         signed_in_at=row["signed_in_at"],
         is_fresh=bool(row["is_fresh"]),
         guardrail=row["guardrail"] or "",
+        content_days=row["content_days"] or 0,
         suspended=account.suspended_at is not None or row["person_suspended"] is not None,
         closed=account.closing_at is not None or row["person_closing"] is not None,
     )

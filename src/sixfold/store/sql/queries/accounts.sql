@@ -206,7 +206,8 @@ SELECT a.*, s.id AS login_id, s.created_at AS signed_in_at, s.account_id AS pers
     m.id AS member_id, m.role, m.key_id AS member_key, m.team_id, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month,
     (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (COALESCE(m.key_id, ''), '')
-     ORDER BY g.key_id DESC LIMIT 1) AS guardrail
+     ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
+    (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days
 FROM signin s JOIN account p ON p.id = s.account_id
 JOIN account a ON a.id = COALESCE(s.organization_id, s.account_id)
 LEFT JOIN member m ON m.account_id = s.organization_id AND m.person_id = s.account_id
