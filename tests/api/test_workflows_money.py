@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app, small_models
 from tests.api.test_comfyui_clients import PAINT, node
+from tests.fakes import fault_server
+from tests.harness import image_files
 from tests.harness.charge_recomputation import micros, recomputed
 
 SPACES = "/api/graph/spaces"
@@ -205,3 +211,28 @@ async def test_type_and_range_errors_are_reported_together(dot_app: AppFixture) 
     body = {"service": "space:stylized-text-to-image", "steps": 0, "cfg": "much"}
     response = await dot_app.client.post("/api/service", json=body, headers=dot_app.bearer)
     assert {each["input"] for each in response.json()["errors"]} == {"prompt", "cfg", "steps"}
+
+
+async def test_url_with_results_of_other_nodes_is_not_fetched(either: Path) -> None:
+    """Its server would receive the results, also if the graph then fails and is free."""
+    document, fetched = small_models(), list[str]()
+    document["engines"]["graph"] = app_catalog.models_document()["engines"]["graph"]
+
+    async def picture(request: Request) -> Response:
+        fetched.append(request.url.query)
+        return Response(image_files.encode(Image.new("RGB", (8, 8))), media_type="image/png")
+
+    async with (
+        fault_server.serve([Route("/a.png", picture)]) as port,
+        running_app(either, document, fetch_allow="127.0.0.0/8") as app,
+    ):
+        url = f"http://127.0.0.1:{port}/a.png"
+        whole = json.dumps({"image": f"{url}?known"})
+        joined = node("StringConcatenate", string_a=f'{{"image": "{url}?', string_b='secret"}', delimiter="")
+        for text, status in ((whole, "succeeded"), (["1", 0], "failed")):
+            template = node("SixfoldTemplate", template="template:upscaler", input=text)
+            saved = node("SaveImage", images=["2", 0], filename_prefix="big")
+            run = await run_and_hold(app, {"1": joined, "2": template, "3": saved})
+            assert (run["status"], fetched) == (status, ["known"]), run["error"]
+            assert ("use a URL that is in the graph" in (run["error"] or "")) is (status == "failed")
+        assert await app.faults() == ()

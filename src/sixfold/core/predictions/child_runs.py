@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,7 @@ from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.states import PredictionState
 
 _WAIT_SECONDS = 60.0
+_URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
 
 
 class ChildRun(msgspec.Struct, frozen=True):
@@ -52,7 +54,8 @@ class ChildRunPort(Protocol):
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         """Submit a child, or find the earlier child with this key, and wait until it ends.
 
-        Raises the errors of `PredictionService.submit`. Canceling the wait cancels the child.
+        Raises the errors of `PredictionService.submit`, and `BadRequest` for a URL that the parent does not
+        contain if the parent has a price. Canceling the wait cancels the child.
         """
         ...
 
@@ -89,6 +92,7 @@ class PipelineChildren:
         return await self._database.read(requests.principal_of(prediction))
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
+        await _check_urls(parent, child.inputs)
         request = PredictionRequest(
             principal=await self.principal(parent),
             model=child.model,
@@ -113,6 +117,41 @@ class PipelineChildren:
         if finished.withheld:
             return await self.parent(finished.id)
         return finished
+
+
+async def _check_urls(parent: Prediction, inputs: Mapping[str, Any]) -> None:
+    """Raise `BadRequest` for a URL that contains results of other children, which may never be paid.
+
+    Its server would receive the results, also if the parent then fails.
+    """
+    if not parent.price:
+        return
+    urls = [text for text in _texts(inputs) if _URL.fullmatch(text)]
+    if urls and await PARSER.run_large(parent.size * len(urls), _has_new, parent, urls):
+        raise errors.BadRequest(
+            "The URL of an input contains results of other nodes, which are charged only if the graph "
+            "succeeds: use a URL that is in the graph"
+        )
+
+
+def _has_new(parent: Prediction, urls: Sequence[str]) -> bool:
+    known = [*_texts(parent.inputs), *_texts(parent.task.inputs)]
+    return any(not any(url in text for text in known) for url in urls)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the strings in a value as decoded from JSON."""
+    values: list[Any] = [value]
+    while values:
+        match values.pop():
+            case str() as text:
+                yield text
+            case dict() as members:
+                values += members.values()
+            case list() | tuple() as items:
+                values += items
+            case _:
+                pass
 
 
 def _unfinished(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
