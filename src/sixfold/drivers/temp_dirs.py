@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
-_UNLOCKED, _LOCKED = "sixfold-new-", "sixfold-room-"
+_UNLOCKED, _LOCKED = "sixfold-new-", "sixfold-temp-"
+# The beginnings of the names of folders, with that of earlier versions.
+_PREFIXES = (_LOCKED, "sixfold-room-")
 
 
 class OwnedTempDir:
@@ -34,7 +37,8 @@ class OwnedTempDir:
 
 def clear() -> None:
     """Remove the folders on this machine whose creators have ended."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_LOCKED}*"):
+    folder = Path(tempfile.gettempdir())
+    for path in itertools.chain.from_iterable(folder.glob(f"{prefix}*") for prefix in _PREFIXES):
         # The creator of the folder is alive, or the folder belongs to another user.
         with contextlib.suppress(OSError):
             lock = _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)

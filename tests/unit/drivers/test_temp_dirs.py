@@ -17,9 +17,9 @@ from sixfold.drivers.temp_dirs import OwnedTempDir
 FACTORY = """
 import sys
 from sixfold.drivers.temp_dirs import OwnedTempDir
-room = OwnedTempDir()
-(room.path / "file").write_text("mine")
-print(room.path, flush=True)
+folder = OwnedTempDir()
+(folder.path / "file").write_text("mine")
+print(folder.path, flush=True)
 sys.stdin.read()
 """
 
@@ -39,12 +39,12 @@ def _factory(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
 
 
 def test_a_folder_is_private_and_removed_when_it_is_released(tmp_path: Path) -> None:
-    room, other = OwnedTempDir(), OwnedTempDir()
-    assert room.path.parent == tmp_path
-    assert room.path.stat().st_mode & 0o777 == 0o700
-    (room.path / "file").write_text("mine")
-    room.leave()
-    room.leave()
+    temp_dir, other = OwnedTempDir(), OwnedTempDir()
+    assert temp_dir.path.parent == tmp_path
+    assert temp_dir.path.stat().st_mode & 0o777 == 0o700
+    (temp_dir.path / "file").write_text("mine")
+    temp_dir.leave()
+    temp_dir.leave()
     assert list(tmp_path.iterdir()) == [other.path]
     other.leave()
 
@@ -54,23 +54,37 @@ def test_temp_dir_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> 
         killed.kill()
         killed.wait()
         assert left.is_dir(), "nobody has cleared it yet"
-        room = OwnedTempDir()
-        assert sorted(tmp_path.iterdir()) == sorted([remaining, room.path])
+        temp_dir = OwnedTempDir()
+        assert sorted(tmp_path.iterdir()) == sorted([remaining, temp_dir.path])
         assert (remaining / "file").read_text() == "mine"
-        room.leave()
+        temp_dir.leave()
         assert living.poll() is None
+
+
+@pytest.mark.parametrize("prefix", ["sixfold-temp-", "sixfold-room-"])
+def test_folders_of_every_version_are_removed(prefix: str, tmp_path: Path) -> None:
+    (tmp_path / f"{prefix}a").mkdir()
+    (tmp_path / "sixfold-other").mkdir()
+    temp_dirs.clear()
+    assert [path.name for path in tmp_path.iterdir()] == ["sixfold-other"]
+
+
+def test_new_folders_have_a_plain_name() -> None:
+    temp_dir = OwnedTempDir()
+    assert temp_dir.path.name.startswith("sixfold-temp-")
+    temp_dir.leave()
 
 
 def test_files_and_links_with_the_name_of_a_folder_are_kept(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("not ours")
-    (tmp_path / "sixfold-room-link").symlink_to(elsewhere, target_is_directory=True)
-    (tmp_path / "sixfold-room-file").write_text("not ours")
+    (tmp_path / "sixfold-temp-link").symlink_to(elsewhere, target_is_directory=True)
+    (tmp_path / "sixfold-temp-file").write_text("not ours")
     temp_dirs.clear()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "elsewhere",
-        "sixfold-room-file",
-        "sixfold-room-link",
+        "sixfold-temp-file",
+        "sixfold-temp-link",
     ]
     assert (elsewhere / "file").read_text() == "not ours"
