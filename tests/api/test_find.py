@@ -90,7 +90,9 @@ async def test_search_needs_a_session_and_limits_its_query(app: AppFixture) -> N
     await signed_in(app)
     assert (await app.client.get("/pages/find?q=a")).headers["cache-control"] == "no-store"
     response = await app.client.get("/pages/find", params={"q": "a" * 101})
-    assert (response.status_code, response.json()["error"]) == (400, "q must be at most 100 characters")
+    error = response.json()
+    assert (error["error"], error["code"]) == ("q must be at most 100 characters (got 101)", "invalid_input")
+    assert response.status_code == 400
     for query in ("'\"%_*(", "<script>", "a " * 50, "\u0000", "😀"):
         assert isinstance(await find(app, query), dict)
     page = (await app.client.get("/find", params={"q": "<script>"})).text

@@ -40,10 +40,11 @@ def cookie(request: Request, name: str) -> str:
 
 
 def query_text(request: Request, name: str, max_chars: int) -> str:
-    """Return a query parameter, or "" if it is missing; raises `BadRequest` if it has too many characters."""
+    """Return a query parameter, or "" if it is missing; raises `InvalidInput` if it is too long."""
     value = request.query_params.get(name, "")
     if len(value) > max_chars:
-        raise errors.BadRequest(f"{name} must be at most {max_chars} characters")
+        sentence = f"{name} must be at most {max_chars} characters (got {len(value)})"
+        raise errors.InvalidInput.of(name, sentence, "string_too_long")
     return value
 
 
