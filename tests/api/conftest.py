@@ -39,6 +39,13 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 @pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """Run a server with the bundled catalog, on which only the embedded engines are available."""
+    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
+        yield result
+
+
+@pytest.fixture
 async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
     """Run a server with its real engines, and a browser."""
     async with (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,6 @@ from tests.unit.net import corpus
 
 RATIOS = {"1:1": 1.0, "16:9": 16 / 9, "9:16": 9 / 16, "4:3": 4 / 3, "3:4": 3 / 4, "3:2": 1.5, "2:3": 2 / 3}
 CUT = ("/api/remove-background", "/alt/api/remove-background")
-
-
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the bundled catalog, on which only the embedded engines are available."""
-    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
-        yield result
 
 
 def uri(data: bytes, kind: str = "image/png") -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
@@ -20,13 +19,6 @@ from tests.unit.engines.three_d import meshes
 from tests.unit.engines.video import videos
 
 RUN = "/api/containers/run"
-
-
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the bundled catalog, on which only the embedded engines are available."""
-    async with running_app(tmp_path, app_catalog.models_document(), probe=False) as result:
-        yield result
 
 
 def uri(pixels: Any) -> str:
