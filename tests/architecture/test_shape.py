@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
+import pytest
+
 from tests.architecture import source
 
 # The patterns in this file are not breaches.
@@ -64,6 +66,11 @@ def test_dataclass_records_are_structs() -> None:
             if any("dataclass" in decorator for decorator in each.decorators)
         },
     )
+
+
+def test_import_contracts_are_kept() -> None:
+    cli = pytest.importorskip("importlinter.cli", reason="`make check` installs import-linter")
+    assert cli.lint_imports(no_cache=True, no_logo=True) == 0
 
 
 def test_only_outermost_loops_catch_all_exceptions() -> None:
