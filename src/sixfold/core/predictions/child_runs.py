@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -141,17 +141,15 @@ def _has_new(parent: Prediction, urls: Sequence[str]) -> bool:
 
 def _texts(value: object) -> Iterator[str]:
     """Yield the strings in a value as decoded from JSON."""
-    values: list[Any] = [value]
+    values = [value]
     while values:
-        match values.pop():
-            case str() as text:
-                yield text
-            case dict() as members:
-                values += members.values()
-            case list() | tuple() as items:
-                values += items
-            case _:
-                pass
+        each = values.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, Mapping):
+            values += cast("Mapping[str, object]", each).values()
+        elif isinstance(each, list | tuple):
+            values += cast("Sequence[object]", each)
 
 
 def _unfinished(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
