@@ -264,3 +264,12 @@ async def test_passkey_challenges_are_same_origin_and_rate_limited(app: AppFixtu
     assert [response.status_code for response in responses] == [200] * 30 + [429]
     cookie = responses[0].headers["Set-Cookie"]
     assert "HttpOnly" in cookie
+
+
+async def test_response_of_an_authenticator_may_have_16_kib(app: AppFixture) -> None:
+    statuses = [
+        (await app.client.post("/signin/passkey", json={"credential": {"id": "a" * size}})).status_code
+        for size in (16_000, 17_000)
+    ]
+    assert statuses[0] != 413
+    assert statuses[1] == 413

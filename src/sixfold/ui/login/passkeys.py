@@ -26,7 +26,8 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 
-_BODY_BYTES = 65_536
+# Responses of browsers have at most a few KiB. The time to parse numbers in their CBOR grows quadratically.
+_BODY_BYTES = 16_384
 _REGISTRATION, _SIGN_IN = "passkey.make", "passkey.use"
 # The name of the challenge in stored records.
 _CHALLENGE = "asked"
