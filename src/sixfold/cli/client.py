@@ -31,6 +31,7 @@ _POLL_SECONDS = 0.25
 SOCKET = "sixfold.sock"
 KEY_FILE = "local.key"
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
+_UNFINISHED = ("queued", "starting", "running")
 Document = dict[str, Any]
 
 
@@ -294,7 +295,11 @@ class ServerClient:
             # The event stream may have ended early.
             current |= self.prediction(str(current["id"]))
             watch(current)
-            if current.get("status") not in TERMINAL:
+            if (status := current["status"]) not in (*TERMINAL, *_UNFINISHED):
+                raise CommandError(
+                    f"The prediction has the unknown status {str(status)[:40]!r}: is it a Sixfold server?"
+                )
+            if status not in TERMINAL:
                 time.sleep(_POLL_SECONDS)
         return current
 

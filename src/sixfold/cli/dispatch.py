@@ -53,6 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
         # The reader closed the pipe; otherwise Python would report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        # Only commands that call a server have this option; `python -X dev` shows where the error occurred.
+        if not hasattr(arguments, "api_url") or sys.flags.dev_mode:
+            raise
+        return _fail(
+            f"The response of the server is invalid ({error}): is it a Sixfold server of this version?"
+        )
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")

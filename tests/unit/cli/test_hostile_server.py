@@ -107,3 +107,32 @@ def test_missing_field_is_one_sentence(
         assert main.main([*command.split(), "--api-url", asker.origin]) == 1
     sentence = f"The response of the server has no '{field}': is it a Sixfold server?"
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["memory search x", "memory list", "workflow list"])
+def test_value_of_another_type_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("SIXFOLD_API_KEY", "sf_key")
+    with serving(iter([b'{"results": 5, "pages": 5, "spaces": 5}'])) as (asker, _):
+        assert main.main([*command.split(), "--api-url", asker.origin]) == 1
+    expected = "sixfold: The response of the server is invalid ('int' object is not iterable): is it"
+    assert capsys.readouterr().err.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ({"id": "pred_1"}, "has no 'status'"),
+        ({"id": "pred_1", "status": "done"}, "has the unknown status 'done'"),
+        ({"id": "pred_1", "status": ["queued"]}, "has the unknown status"),
+    ],
+)
+def test_run_with_an_unknown_status_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], sentence: str
+) -> None:
+    asker = ServerClient("http://127.0.0.1:1", None)
+    monkeypatch.setattr(asker, "events", lambda _id: iter(()))
+    monkeypatch.setattr(asker, "prediction", lambda _id: client.ResponseObject(document))
+    with pytest.raises(CommandError, match=sentence):
+        asker.follow({"id": "pred_1"}, lambda _document: None)
