@@ -1,11 +1,11 @@
-"""Scores in ABC notation whose few characters stand for very long notes are rejected."""
+"""Scores in ABC notation and lyrics: long notes are rejected, and long lines are read in linear time."""
 
 from __future__ import annotations
 
 import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.audio.music import abc
+from sixfold.engines.audio.music import abc, lyrics
 from tests import loop_time
 
 
@@ -43,3 +43,18 @@ def test_scores_with_too_many_notes_are_refused_fast(text: str) -> None:
             abc.parse(full_text)
 
     assert loop_time.cpu_seconds(expect_refusal, 2) < 2
+
+
+def test_long_lines_of_spaces_are_read_in_linear_time() -> None:
+    spaces = " " * (abc.MAX_CHARS - 20)
+
+    def read() -> None:
+        assert abc.parse(f"T:a{spaces}b\nK:C\nABc").notes
+        assert lyrics.parse(f"[a{spaces}b") == lyrics.parse("a b")
+
+    assert loop_time.cpu_seconds(read, 0.1) < 0.2
+
+
+@pytest.mark.parametrize("tag", ["[ Verse ]", " [verse]", "[ ]", "[Verse 1]"])
+def test_tags_of_lyrics_are_read_without_their_spaces(tag: str) -> None:
+    assert lyrics.parse(f"{tag}\nla la") == [lyrics.Stanza("verse", (2,))]

@@ -20,7 +20,7 @@ MAX_CHARS = 20_000
 _MAX_NOTES = 4000
 _MAX_BEATS = 8000
 _MAX_DIGITS = 4
-_FIELD = re.compile(r"\s*([A-Za-z]):\s*(.*?)\s*(?:%.*)?$")
+_FIELD = re.compile(r"\s*+([A-Za-z]):([^%]*+)(?:%.*)?")
 _INLINE = re.compile(r"\[([A-Za-z]):([^\]]*)\]")
 _TOKEN = re.compile(
     r"""(?P<space>[\s\\`]+|%[^\n]*|![^!\n]*!|\{[^}]*\}|[~.HLMOPSTuv](?=[A-Ga-g^_=\[]))
@@ -117,7 +117,7 @@ def _split(text: str) -> tuple[dict[str, str], str]:
         field = _FIELD.fullmatch(line)
         if field and (field[1] != "K" or "K" not in head):
             if field[1] not in "wWV":
-                head.setdefault(field[1], field[2])
+                head.setdefault(field[1], field[2].strip())
         elif not line.lstrip().startswith("%"):
             body.append(_INLINE.sub(" ", line))
     return head, "\n".join(body)

@@ -6,7 +6,8 @@ import re
 
 import msgspec
 
-_TAG = re.compile(r"\s*\[\s*([^\]\n]{1,60}?)\s*\]\s*")
+_TAG = re.compile(r"\s*+\[([^\]\n]++)\]\s*+")
+_MAX_TAG_CHARS = 60
 _VOWELS = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœ]+", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]+", re.UNICODE)
 _NAMES = ("intro", "verse", "pre-chorus", "chorus", "bridge", "outro", "hook", "solo", "interlude", "break")
@@ -26,8 +27,8 @@ def parse(text: str) -> list[Stanza]:
     """Return the stanzas of lyrics; the list is empty for empty text and for `[Instrumental]`."""
     sections: list[tuple[str, list[int]]] = []
     for line in text.splitlines()[:MAX_LINES]:
-        while tag := _TAG.match(line):
-            sections.append((_name(tag[1]), []))
+        while (tag := _TAG.match(line)) and len(name := tag[1].strip()) <= _MAX_TAG_CHARS:
+            sections.append((_name(name), []))
             line = line[tag.end() :]
         count = syllables(line)
         if count:
