@@ -10,6 +10,8 @@ import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import steady_clock
+from sixfold.core.concurrency.loop_turns import TURNS
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.predictions.event_history import EventHistory, has_seen_end, is_end
 from sixfold.core.predictions.event_history import number as event_number
 from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
@@ -22,6 +24,8 @@ _KEEP_ALIVE = b": still here\n\n"
 _NOTHING_MORE = b": nothing more\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _MAX_ID_DIGITS = 12
+# The size of an event other than a change of state, for turns of the event loop.
+_SMALL_BYTES = 1024
 # The current state is numbered slightly below the clock, so that events of the same moment follow it.
 _MARGIN_US = 2_000
 Renderer = Callable[[Prediction], Awaitable[Any]]
@@ -71,6 +75,9 @@ class EventStream:
                         yield _KEEP_ALIVE
                     continue
                 silent_seconds = 0.0
+                # The history contains the events of the queue.
+                while not queue.empty():
+                    queue.get_nowait()
                 for frame in await self._new_frames() or await self._late_end():
                     yield frame
 
@@ -106,9 +113,11 @@ class EventStream:
     async def _frame(self, number: int, event: Event) -> bytes:
         self._seen = number
         self._ended = self._ended or is_end(event)
+        size = _SMALL_BYTES
         match event:
-            case StateChanged():
-                name, data = b"status", await self._render(event.prediction)
+            case StateChanged(prediction):
+                await TURNS.next(prediction.size)
+                name, data, size = b"status", await self._render(prediction), prediction.size
             case ProgressEvent():
                 name, data = b"progress", {"progress": event.fraction}
             case LogEvent():
@@ -117,4 +126,6 @@ class EventStream:
                 name, data = b"node", event.record
             case _:
                 assert_never(event)
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name, msgspec.json.encode(data))
+        # Many clients may follow one prediction.
+        content = await PARSER.run_large(size, msgspec.json.encode, data)
+        return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name, content)

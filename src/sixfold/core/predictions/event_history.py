@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable
 
@@ -99,7 +100,9 @@ class EventHistory(msgspec.Struct):
         """Return the events with numbers greater than `last_event`, or None if some of them are missing."""
         if not self.complete and (not self.events or self.events[0][0] > last_event):
             return None
-        return tuple(event for event in self.events if event[0] > last_event)
+        # Each of many clients reads the newest events.
+        newer = itertools.takewhile(lambda event: event[0] > last_event, reversed(self.events))
+        return tuple(newer)[::-1]
 
 
 class EventHistories:

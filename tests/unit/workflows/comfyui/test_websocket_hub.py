@@ -95,3 +95,36 @@ async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:
         hub.send(TENANT, "a", {"number": number})
     await asyncio.wait_for(talking, 30)
     assert sent[-1] == {"type": "websocket.close", "code": 4008, "reason": "too_slow"}
+
+
+async def test_a_long_queue_is_sent_in_several_turns_of_the_loop() -> None:
+    sent, turns = 0, 0
+    is_done = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        nonlocal sent
+        sent += message["type"] == "websocket.send"
+        if sent == 1000:
+            is_done.set()
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"} if not sent else await asyncio.Event().wait()
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while not is_done.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    hub = WebSocketHub()
+    websocket = WebSocket({"type": "websocket", "query_string": b"clientId=a", "headers": []}, receive, send)
+    await websocket.accept()
+    with hub.open(TENANT, "a") as client:
+        for number in range(1000):
+            client.send({"number": number})
+        sending = asyncio.create_task(ComfySocket(websocket, hub, {})._send_messages(client))
+        async with asyncio.timeout(60):
+            await count_turns()
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    assert turns > 1000 // 32 // 4

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -15,6 +16,8 @@ from sixfold.core.concurrency.loop_turns import TURNS
 from sixfold.core.workflows.comfyui.websocket_hub import HubClient, WebSocketHub
 
 _MAX_CHARS = 65_536
+# Small messages that are sent without a turn, and their share of an iteration of the event loop.
+_BATCH, _BATCH_BYTES = 32, 64 * 1024
 TOO_SLOW = 4008
 _CLOSE_SECONDS = 5.0
 
@@ -47,10 +50,10 @@ class ComfySocket:
 
     async def _send_messages(self, client: HubClient) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
-            while True:
+            for number in count(1):
                 content = await client.next()
-                # Each of many clients copies a message of megabytes.
-                await TURNS.next(len(content))
+                # Each of many clients copies a message of megabytes, or sends its queue without a pause.
+                await TURNS.next(max(len(content), _BATCH_BYTES * (number % _BATCH == 0)))
                 if isinstance(content, bytes):
                     await self._websocket.send_bytes(content)
                 else:
