@@ -17,7 +17,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.database import Query
 from sixfold.core.input_limits import json_decoding
 from sixfold.store.sqlite.database import SqliteDatabase
-from sixfold.web import idempotency
+from sixfold.web import idempotency, responses
 from tests.api.app_fixture import running_app
 from tests.harness.backends import FILES
 
@@ -63,6 +63,30 @@ async def test_large_idempotent_request_is_hashed_in_a_thread(
             assert response.status_code == 400, response.text[:300]
     assert len(hashers) == 2
     assert threading.main_thread() not in hashers
+
+
+async def test_large_prompts_are_encoded_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoders: list[threading.Thread] = []
+    raw = responses.raw
+
+    def record(content: Any) -> Any:
+        encoders.append(threading.current_thread())
+        return raw(content)
+
+    text = {"class_type": "PrimitiveString", "inputs": {"value": "a" * 300_000}}
+    shown = {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        body = {"prompt": {"1": text, "2": shown}}
+        prompt = (await app.client.post("/prompt", json=body, headers=app.bearer)).json()["prompt_id"]
+        [found] = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()[
+            "predictions"
+        ]
+        await app.predictions.wait(await app.predictions.get_any(found["id"]), 60)
+        monkeypatch.setattr(responses, "raw", record)
+        for path in ("/history", f"/history/{prompt}"):
+            assert prompt in (await app.client.get(path, headers=app.bearer)).json()
+    assert len(encoders) == 2
+    assert threading.main_thread() not in encoders
 
 
 async def test_graphs_are_searched_in_a_thread_of_reports(

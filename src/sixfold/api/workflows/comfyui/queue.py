@@ -10,9 +10,12 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Row
 from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
@@ -149,7 +152,7 @@ class ComfyQueue:
         rows = await self._services.database.read(prompt_queue.first(tenant))
         async with self._decoding:
             prompts = [
-                (_number(prompt), prompt.state is PredictionState.QUEUED, responses.raw(_item(prompt)))
+                (_number(prompt), prompt.state is PredictionState.QUEUED, await _raw(prompt, _item(prompt)))
                 async for prompt in _decoded(rows)
             ]
         prompts.sort(key=lambda each: each[0])
@@ -163,13 +166,13 @@ class ComfyQueue:
         database = self._services.database
         if prompt_id is not None:
             prompt = await database.read(prompt_queue.find(tenant, prompt_id), in_thread=True)
-            return (
-                {_prompt_id(prompt): self._entry(prompt)} if prompt is not None and prompt.is_terminal else {}
-            )
+            if prompt is None or not prompt.is_terminal:
+                return {}
+            return {_prompt_id(prompt): await _raw(prompt, self._entry(prompt))}
         rows = await database.read(prompt_queue.list_ended(tenant, limit), in_thread=True)
         async with self._decoding:
             return {
-                _prompt_id(prompt): responses.raw(self._entry(prompt))
+                _prompt_id(prompt): await _raw(prompt, self._entry(prompt))
                 async for prompt in _decoded(reversed(rows))
             }
 
@@ -259,10 +262,13 @@ class ComfyQueue:
 
 
 async def _decoded(rows: Iterable[Row]) -> AsyncGenerator[Prediction]:
-    """Yield predictions one by one, each in a turn of the event loop."""
+    """Yield predictions one by one."""
     for row in rows:
-        yield Prediction.from_row(row)
-        await asyncio.sleep(0)
+        yield await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
+
+
+async def _raw(prompt: Prediction, value: Any) -> msgspec.Raw:
+    return await PARSER.run_large(prompt.size, responses.raw, value)
 
 
 def _remaining(count: int) -> JsonObject:
