@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import itertools
@@ -249,3 +250,11 @@ def test_files_with_the_same_slug_are_numbered_in_linear_time() -> None:
         assert len({files.slug(f"{path}.md") for path in paths}) == 2 ** len(letters)
 
     assert loop_time.cpu_seconds(name_files, 1) < 2
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_archive_of_too_many_streams_is_refused(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    whole, empty = compress(tar((member("a.md"), b"text"))), compress(b"")
+    assert [file.text for file in read_archive(saved_archive(tmp_path, whole + empty * 9), MemoryLimits())]
+    with pytest.raises(errors.BadRequest, match=r"compressed streams \(got 21,0\d\d\): compress it"):
+        read_archive(saved_archive(tmp_path, whole + empty * 21_000), MemoryLimits())

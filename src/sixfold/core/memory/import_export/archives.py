@@ -39,6 +39,10 @@ _RATIO = 100
 # Maximum memory for xz in bytes; `xz -9` needs 65 MiB.
 MAX_DICTIONARY = 66 * 2**20
 XZ = b"\xfd7zXZ\0"
+_GZIP, _BZIP2 = b"\x1f\x8b\x08", b"BZh"
+# Streams of an archive of any size, and the bytes for each further one.
+_FREE_STREAMS, _STREAM_BYTES = 20_000, 1024
+_SCANNED_BYTES = 2**20
 _CHUNK = 2**16
 # The library does not limit the output of one read for other methods.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -381,14 +385,27 @@ def _members(archive: Path, limits: MemoryLimits) -> Generator[_Members]:
 
 def _decompressed(archive: Path) -> IO[bytes]:
     with archive.open("rb") as opened:
-        magic = opened.read(6)
-    if magic[:2] == b"\x1f\x8b":
+        head = opened.read(len(XZ))
+    magic = next((magic for magic in (_GZIP, _BZIP2, XZ) if head.startswith(magic)), b"")
+    if magic:
+        _check_streams(archive, magic)
+    if magic == _GZIP:
         return cast("IO[bytes]", gzip.open(archive, "rb"))
-    if magic[:3] == b"BZh":
+    if magic == _BZIP2:
         return cast("IO[bytes]", bz2.open(archive, "rb"))
-    if magic == XZ:
-        return io.BufferedReader(_XzReader(archive), _CHUNK)
-    return archive.open("rb")
+    return io.BufferedReader(_XzReader(archive), _CHUNK) if magic else archive.open("rb")
+
+
+def _check_streams(archive: Path, magic: bytes) -> None:
+    """Raise `BadRequest` for too many compressed streams: empty ones take time, but unpack to no bytes."""
+    limit = _FREE_STREAMS + archive.stat().st_size // _STREAM_BYTES
+    with archive.open("rb") as opened:
+        streams = sum(chunk.count(magic) for chunk in iter(lambda: opened.read(_SCANNED_BYTES), b""))
+    if streams > limit:
+        raise errors.BadRequest(
+            f"The archive must have at most {limit:,} compressed streams (got {streams:,}): "
+            "compress it as a whole"
+        )
 
 
 class _XzReader(io.RawIOBase):
