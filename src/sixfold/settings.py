@@ -462,10 +462,9 @@ def api_key(environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get("SIXFOLD_API_KEY") or None
 
 
-def plain_terminal(environ: Mapping[str, str] | None = None) -> bool:
+def plain_terminal() -> bool:
     """Return whether output must not be colored: `NO_COLOR` is set, or the terminal is dumb."""
-    env = os.environ if environ is None else environ
-    return bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def worker_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

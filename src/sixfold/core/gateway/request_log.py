@@ -225,9 +225,9 @@ def sweep(
     return frozenset(str(row["holder"]) for row in rows if row["holder"] != holder)
 
 
-def delete_before(before: int, limit: int = 200) -> Transaction[int]:
-    """Delete at most `limit` calls that began before `before` (epoch µs); return their number."""
-    bounds = {"id": ids.earliest("req", before), "before": before, "limit": limit}
+def delete_before(before: int) -> Transaction[int]:
+    """Delete at most 200 calls that began before `before` (epoch µs); return their number."""
+    bounds = {"id": ids.earliest("req", before), "before": before, "limit": 200}
     return len((yield Query("gateway_call_forget", bounds)))
 
 

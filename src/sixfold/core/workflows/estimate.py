@@ -21,7 +21,7 @@ from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import node_call
 from sixfold.core.workflows.execution.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.limits import count_text
-from sixfold.core.workflows.ports import ChildRequest, ListValue, NodeContext
+from sixfold.core.workflows.ports import ChildRequest, ListValue
 from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
@@ -43,7 +43,7 @@ _LAZY = frozenset({"record", "switch"})
 
 
 def child_request_steps(
-    validation: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
+    validation: ValidationResult, *, lenient: bool = False
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
     """Return the child runs of a validated graph by node, in node order, without starting them.
 
@@ -74,7 +74,7 @@ def child_request_steps(
             if characters > SMALL_TEXT:
                 continue
             remaining -= characters
-            values[node_id] = _run_inline(node, context, inputs) or values[node_id]
+            values[node_id] = _run_inline(node, inputs) or values[node_id]
             remaining -= count_text(values[node_id])
     return tuple(requests)
 
@@ -115,12 +115,12 @@ def _child_requests(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool
             raise
 
 
-def _run_inline(node: GraphNode, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
+def _run_inline(node: GraphNode, inputs: dict[str, Any]) -> tuple[Any, ...]:
     run: Any = node.spec.run
     if any(_has_unknown(value) for value in inputs.values()) and run.__name__ not in _LAZY:
         return ()
     try:
-        return node_call.finish(node, node_call.call(node, context, inputs)).outputs  # pyright: ignore[reportArgumentType]  # what is inline asks nothing of its context
+        return node_call.finish(node, node_call.call(node, None, inputs)).outputs  # pyright: ignore[reportArgumentType]  # what is inline asks nothing of its context
     except (EngineError, TypeError, ValueError):
         return ()
 

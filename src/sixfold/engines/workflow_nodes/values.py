@@ -97,10 +97,10 @@ def file(context: NodeContext, image: Any) -> NodeFile:
     return context.file(png(to_bytes(frames(image)[:1])[0]), "image/png")
 
 
-def small_jpeg(pixels: Pixels, side: int = 512) -> bytes:
-    """Return a JPEG preview of at most `side` pixels."""
+def small_jpeg(pixels: Pixels) -> bytes:
+    """Return a JPEG preview of at most 512 pixels."""
     thumbnail = Image.fromarray(_rgb(pixels))
-    thumbnail.thumbnail((side, side))
+    thumbnail.thumbnail((512, 512))
     out = io.BytesIO()
     thumbnail.save(out, format="JPEG", quality=80)
     return out.getvalue()

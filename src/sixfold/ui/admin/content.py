@@ -89,7 +89,7 @@ def _number(form: Mapping[str, str], name: str, default: float) -> float:
 
 def log_days(form: Mapping[str, str]) -> ParsedEntry:
     """Return the section, name and value of the days of the form of the log; raises `InvalidInput`."""
-    days = whole_number(form.get("log_days", "").strip(), 0, _MAX_DAYS)
+    days = whole_number(form.get("log_days", "").strip(), _MAX_DAYS)
     if days is None:
         raise errors.InvalidInput.of(
             "log_days", f"The days must be a number from 0 (no limit) to {_MAX_DAYS:,}"

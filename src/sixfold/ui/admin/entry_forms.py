@@ -79,11 +79,11 @@ class EntryPage(ABC):
         """Return the values of the template besides `view` and `state`."""
 
 
-def whole_number(text: str, lowest: int, highest: int) -> int | None:
-    """Return the number of a field, or None if it is not a whole number within the limits."""
+def whole_number(text: str, highest: int) -> int | None:
+    """Return the number of a field, or None if it is not a whole number from 0 to `highest`."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return None
-    return number if lowest <= (number := int(text)) <= highest else None
+    return number if (number := int(text)) <= highest else None
 
 
 def form_route(path: str, handler: Handler) -> RouteEntry:

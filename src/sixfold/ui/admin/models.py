@@ -85,7 +85,7 @@ def server(form: Mapping[str, str]) -> ParsedEntry:
     if models := form.get("models", "").replace(",", " ").split():
         value["models"] = models
     if text := form.get("context", "").replace(",", "").strip():
-        context = whole_number(text, 0, MAX_CONTEXT)
+        context = whole_number(text, MAX_CONTEXT)
         if context is None:
             raise errors.InvalidInput.of(
                 "context", f"The context must be a number of tokens from 0 to {MAX_CONTEXT:,}"

@@ -291,7 +291,7 @@ class PeopleForms:
     async def content_log(self, account_id: str, user: PageUser, form: dict[str, str]) -> Response:
         """Set the days of the content log; 0 switches it off."""
         text = form.get("days", "").strip()
-        days = whole_number(text, 0, MAX_DAYS)
+        days = whole_number(text, MAX_DAYS)
         if days is None:
             raise errors.BadRequest(f"{text[:40]!r} is not a number of days from 0 (off) to {MAX_DAYS}")
         await self.write(user, operation.set_log_days(user.principal, account_id, days))

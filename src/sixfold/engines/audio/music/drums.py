@@ -46,10 +46,8 @@ def _skin(high: float, low: float, fall: float, seconds: float) -> Array:
     return (np.sin(phase) * synthesis.decay(time.size, seconds)).astype(np.float32)
 
 
-def _hiss(
-    rng: np.random.Generator, low: float, high: float, seconds: float, length_seconds: float = 0.0
-) -> Array:
-    length = round((length_seconds or seconds * 1.2) * RATE)
+def _hiss(rng: np.random.Generator, low: float, high: float, seconds: float) -> Array:
+    length = round(seconds * 1.2 * RATE)
     return synthesis.band_noise(length, rng, low, high) * synthesis.decay(length, seconds)
 
 
