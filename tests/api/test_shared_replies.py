@@ -15,8 +15,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import keys
+from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, running_gateway
 from tests.api.test_background_responses import deleted
+from tests.api.test_guardrails import PATH as GUARDRAILS
 from tests.api.test_guardrails import guard
 from tests.fakes import fault_server
 
@@ -91,3 +94,17 @@ async def test_reply_that_a_run_pays_for_is_not_sent_to_a_hook(either: Path, mod
         assert "hook" in response.json()["error"]
         assert (hook.replies, gateway.acme.requests) == ([], [])
         assert await gateway.app.balance() == ("5.00", "0.00")
+
+
+async def test_hook_of_an_operator_checks_replies_of_runs(either: Path) -> None:
+    """An operator can use every model without paying, so nothing is lost if the run fails."""
+    async with hooked(either, models=app_catalog.models_document()) as (gateway, hook):
+        hook.proceed.set()
+        app = gateway.app
+        (own,) = (await app.client.get(GUARDRAILS, headers=app.bearer)).json()["guardrails"]
+        headers = bearer((await app.database.write(keys.create(app.operator.id))).api_key)
+        fields = {"hook": {"url": own["hook"]["url"], "stages": ["response"]}}
+        assert (await app.client.put(GUARDRAILS, json=fields, headers=headers)).status_code == 200
+        body = {"model": "chat", "input": {"prompt": "say 3 words"}}
+        response = await app.client.post("/api/containers/run", json=body, headers=headers)
+        assert (response.json()["status"], len(hook.replies)) == ("succeeded", 1), response.text

@@ -51,7 +51,7 @@ async def test_each_prompt_is_decoded_in_its_own_loop_iteration(monkeypatch: pyt
 
 def test_pages_and_interrupts_decode_no_graph() -> None:
     undecodable: list[Any] = [{"id": "pred_1", "task": "{", "prompt_id": None, "state": "running"}]
-    found = [{"id": "pred_1"}], [{"size": 1}], undecodable
+    found = [{"id": "pred_1"}], [{"size": 1, "total": 1}], undecodable
     assert result_of(prompt_queue.first(OURS), *found) == undecodable
     assert result_of(prompt_queue.list_ended(OURS, 9), *found) == undecodable
     (prompt,) = result_of(prompt_queue.under_way(OURS), [{"id": "pred_1"}], undecodable)

@@ -44,7 +44,10 @@ _MAX_KEPT = 16 * 2**20
 
 
 class CustomModel(msgspec.Struct, frozen=True):
-    """One version of an account's model: the stored `document` and the `model` decoded from it."""
+    """One version of an account's model: the stored `document` and the `model` decoded from it.
+
+    `is_operator` is set if the account is an operator's, which can use every model without paying.
+    """
 
     account_id: str
     name: str
@@ -53,6 +56,7 @@ class CustomModel(msgspec.Struct, frozen=True):
     document: Mapping[str, Any]
     model: Model
     created_at: int
+    is_operator: bool
 
 
 class ImageInspector(Protocol):
@@ -111,10 +115,10 @@ class CustomModels:
         cached = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
         return max(cached, key=lambda own: own.version).model if cached else None
 
-    def is_space(self, name: str, account_id: str) -> bool:
-        """Return whether an account's model that is in memory is an imported space."""
-        names = account_id, name
-        return any(own.kind == gradio_spaces.KIND for key, own in self._built.items() if key[:2] == names)
+    def is_customer_space(self, name: str, account_id: str) -> bool:
+        """Return whether an account's model that is in memory is a space that a customer has imported."""
+        found = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
+        return any(own.kind == gradio_spaces.KIND and not own.is_operator for own in found)
 
     async def page(
         self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
@@ -250,7 +254,8 @@ class CustomModels:
     def _read(self, key: _Key, row: Row) -> CustomModel:
         document = json_decoding.decode_whole(str(row["document"]))
         model = catalog_models.parse_custom(_apart(document, key), self._catalog, key[1])
-        return CustomModel(*key, row["kind"], document, model, row["created_at"])
+        is_operator = row["owner_kind"] == "operator"
+        return CustomModel(*key, row["kind"], document, model, row["created_at"], is_operator)
 
 
 def _key(row: Row) -> _Key:

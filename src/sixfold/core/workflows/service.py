@@ -274,13 +274,13 @@ class GraphService:
         child_runs = tuple(
             (node, each.model, prices[id(each)]) for node, each in request if node not in without
         )
-        spaces = {each.model for each in requests.values() if self._is_space(each.model, account_id)}
+        spaces = {each.model for each in requests.values() if self._is_customer_space(each.model, account_id)}
         estimate.check_spaces(validation, child_runs, spaces)
         return Estimate(child_runs, self._vram(validation))
 
-    def _is_space(self, name: str, account_id: str) -> bool:
+    def _is_customer_space(self, name: str, account_id: str) -> bool:
         custom_models = self._predictions.custom_models
-        return name not in self._predictions.catalog and custom_models.is_space(name, account_id)
+        return name not in self._predictions.catalog and custom_models.is_customer_space(name, account_id)
 
     def _vram(self, validation: ValidationResult) -> float | None:
         """Return the total graphics memory in GB for the graph's model files, or None if one is unknown."""

@@ -78,7 +78,7 @@ class ProviderChatEngine:
             chat = await PARSER.run_large(len(image), self._outside.conversation, task.inputs, image)
             principal = await self._outside.children.principal(parent)
             reply = await gateway.complete_prepaid(
-                Principal(parent.account_id, "", ""),
+                Principal(parent.account_id, principal.kind, ""),
                 ids.new("req"),
                 chat,
                 model,

@@ -203,7 +203,7 @@ def _times(row: Any) -> tuple[float, float]:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and abs(value) < _MAX_NUMBER else 0.0
+    return float(value) if isinstance(value, int | float) and abs(value) <= _MAX_NUMBER else 0.0
 
 
 def _language_code(name: str) -> str:

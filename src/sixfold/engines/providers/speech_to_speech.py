@@ -55,10 +55,11 @@ class ProviderSpeechToSpeechEngine:
         context.progress(0.3)
         chat = _chat(task, transcript)
         try:
-            gateway, payer = self._outside.gateway, Principal(parent.account_id, "", "")
+            gateway = self._outside.gateway
             pricing.check_still_own(parent, is_own=gateway.router.is_local(_DEFAULT))
             principal = await self._outside.children.principal(parent)
             payment = PredictionPayment(parent.id, 0, bool(parent.price), parent.withheld)
+            payer = Principal(parent.account_id, principal.kind, "")
             reply = await gateway.complete_prepaid(payer, ids.new("req"), chat, _DEFAULT, payment)
             await token_limits.add_reply(gateway.token_rates, principal, chat, reply.usage)
         except errors.SixfoldError as error:

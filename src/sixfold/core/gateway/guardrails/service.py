@@ -209,7 +209,8 @@ class GuardedCall:
             self._guardrail = self._own
         guardrail = self._guardrail
         hook = guardrail.hook_of("request")
-        if not self._is_default and any(map(guardrail.hook_of, _STAGES.intersection(request.unpaid))):
+        must_pay = not (self._is_default or request.caller.is_operator)
+        if must_pay and any(map(guardrail.hook_of, _STAGES.intersection(request.unpaid))):
             raise _hook_before_payment()
         if not guardrail.mask and hook is None:
             return request

@@ -2,10 +2,10 @@
 INSERT INTO own_model (account_id, name, version, kind, document, created_at)
 SELECT :account_id, :name, COALESCE(MAX(version), 0) + 1, :kind, :document, :now
 FROM own_model WHERE account_id = :account_id AND name = :name
-RETURNING *;
+RETURNING *, (SELECT a.kind FROM account a WHERE a.id = own_model.account_id) AS owner_kind;
 
 -- name: custom_model_newest | Return the newest version of a custom model, unless the model is removed.
-SELECT * FROM own_model
+SELECT m.*, (SELECT a.kind FROM account a WHERE a.id = m.account_id) AS owner_kind FROM own_model m
 WHERE account_id = :account_id AND name = :name AND removed_at IS NULL
 ORDER BY version DESC LIMIT 1;
 
@@ -19,7 +19,7 @@ SELECT COUNT(DISTINCT CASE WHEN removed_at IS NULL AND name <> :name THEN name E
 WHERE account_id = :account_id;
 
 -- name: custom_models_page | Return a page of the newest versions of an account's custom models, ordered by name.
-SELECT m.* FROM own_model m
+SELECT m.*, (SELECT a.kind FROM account a WHERE a.id = m.account_id) AS owner_kind FROM own_model m
 WHERE m.account_id = :account_id AND m.removed_at IS NULL AND (:kind = '' OR m.kind = :kind) AND m.name > :after
   AND m.version = (
       SELECT MAX(n.version) FROM own_model n WHERE n.account_id = m.account_id AND n.name = m.name)
@@ -33,14 +33,14 @@ WHERE m.account_id = :account_id AND m.removed_at IS NULL AND (:kind = '' OR m.k
 ORDER BY m.name LIMIT :limit OFFSET :offset;
 
 -- name: custom_models_of | Return the newest version of each custom model of an account.
-SELECT m.* FROM own_model m
+SELECT m.*, (SELECT a.kind FROM account a WHERE a.id = m.account_id) AS owner_kind FROM own_model m
 WHERE m.account_id = :account_id AND m.removed_at IS NULL AND (:kind = '' OR m.kind = :kind)
   AND m.version = (
       SELECT MAX(n.version) FROM own_model n WHERE n.account_id = m.account_id AND n.name = m.name)
 ORDER BY m.name;
 
 -- name: custom_models_after | Return a page of all custom models of all accounts in all versions; queued work may need old ones.
-SELECT * FROM own_model
+SELECT m.*, (SELECT a.kind FROM account a WHERE a.id = m.account_id) AS owner_kind FROM own_model m
 WHERE removed_at IS NULL AND (account_id, name, version) > (:account_id, :name, :version)
 ORDER BY account_id, name, version LIMIT :limit;
 
