@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +26,9 @@ class PageIndex(IndexedPages):
         # each reuse. Without this block, that takes a third of the time of a search.
         np.empty(_LET_GO, np.uint8)
 
-    def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
+    def put_many(self, pages: Sequence[tuple[str, IndexEntry]], *, on_disk: bool = False) -> None:
         self._views.clear()
-        super().put(page_id, entry, on_disk=on_disk)
+        super().put_many(pages, on_disk=on_disk)
 
     def remove(self, page_id: str) -> None:
         """Remove a page, if it exists."""

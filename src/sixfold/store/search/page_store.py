@@ -6,7 +6,7 @@ Therefore edits do not make an index larger or slower.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -98,11 +98,19 @@ class IndexedPages:
 
     def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
         """Add or replace a page, with its words in memory or on disk."""
+        self.put_many([(page_id, entry)], on_disk=on_disk)
+
+    def put_many(self, pages: Sequence[tuple[str, IndexEntry]], *, on_disk: bool = False) -> None:
+        """Add or replace distinct pages; the words of new pages are added together."""
+        entries = {self._put(page_id, entry): entry for page_id, entry in pages}
+        self._write_words(entries, on_disk=on_disk)
+
+    def _put(self, page_id: str, entry: IndexEntry) -> int:
+        """Write everything but the words of a page, and return its position."""
         position = self._settle(page_id)
         if (entry.slug, entry.created_at) != (self.slugs[position], self.created[position]):
             self._leave(position)
             self._enter(position, entry)
-        self._write_words(position, entry, on_disk=on_disk)
         self._measure(position, sum(entry.terms.values()))
         self.updated[position] = entry.updated_at
         self.type[position] = self.types.setdefault(entry.type, len(self.types))
@@ -113,6 +121,7 @@ class IndexedPages:
             column[position] = count
         self._rows_of(position, 0)
         self._link(position, ())
+        return position
 
     def position_of(self, page_id: str) -> int | None:
         """Return the position of a page, or None if it does not exist."""
@@ -125,7 +134,7 @@ class IndexedPages:
         if position is None:
             return
         self._leave(position)
-        self._write_words(position, None)
+        self._write_words({position: None})
         self._rows_of(position, 0)
         self.alive[position] = False
         self.updated[position] = 0
@@ -229,31 +238,41 @@ class IndexedPages:
         self.folder_words[self.folder[position]] += words - self.length[position]
         self.length[position] = words
 
-    def _write_words(self, position: int, entry: IndexEntry | None, *, on_disk: bool = False) -> None:
-        in_memory = None if on_disk else entry
-        self.words.put(position, in_memory.terms if in_memory else {})
-        self.labels.put(position, _labels(in_memory) if in_memory else {})
-        self._write_passages(position, in_memory.passages if in_memory else ())
-        if self.on_disk[position] and self._disk is not None:
-            self._disk.remove(position)
-        self.on_disk[position] = on_disk
-        if on_disk and entry is not None:
-            if self._disk is None:
-                self._disk = DiskWords(self._folder_on_disk)
-            self._disk.put(position, (*entry.terms, *_labels(entry)))
+    def _write_words(self, entries: Mapping[int, IndexEntry | None], *, on_disk: bool = False) -> None:
+        """Replace the words of pages by position; None removes them."""
+        in_memory = {position: None if on_disk else entry for position, entry in entries.items()}
+        self.words.put_many({at: entry.terms if entry else {} for at, entry in in_memory.items()})
+        self.labels.put_many({at: _labels(entry) if entry else {} for at, entry in in_memory.items()})
+        passages: dict[int, Mapping[str, int]] = {}
+        for position, entry in in_memory.items():
+            passages.update(self._passages_of(position, entry.passages if entry else ()))
+        self.passage_words.put_many(passages)
+        for position, entry in entries.items():
+            if self.on_disk[position] and self._disk is not None:
+                self._disk.remove(position)
+            self.on_disk[position] = on_disk
+            if on_disk and entry is not None:
+                if self._disk is None:
+                    self._disk = DiskWords(self._folder_on_disk)
+                self._disk.put(position, (*entry.terms, *_labels(entry)))
 
-    def _write_passages(self, position: int, passages: Sequence[Mapping[str, int]]) -> None:
+    def _passages_of(
+        self, position: int, passages: Sequence[Mapping[str, int]]
+    ) -> Iterator[tuple[int, Mapping[str, int]]]:
+        """Assign the passages of a page, and yield their numbers and words, as well as those released."""
         mine, spare = self._passages.fit(position, len(passages))
-        for passage in spare:
-            self._write_passage(passage, NO_PAGE, {})
-        for passage, words in zip(mine, passages, strict=True):
-            self._write_passage(passage, position, words)
         self.several[position] = bool(passages)
+        for passage in spare:
+            yield self._passage(passage, NO_PAGE, {})
+        for passage, words in zip(mine, passages, strict=True):
+            yield self._passage(passage, position, words)
 
-    def _write_passage(self, passage: int, position: int, words: Mapping[str, int]) -> None:
-        self.passage_words.put(passage, words)
+    def _passage(
+        self, passage: int, position: int, words: Mapping[str, int]
+    ) -> tuple[int, Mapping[str, int]]:
         self.passage_page[passage] = position
         self.passage_length[passage] = sum(words.values())
+        return passage, words
 
     def _rows_of(self, position: int, count: int) -> Sequence[int]:
         mine, spare = self._rows.fit(position, count)

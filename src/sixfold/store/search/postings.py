@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -29,21 +30,10 @@ class _List(Numbers):
     bits.
     """
 
-    __slots__ = ("number", "repeated", "starts", "word")
-    number: int
+    __slots__ = ("repeated", "starts", "word")
     word: str  # empty if no page contains the word
     starts: Numbers | None
     repeated: Numbers | None
-
-    def append_position(self, position: int, times: int) -> None:
-        """Add a position that is greater than all positions in the list."""
-        if position > BLOCK_MASK:
-            self._begin_block(position >> BLOCK_BITS)
-        self.append(position & BLOCK_MASK)
-        if times > 1:
-            if self.repeated is None:
-                self.repeated = Numbers("I")
-            self.repeated.append(position << 8 | times)
 
     def set_position(self, position: int, times: int) -> None:
         """Add a position, or change its count."""
@@ -76,7 +66,8 @@ class _List(Numbers):
                 positions[start:end] += block << BLOCK_BITS
         return positions
 
-    def _begin_block(self, block: int) -> None:
+    def begin_block(self, block: int) -> None:
+        """Start all blocks up to `block`, before the list has one of its positions."""
         if self.starts is None:
             self.starts = Numbers("I")
         while len(self.starts) < block:
@@ -85,7 +76,7 @@ class _List(Numbers):
     def _find(self, position: int) -> tuple[int, bool]:
         block, low = position >> BLOCK_BITS, position & BLOCK_MASK
         if block:
-            self._begin_block(block)
+            self.begin_block(block)
         starts = self.starts or ()
         begin = starts[block - 1] if block else 0
         end = starts[block] if block < len(starts) else len(self)
@@ -115,6 +106,35 @@ class _List(Numbers):
             repeated.insert(at, position << 8 | times)
 
 
+class _WordNumbers(dict[str, int]):
+    """The numbers of words; an unknown word gets a number and an empty list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists: list[_List] = []  # by number
+        self.renamed: set[int] = set()
+        self._unused = FreeList()
+
+    def __missing__(self, word: str) -> int:
+        number = self._unused.take()
+        if number == len(self.lists):
+            self.lists.append(cast("_List", _List("H")))
+        else:
+            self.renamed.add(number)
+        entry = self.lists[number]
+        entry.word = word
+        entry.starts = entry.repeated = None
+        self[word] = number
+        return number
+
+    def release(self, number: int) -> None:
+        """Release the number of a word that no page contains."""
+        entry = self.lists[number]
+        del self[entry.word]
+        entry.word = ""
+        self._unused.release(number)
+
+
 class Postings:
     """An inverted index: two bytes for each word of a page, and about 1.5 in the list of the page's words.
 
@@ -123,32 +143,39 @@ class Postings:
     """
 
     def __init__(self) -> None:
-        self._lists: dict[str, _List] = {}
-        self._numbered: list[_List] = []
-        self._numbers = FreeList()
+        self._numbers = _WordNumbers()
+        self._lists = self._numbers.lists
         self._of = BytesColumn()  # by position: the numbers of its words
         self._last = -1  # the greatest position that was put
-        self._renamed: set[int] = set()
         self._count = 0  # number of postings
 
     def put(self, position: int, words: Mapping[str, int]) -> None:
         """Replace the words of the page at `position`; `words` maps each word to its count."""
-        self._count += len(words)
-        if position > self._last:
-            for skipped in range(self._last + 1, position):
-                self._of[skipped] = b""
-            self._of[position] = _pack(self._append(position, words))
-            self._last = position
-        else:
-            old = _unpack(self._of[position])
-            self._count -= len(old)
-            self._of[position] = _pack(self._rewrite(position, old, words))
+        self.put_many({position: words})
+
+    def put_many(self, pages: Mapping[int, Mapping[str, int]]) -> None:
+        """Replace the words of pages by position.
+
+        Pages behind the last position are added together, with one change of the list of each word.
+        """
+        self._count += sum(map(len, pages.values()))
+        for position in pages:
+            if position <= self._last:
+                old = _unpack(self._of[position])
+                self._count -= len(old)
+                self._of[position] = _pack(self._rewrite(position, old, pages[position]))
+        new = sorted(position for position in pages if position > self._last)
+        while new:
+            in_block = bisect_right(new, new[0] | BLOCK_MASK)
+            self._append(new[:in_block], [pages[position] for position in new[:in_block]])
+            new = new[in_block:]
 
     def get(self, word: str) -> tuple[Positions, Floats] | None:
         """Return the positions of the pages with a word, and its counts; None for an unknown word."""
-        entry = self._lists.get(word)
-        if entry is None:
+        number = self._numbers.get(word)
+        if number is None:
             return None
+        entry = self._lists[number]
         positions = entry.positions()
         # Another thread may change or empty the list meanwhile.
         repeated = entry.repeated
@@ -159,8 +186,8 @@ class Postings:
 
     def positions(self, word: str) -> Positions:
         """Return the positions of the pages that contain a word, in ascending order."""
-        entry = self._lists.get(word)
-        return np.zeros(0, np.int64) if entry is None else entry.positions()
+        number = self._numbers.get(word)
+        return np.zeros(0, np.int64) if number is None else self._lists[number].positions()
 
     def among(self, positions: Positions, word: str) -> Flags:
         """Return a flag for each of `positions`: whether its page contains the word."""
@@ -171,67 +198,100 @@ class Postings:
 
     def word(self, number: int) -> str:
         """Return the word with a number; an empty string if no page contains it."""
-        return self._numbered[number].word
+        return self._lists[number].word
 
     def words_from(self, first: int) -> Sequence[str]:
         """Return the words with the number `first` and higher numbers, in order."""
-        return [entry.word for entry in self._numbered[first:]]
+        return [entry.word for entry in self._lists[first:]]
 
     def take_renamed(self) -> Sequence[tuple[int, str]]:
         """Return the numbers that were reused since the last call, with their new words."""
-        entries = [(number, self._numbered[number].word) for number in self._renamed]
-        self._renamed.clear()
+        entries = [(number, self._lists[number].word) for number in self._numbers.renamed]
+        self._numbers.renamed.clear()
         return entries
 
     @property
     def size(self) -> int:
         """The estimated size in bytes."""
-        return self._count * 7 // 2 + len(self._numbered) * _WORD_BYTES + self._of.size
+        return self._count * 7 // 2 + len(self._lists) * _WORD_BYTES + self._of.size
 
-    def _append(self, position: int, words: Mapping[str, int]) -> list[int]:
-        numbers: list[int] = []
-        lists, first_block = self._lists, position <= BLOCK_MASK
-        for word, times in words.items():
-            entry = lists.get(word)
-            if entry is None:
-                entry = self._new(word)
-            if times == 1 and first_block:
-                entry.append(position)
-            else:
-                entry.append_position(position, min(times, _MAX_TIMES))
-            numbers.append(entry.number)
-        return numbers
+    def _append(self, positions: Sequence[int], pages: Sequence[Mapping[str, int]]) -> None:
+        """Add pages of one block, in ascending order behind the last position."""
+        lengths = np.fromiter(map(len, pages), np.int64, len(pages))
+        total = int(lengths.sum())
+        words = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(pages)), np.int64, total)
+        times = np.fromiter(chain.from_iterable(page.values() for page in pages), np.int64, total)
+        at = np.repeat(np.array(positions, np.int64), lengths)
+        self._append_to_lists(words << 32 | at << 8 | np.minimum(times, _MAX_TIMES))
+        packed, ends = _pack_pages(words, lengths)
+        start = 0
+        for position, end in zip(positions, ends, strict=True):
+            for skipped in range(self._last + 1, position):
+                self._of[skipped] = b""
+            self._of[position] = packed[start:end]
+            self._last, start = position, end
+
+    def _append_to_lists(self, postings: Positions) -> None:
+        """Add postings of one block: the number of a word, a position (24 bits) and a count (8 bits)."""
+        postings.sort()
+        places = postings.astype(np.uint32)  # without the words
+        block = int(places[0]) >> 8 >> BLOCK_BITS if len(places) else 0
+        added = (places >> 8 & BLOCK_MASK).astype(np.uint16).tobytes()
+        for number, start, end in _runs(postings >> 32):
+            if block:
+                self._lists[number].begin_block(block)
+            self._lists[number].frombytes(added[2 * start : 2 * end])
+        several = (places & 255) > 1
+        repeated = places[several].tobytes()
+        for number, start, end in _runs(postings[several] >> 32):
+            entry = self._lists[number]
+            if entry.repeated is None:
+                entry.repeated = Numbers("I")
+            entry.repeated.frombytes(repeated[4 * start : 4 * end])
 
     def _rewrite(self, position: int, old: Collection[int], words: Mapping[str, int]) -> list[int]:
-        known = [(self._lists.get(word) or self._new(word), times) for word, times in words.items()]
-        new = {entry.number: min(times, _MAX_TIMES) for entry, times in known}
+        new = {self._numbers[word]: min(times, _MAX_TIMES) for word, times in words.items()}
         before = set(old)
         for number, times in new.items():
-            entry = self._numbered[number]
+            entry = self._lists[number]
             if number not in before or entry.times(position) != times:
                 entry.set_position(position, times)
         for number in before - new.keys():
             self._take_out(number, position)
         return list(new)
 
-    def _new(self, word: str) -> _List:
-        number = self._numbers.take()
-        if number == len(self._numbered):
-            self._numbered.append(cast("_List", _List("H")))
-        else:
-            self._renamed.add(number)
-        entry = self._lists[word] = self._numbered[number]
-        entry.number, entry.word = number, word
-        entry.starts = entry.repeated = None
-        return entry
-
     def _take_out(self, number: int, position: int) -> None:
-        entry = self._numbered[number]
-        entry.remove_position(position)
-        if not entry:
-            del self._lists[entry.word]
-            entry.word = ""
+        self._lists[number].remove_position(position)
+        if not self._lists[number]:
             self._numbers.release(number)
+
+
+def _runs(words: Positions) -> Iterator[tuple[int, int, int]]:
+    """Yield each number of the sorted `words` with the start and the end of its run."""
+    if not len(words):
+        return
+    starts = np.flatnonzero(np.append(True, words[1:] != words[:-1]))
+    ends = np.append(starts[1:], len(words))
+    yield from zip(words[starts].tolist(), starts.tolist(), ends.tolist(), strict=True)
+
+
+def _pack_pages(words: Positions, lengths: Positions) -> tuple[bytes, list[int]]:
+    """Return what `_pack` returns for each page, one after the other, and the end of each."""
+    page = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    words = np.sort(page << 32 | words)
+    steps = np.diff(words, prepend=0)
+    # The first number of a page is not a difference.
+    steps = np.where(words >> 32 == np.append(0, words[:-1] >> 32), steps, words & 0xFFFFFFFF)
+    sizes = np.ones(len(steps), np.int64)
+    for bits in (7, 14, 21):
+        sizes += steps >> bits > 0
+    ends = np.append(0, np.cumsum(sizes))
+    packed = np.zeros(int(ends[-1]), np.uint8)
+    for byte in range(int(sizes.max(initial=0))):
+        longer = sizes > byte
+        more = np.where(sizes[longer] > byte + 1, _MORE, 0)
+        packed[ends[:-1][longer] + byte] = steps[longer] >> 7 * byte & _SEVEN_BITS | more
+    return packed.tobytes(), ends[np.cumsum(lengths)].tolist()
 
 
 def _times(positions: Positions, packed: NDArray[np.uint32]) -> Floats:

@@ -233,12 +233,13 @@ def apply_changes(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
     if index.position != batch.since:
         return
     read = {row["page_id"]: entries.decode(row["entry"]) for row in batch.pages}
-    # In this order, neighbors are adjacent.
-    for page_id, entry in sorted(read.items(), key=_slug):
-        if entry is not None:
-            index.put(page_id, entry, on_disk=index.size >= most_bytes)
-        else:
+    for page_id, entry in read.items():
+        if entry is None:
             index.remove(page_id)
+    written = [(page_id, entry) for page_id, entry in read.items() if entry is not None]
+    # In this order, neighbors are adjacent.
+    written.sort(key=_slug)
+    index.put_many(written, on_disk=index.size >= most_bytes)
     _apply_links(index, batch.links)
     if batch.pages:
         last = batch.pages[-1]
@@ -251,8 +252,8 @@ def apply_changes(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
             index.vectors_position = position
 
 
-def _slug(page: tuple[str, IndexEntry | None]) -> str:
-    return page[1].slug if page[1] is not None else ""
+def _slug(page: tuple[str, IndexEntry]) -> str:
+    return page[1].slug
 
 
 def _apply_links(index: Index, rows: Rows) -> None:

@@ -188,8 +188,8 @@ class Index(Protocol):
     # The same for vectors.
     vectors_position: tuple[int, str]
 
-    def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
-        """Add or replace a page; `on_disk` stores its words in a file instead of memory."""
+    def put_many(self, pages: Sequence[tuple[str, IndexEntry]], *, on_disk: bool = False) -> None:
+        """Add or replace distinct pages; `on_disk` stores their words in a file instead of memory."""
         ...
 
     def remove(self, page_id: str) -> None:
