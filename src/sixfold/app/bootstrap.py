@@ -414,6 +414,7 @@ def _background_tasks(application: Application) -> dict[str, Work]:
         "webhooks": application.outbox.run,
         "vector-stores": application.vector_stores.ingestion.run,
         "embedding": application.memory_search.run,
+        "index-snapshots": application.memory_search.keep_snapshots,
         "own-models": application.model_watcher.run,
         "configuration": application.operator.reloader.run,
         "batches": application.batch_processor.run,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from sixfold import import_string
@@ -20,10 +21,12 @@ from sixfold.core.memory.facts.service import FactService
 from sixfold.core.memory.import_export.documents import DocumentImports, FetchDocument
 from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.index_snapshots import IndexSnapshots
 from sixfold.core.memory.search.service import SearchService
 from sixfold.core.memory.service import MemoryService
 from sixfold.net.fetch import Fetcher
 from sixfold.settings import Settings
+from sixfold.store.search.snapshot_files import SnapshotFolder
 
 
 class GatewayChat:
@@ -104,5 +107,8 @@ def search(settings: Settings, database: Database) -> SearchService:
     # Deferred, because importing numpy takes 15 MB of memory.
     index = import_string.deferred("sixfold.store.search.index:PageIndex")
     find = import_string.deferred("sixfold.engines.text.minilm:find")
-    cache = IndexCache(database, lambda: index(settings.data_dir / "tmp"), settings.memory_index_bytes)
+    files = SnapshotFolder(settings.data_dir / "indexes", settings.memory_index_bytes)
+    snapshots = IndexSnapshots(database, files)
+    new_index = functools.partial(index, settings.data_dir / "tmp")
+    cache = IndexCache(database, new_index, settings.memory_index_bytes, snapshots)
     return SearchService(database, cache, lambda: find(folder) if folder.is_dir() else None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from sixfold.core.memory.indexing.entries import decode, encode, entry
 from sixfold.core.memory.models import Link, MemoryPage
 from sixfold.core.memory.search import query_parser, ranking
 from sixfold.core.memory.search.embedding import halved
+from sixfold.core.memory.search.index_snapshots import SnapshotName
 from sixfold.core.memory.search.ports import SearchFilter
 from sixfold.store.search.index import PageIndex
+from sixfold.store.search.snapshot_files import SnapshotFolder
 from tests.unit.memory.fake_embedder import Meanings
 
 IDS = st.sampled_from([f"page_{n}" for n in range(9)])
@@ -27,10 +31,14 @@ FOLDERS = st.sampled_from(["log/{}", "talk/one/{}", "people/ann-{}", "{}", "lake
 INDEXES = st.lists(st.sampled_from(["public", "private"]), max_size=2, unique=True)
 QUERIES = ("Where did Ann drink tea?", "lake boat", "東京", "honey milk night Ben 7 why")
 MODEL = Meanings()
+SNAPSHOT = SnapshotName("a", 1, "0" * 16)
 
 
 class Histories(RuleBasedStateMachine):
-    """Pages are written, overwritten, moved, linked, embedded and deleted in any order."""
+    """Pages are written, overwritten, moved, linked, embedded and deleted in any order.
+
+    Between these changes, the index is saved and restored.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,6 +87,18 @@ class Histories(RuleBasedStateMachine):
         if page_id in self.pages:
             self.vectors[page_id] = _halves(self.pages[page_id].body)
             self.index.embed(page_id, self.vectors[page_id])
+
+    @rule()
+    def restart(self) -> None:
+        """Continue with a snapshot of the index, into which the vectors are read again."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = SnapshotFolder(Path(folder), 2**30)
+            assert files.write(SNAPSHOT, self.index)
+            restored = files.read(SNAPSHOT)
+        assert restored is not None
+        self.index = restored
+        for page_id, vectors in self.vectors.items():
+            self.index.embed(page_id, vectors)
 
     @invariant()
     def rebuilt_index_gives_the_same_results(self) -> None:

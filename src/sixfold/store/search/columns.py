@@ -26,6 +26,20 @@ class PackedColumn:
         self._buffer: NDArray[Any] = np.zeros(64, kind)
         self._length = 0
 
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> PackedColumn:
+        """Return a column that uses an array as its first buffer."""
+        column = cls(values.dtype)
+        column.__setstate__(values)
+        return column
+
+    def __getstate__(self) -> NDArray[Any]:
+        return self.values
+
+    def __setstate__(self, values: NDArray[Any]) -> None:
+        self._buffer = values
+        self._length = len(values)
+
     def __setitem__(self, position: int, value: float) -> None:
         """Set the number of a position; skipped entries become 0."""
         if position >= self._length:

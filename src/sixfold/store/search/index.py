@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,12 @@ class PageIndex(IndexedPages):
         # each reuse. Without this block, that takes a third of the time of a search.
         np.empty(_LET_GO, np.uint8)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without vectors, which are read from the database again."""
+        new = PageIndex()
+        cleared = ("vectors_position", "matrix", "row_page", "_rows", "_views", "_folder_on_disk")
+        return self.__dict__ | {name: getattr(new, name) for name in cleared}
+
     def put_many(self, pages: Sequence[tuple[str, IndexEntry]], *, on_disk: bool = False) -> None:
         self._views.clear()
         super().put_many(pages, on_disk=on_disk)
@@ -34,6 +41,11 @@ class PageIndex(IndexedPages):
         """Remove a page, if it exists."""
         self._views.clear()
         super().remove(page_id)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether no words of pages are on disk."""
+        return self._disk is None
 
     @property
     def cache_size(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ _MAX_TIMES = 255
 _SEVEN_BITS, _MORE = 127, 128
 # A binary search takes as long as clearing and reading about this many numbers.
 _SCATTER_SHARE = 128
+_BATCH = 8  # pages from which sorting their words together takes less time
 _WORD_BYTES = 300  # measured size of the Python objects of one word
 
 
@@ -113,10 +114,10 @@ class _WordNumbers(dict[str, int]):
         super().__init__()
         self.lists: list[_List] = []  # by number
         self.renamed: set[int] = set()
-        self._unused = FreeList()
+        self.unused = FreeList()
 
     def __missing__(self, word: str) -> int:
-        number = self._unused.take()
+        number = self.unused.take()
         if number == len(self.lists):
             self.lists.append(cast("_List", _List("H")))
         else:
@@ -132,7 +133,7 @@ class _WordNumbers(dict[str, int]):
         entry = self.lists[number]
         del self[entry.word]
         entry.word = ""
-        self._unused.release(number)
+        self.unused.release(number)
 
 
 class Postings:
@@ -149,6 +150,27 @@ class Postings:
         self._last = -1  # the greatest position that was put
         self._count = 0  # number of postings
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        columns = [
+            _joined(code, [getattr(entry, name) if name else entry for entry in self._lists])
+            for code, name in (("H", ""), ("I", "starts"), ("I", "repeated"))
+        ]
+        words = [entry.word for entry in self._lists]
+        return words, columns, self._numbers.renamed, self._numbers.unused, self._of, self._last, self._count
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._numbers = _WordNumbers()
+        words, columns, self._numbers.renamed, self._numbers.unused = state[:4]
+        self._of, self._last, self._count = state[4:]
+        self._numbers |= {word: number for number, word in enumerate(words) if word}
+        self._lists = self._numbers.lists
+        for word, *parts in zip(words, *(_separate(*column) for column in columns), strict=True):
+            entry = cast("_List", _List("H"))
+            self._lists.append(entry)
+            entry.word = word
+            entry.frombytes(parts[0])
+            entry.starts, entry.repeated = (Numbers("I", part) if part else None for part in parts[1:])
+
     def put(self, position: int, words: Mapping[str, int]) -> None:
         """Replace the words of the page at `position`; `words` maps each word to its count."""
         self.put_many({position: words})
@@ -156,15 +178,17 @@ class Postings:
     def put_many(self, pages: Mapping[int, Mapping[str, int]]) -> None:
         """Replace the words of pages by position.
 
-        Pages behind the last position are added together, with one change of the list of each word.
+        Many pages behind the last position are added together, with one change of the list of each word.
         """
         self._count += sum(map(len, pages.values()))
-        for position in pages:
-            if position <= self._last:
+        together = self._last if len(pages) >= _BATCH else max(pages, default=0)
+        for position in sorted(pages):
+            if position <= together:
+                self._extend(position)
                 old = _unpack(self._of[position])
                 self._count -= len(old)
                 self._of[position] = _pack(self._rewrite(position, old, pages[position]))
-        new = sorted(position for position in pages if position > self._last)
+        new = sorted(position for position in pages if position > together)
         while new:
             in_block = bisect_right(new, new[0] | BLOCK_MASK)
             self._append(new[:in_block], [pages[position] for position in new[:in_block]])
@@ -226,10 +250,14 @@ class Postings:
         packed, ends = _pack_pages(words, lengths)
         start = 0
         for position, end in zip(positions, ends, strict=True):
-            for skipped in range(self._last + 1, position):
-                self._of[skipped] = b""
+            self._extend(position)
             self._of[position] = packed[start:end]
-            self._last, start = position, end
+            start = end
+
+    def _extend(self, position: int) -> None:
+        for new in range(self._last + 1, position + 1):
+            self._of[new] = b""
+            self._last = new
 
     def _append_to_lists(self, postings: Positions) -> None:
         """Add postings of one block: the number of a word, a position (24 bits) and a count (8 bits)."""
@@ -264,6 +292,19 @@ class Postings:
         self._lists[number].remove_position(position)
         if not self._lists[number]:
             self._numbers.release(number)
+
+
+def _joined(code: str, arrays: Sequence[Numbers | None]) -> tuple[str, Numbers, bytes]:
+    """Return the size of the numbers, the length of each array, and all of them, to store them at once."""
+    lengths = Numbers("I", (0 if part is None else len(part) for part in arrays))
+    return code, lengths, b"".join(part for part in arrays if part is not None)
+
+
+def _separate(code: str, lengths: Numbers, joined: bytes) -> Iterator[bytes]:
+    start, size = 0, Numbers(code).itemsize
+    for length in lengths:
+        yield joined[start : start + length * size]
+        start += length * size
 
 
 def _runs(words: Positions) -> Iterator[tuple[int, int, int]]:

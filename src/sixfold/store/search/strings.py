@@ -124,6 +124,22 @@ class StringTable:
         self._round = 1  # the greatest power of two that is not above the number of buckets
         self._count = 0
 
+    def __getstate__(self) -> StringColumn:
+        # The hash of a string differs between processes.
+        return self._texts
+
+    def __setstate__(self, texts: StringColumn) -> None:
+        self._texts = texts
+        hashes = [hash(text) if (text := texts[position]) else None for position in range(len(texts))]
+        self._count = len(hashes) - hashes.count(None)
+        self._buckets = [Numbers("I") for _ in range(max(1, -(-self._count // _LOAD)))]
+        self._round = 1 << len(self._buckets).bit_length() - 1
+        mask, buckets = 2 * self._round - 1, len(self._buckets)
+        for position, number in enumerate(hashes):
+            if number is not None:
+                at = number & mask
+                self._buckets[at if at < buckets else at - self._round].append(position)
+
     def __len__(self) -> int:
         return self._count
 

@@ -24,12 +24,14 @@ COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_
     st.lists(st.dictionaries(st.integers(0, 12), COUNTED, max_size=5), max_size=40),
     st.sampled_from([1, 2, 16]),
     st.sampled_from([0, 128]),
+    st.sampled_from([1, 8]),
 )
 def test_postings_have_the_last_stored_counts(
-    history: list[dict[int, dict[str, int]]], bits: int, scatter_share: int
+    history: list[dict[int, dict[str, int]]], bits: int, scatter_share: int, batch: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(postings_module, "_SCATTER_SHARE", scatter_share)
+        patched.setattr(postings_module, "_BATCH", batch)
         patched.setattr(postings_module, "BLOCK_BITS", bits)
         patched.setattr(postings_module, "BLOCK_MASK", (1 << bits) - 1)
         _check_history(history)

@@ -16,15 +16,19 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 from msgspec.structs import replace
 
+from sixfold import errors
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search.index_snapshots import IndexSnapshots
 from sixfold.core.memory.search.ports import Index
 from sixfold.core.memory.search.ranking import RankedQuery
 
 _LOG = logging.getLogger("sixfold.memory")
 _UNREAD = -1
+_NOTHING = (0, "")  # the position of a new index
+_SAVE_SECONDS = 60
 _ANY_QUERY = RankedQuery({"any": 1.0})
 
 
@@ -57,6 +61,8 @@ class _CacheSlot(msgspec.Struct):
     change: int = _UNREAD
     # The size of the index when it was last added to the total.
     size: int = 0
+    # The number of changed pages that were read since the last snapshot.
+    unsaved: int = 0
     reading: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
@@ -74,9 +80,16 @@ class _IndexBatch(msgspec.Struct, frozen=True):
 class IndexCache:
     """The indexes of recently used accounts."""
 
-    def __init__(self, database: Database, new_index: Callable[[], Index], most_bytes: int = 2**29) -> None:
+    def __init__(
+        self,
+        database: Database,
+        new_index: Callable[[], Index],
+        most_bytes: int = 2**29,
+        snapshots: IndexSnapshots | None = None,
+    ) -> None:
         self._database = database
         self._new_index = new_index
+        self._snapshots = snapshots
         self._model = ""
         self._most_bytes = most_bytes
         self._slots: OrderedDict[str, _CacheSlot] = OrderedDict()
@@ -106,6 +119,25 @@ class IndexCache:
                 await self._read(account_id, slot)
             yield slot.index
 
+    async def keep_snapshots(self) -> None:
+        """Save large indexes that have changed, and delete obsolete snapshots, until canceled."""
+        while self._snapshots is not None:
+            # The next round tries again.
+            with contextlib.suppress(errors.StoreFailed):
+                await self._snapshots.sweep()
+                await self.save()
+            await asyncio.sleep(_SAVE_SECONDS)
+
+    async def save(self) -> None:
+        """Save the indexes of which many pages have changed since the last snapshot."""
+        if self._snapshots is None:
+            return
+        for account_id, slot in list(self._slots.items()):
+            if slot.change != _UNREAD and self._snapshots.due(len(slot.index), slot.unsaved):
+                async with slot.reading:
+                    slot.unsaved = 0
+                    await self._snapshots.save(account_id, slot.index, slot.change)
+
     def catch_up(self, account_id: str) -> Transaction[Index]:
         """Return the index with all changes of this transaction's snapshot; raises `IndexStale`."""
         row = yield from one("memory_change_last", account_id=account_id)
@@ -122,6 +154,7 @@ class IndexCache:
             if slot.reading.locked():
                 raise IndexStale
             apply_changes(slot.index, batch, self._most_bytes)
+            slot.unsaved += len(batch.pages)
             self._measure(account_id, slot)
             slot.change = max(slot.change, last)
         return slot.index
@@ -138,12 +171,20 @@ class IndexCache:
         if slot.change == _UNREAD or slot.reading.locked():
             async with slot.reading:
                 if slot.change == _UNREAD:
+                    await self._restore(account_id, slot)
                     await self._read(account_id, slot)
                     await asyncio.to_thread(_prepare, slot.index)
         # Searches cache data in an index.
         self._measure(account_id, slot)
         self._evict(account_id)
         return slot
+
+    async def _restore(self, account_id: str, slot: _CacheSlot) -> None:
+        """Replace a new index with its snapshot, if there is one."""
+        if self._snapshots is not None and slot.index.position == _NOTHING:
+            index = await self._snapshots.load(account_id)
+            if index is not None and index.size < self._most_bytes:
+                slot.index = index
 
     async def _read(self, account_id: str, slot: _CacheSlot) -> None:
         """Read outstanding changes in batches, in a thread."""
@@ -152,6 +193,7 @@ class IndexCache:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
             batch = await self._database.read(self._changed(account_id, slot.index, _BATCH))
             await asyncio.to_thread(apply_changes, slot.index, batch, self._most_bytes)
+            slot.unsaved += len(batch.pages)
             full = batch.full
             if not full:
                 slot.change = row["change"] if row is not None else 0

@@ -92,6 +92,10 @@ class SearchService:
         if self._embedder is not None:
             await self._embedder.run()
 
+    async def keep_snapshots(self) -> None:
+        """Keep snapshots of large indexes on disk until canceled."""
+        await self._indexes.keep_snapshots()
+
     def _warm(self) -> None:
         """Load the modules and data for the first search, unless the memory is unused."""
         self._indexes.warm()

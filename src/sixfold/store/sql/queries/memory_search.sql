@@ -6,6 +6,12 @@ RETURNING change;
 -- name: memory_change_last | Return an account's last change number; no row before the first change.
 SELECT change FROM memory_change WHERE account_id = :account_id;
 
+-- name: memory_snapshots | Return the tokens of an account's index snapshots; no row before the first change.
+SELECT snapshots FROM memory_change WHERE account_id = :account_id;
+
+-- name: memory_snapshots_put | Set the tokens of an account's index snapshots, if it has changes.
+UPDATE memory_change SET snapshots = :snapshots WHERE account_id = :account_id;
+
 -- name: memory_in_use | Return one row if any account has a search index entry.
 SELECT 1 AS found FROM memory_index LIMIT 1;
 

@@ -1,0 +1,1 @@
+ALTER TABLE memory_change DROP COLUMN snapshots;
