@@ -30,7 +30,7 @@ class PageIndex(IndexedPages):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without vectors, which are read from the database again."""
         new = PageIndex()
-        cleared = ("vectors_position", "matrix", "row_page", "_rows", "_views", "_folder_on_disk")
+        cleared = ("vectors_position", "matrix", "row_page", "_rows", "_views", "numbers", "_folder_on_disk")
         return self.__dict__ | {name: getattr(new, name) for name in cleared}
 
     def put_many(self, pages: Sequence[tuple[str, IndexEntry]], *, on_disk: bool = False) -> None:
@@ -50,7 +50,7 @@ class PageIndex(IndexedPages):
     @property
     def cache_size(self) -> int:
         """The estimated number of bytes that searches have cached."""
-        return sum(view.size for view in self._views.values())
+        return self.numbers.size + sum(view.size for view in self._views.values())
 
     def settle(self) -> None:
         """Prepare the added words for searches."""
@@ -67,6 +67,7 @@ class PageIndex(IndexedPages):
         key = frozenset(collections)
         view = self._views.get(key)
         if view is None:
+            self.numbers.catch_up(len(self.alive))
             visible = self.having("collection", key) if key else self.alive.values.copy()
             if len(self._views) >= 16:  # sets of collections to which keys of one account are limited
                 self._views.clear()

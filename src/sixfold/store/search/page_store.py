@@ -28,6 +28,7 @@ from sixfold.store.search.columns import (
 )
 from sixfold.store.search.disk_words import DiskWords
 from sixfold.store.search.link_table import LinkTable
+from sixfold.store.search.page_numbers import PageNumbers
 from sixfold.store.search.postings import Postings
 from sixfold.store.search.spelling import Spellings
 from sixfold.store.search.strings import StringColumn, StringTable
@@ -53,6 +54,7 @@ class IndexedPages:
         self.on_disk = PackedColumn(np.bool_)
         self.words = Postings()
         self.spellings = Spellings(self.words)
+        self.numbers = PageNumbers()
         self.labels = Postings()  # tags, names, and words of titles and folders; see `Label`
         self.types: dict[str, int] = {}
         self.alive = PackedColumn(np.bool_)
@@ -133,6 +135,7 @@ class IndexedPages:
         position = self.position_of(page_id)
         if position is None:
             return
+        self.numbers.change(position)
         self._leave(position)
         self._write_words({position: None})
         self._rows_of(position, 0)
@@ -169,6 +172,7 @@ class IndexedPages:
 
     def _settle(self, page_id: str) -> int:
         position = self._claim(page_id)
+        self.numbers.change(position)
         if not self.alive[position]:
             self.alive[position] = True
             self.length[position] = 0

@@ -14,6 +14,7 @@ from sixfold.core.memory.indexing.answer_kinds import KINDS, AnswerKind
 from sixfold.core.memory.indexing.weights import ENOUGH_ANSWERS, MIN_PASSED_SHARE, Saturation
 from sixfold.core.memory.search.ports import SearchFilter
 from sixfold.store.search.columns import Flags, Floats, Positions
+from sixfold.store.search.page_numbers import Rows
 from sixfold.store.search.page_store import IndexedPages
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ _MAX_POSTINGS = 1 << 20  # cached postings
 _POSTING_BYTES = 12
 _ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
 _VIEW_BYTES = 6_000  # measured size of the Python objects of a view
+_NEWEST_US = 10_000_000
 _BLOCK = 128  # positions per block when the best scores are selected
 _SCATTERED = 0.25  # fraction of pages with distant neighbors above which all neighbors are looked up
 _NONE = np.zeros(0, np.int64)
@@ -65,9 +67,8 @@ class PageView:
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Floats:
         """Return the BM25 score of each page for the weighted words."""
         score = self._zero.copy()
-        norm = self._norm(saturation)
         for word, weight in words.items():
-            hits = self._kept((word, saturation), lambda word=word: _saturated(self._hits(word), norm))
+            hits = self._kept((word, saturation), lambda word=word: self._saturated(word, saturation))
             if hits is not None:
                 positions, part = hits
                 gain = weight * self.rarity(word) * (saturation.k1 + 1)
@@ -196,11 +197,13 @@ class PageView:
 
     def parts(self) -> Floats:
         """Return 1 for a page that is part of its folder, 0 for a self-contained article."""
-        return self._of.part.values.astype(np.float32)
+        part = self._of.part
+        return self._of.numbers.get("parts", lambda rows: part.values[rows].astype(np.float32))
 
     def statements(self) -> Floats:
         """Return 1 for a page that makes a statement, 0 for a short question."""
-        return self._of.states.values.astype(np.float32)
+        states = self._of.states
+        return self._of.numbers.get("statements", lambda rows: states.values[rows].astype(np.float32))
 
     def asking(self) -> Floats:
         return (self._visible & ~self._of.states.values).astype(np.float32)
@@ -212,8 +215,13 @@ class PageView:
 
     def substance(self, half: int) -> Floats:
         """Return a measure of the amount of content: 0.5 at `half` significant words, approaching 1."""
-        length: Floats = self._of.length.values
-        return np.divide(length, length + np.float32(half))
+        lengths = self._of.length
+
+        def compute(rows: Rows) -> Floats:
+            length = lengths.values[rows]
+            return np.divide(length, length + np.float32(half))
+
+        return self._of.numbers.get(("substance", half), compute)
 
     # -- positions of pages ----------------------------------------------------------------------
 
@@ -265,12 +273,19 @@ class PageView:
         return scores
 
     def recency(self, half_life_us: int) -> Floats:
-        """Return 1 for the newest page, halved for each half-life of age."""
-        updated = self._of.updated.values
+        """Return 1 for the newest page, halved for each half-life of age.
+
+        Ages are relative to a multiple of 10 seconds, so that most changes affect only the changed page.
+        """
+        updated = self._of.updated
         if not self._pages:
             return self._zero.copy()
-        age = (self._shown(updated).max() - updated) / half_life_us
-        return np.exp2(-np.maximum(age, 0)).astype(np.float32)
+        newest = int(self._shown(updated.values).max()) // _NEWEST_US * _NEWEST_US
+
+        def compute(rows: Rows) -> Floats:
+            return np.exp2((updated.values[rows] - newest) / half_life_us).astype(np.float32)
+
+        return self._of.numbers.get("recency", compute, newest) if self._whole else compute(slice(None))
 
     def when(self, since: int, until: int) -> Floats:
         """Return 1 for pages of a period, otherwise 0.
@@ -400,10 +415,14 @@ class PageView:
             flags &= index.updated.values <= keep.until
         return flags
 
-    def _norm(self, saturation: Saturation) -> Floats:
-        return self.once(
-            ("norm", saturation), lambda: _norm(self._of.length.values, self._mean_length, saturation)
-        )
+    def _saturated(self, word: str, saturation: Saturation) -> Hits | None:
+        """Return the postings of a word with BM25's term-frequency factor."""
+        hits = self._hits(word)
+        if hits is None:
+            return None
+        positions, times = hits
+        norm = _norm(self._of.length.values.take(positions), self._mean_length, saturation)
+        return positions, np.divide(times, times + norm, dtype=np.float32)
 
     @cached_property
     def _mean_length(self) -> float:
@@ -441,23 +460,14 @@ def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
     return np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * length
 
 
-def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
-    """Return the postings of a word with BM25's term-frequency factor, which is independent of the query."""
-    if hits is None:
-        return None
-    positions, times = hits
-    return positions, np.divide(times, times + norm.take(positions), dtype=np.float32)
-
-
 def _steps(positions: Positions, step: int) -> tuple[Positions | slice, Positions, Positions]:
     """Return the indexes of distant neighbors, these neighbors, and the indexes without a neighbor."""
     ends = np.flatnonzero(positions < 0)
-    positions = positions.astype(np.int64)
-    odd = np.flatnonzero(positions != np.arange(step, len(positions) + step))
+    odd = np.flatnonzero(positions != np.arange(step, len(positions) + step, dtype=positions.dtype))
     odd = odd[positions[odd] >= 0]
     if len(odd) > len(positions) * _SCATTERED:
-        return slice(None), np.maximum(positions, 0), ends
-    return odd, positions[odd], ends
+        return slice(None), np.maximum(positions, 0, dtype=np.int64), ends
+    return odd, positions[odd].astype(np.int64), ends
 
 
 def _array_bytes(value: Any) -> int:

@@ -14,7 +14,6 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,7 +30,7 @@ _CHECKSUM_BYTES = 4
 _PART_BYTES = 2**20
 _ABANDONED_SECONDS = 3600  # age of an unfinished file that no process writes anymore
 _MODULES = (
-    "columns", "folder_order", "index", "link_table", "page_store", "postings", "spelling",
+    "columns", "folder_order", "index", "link_table", "page_numbers", "page_store", "postings", "spelling",
     "strings",
 )  # fmt: skip
 _OTHERS = {
@@ -41,7 +40,7 @@ _OTHERS = {
     ("numpy._core.numeric", "_frombuffer"),
 }
 _CLASSES = {
-    "BytesColumn", "FolderOrder", "FreeList", "LinkTable", "PackedColumn", "PageIndex",
+    "BytesColumn", "FolderOrder", "FreeList", "LinkTable", "PackedColumn", "PageIndex", "PageNumbers",
     "Postings", "SharedBuffer", "Spellings", "StringColumn", "StringTable", "_StringPart",
 }  # fmt: skip
 
@@ -74,6 +73,8 @@ class SnapshotFolder:
         """Use `folder`; the files together have at most `most_bytes`."""
         self._folder = folder
         self._most_bytes = most_bytes
+        # An upgrade may replace the source while the server runs.
+        self._version = _version()
 
     def names(self) -> Sequence[SnapshotName]:
         found = [_NAME.fullmatch(name) for name in self._listed()]
@@ -87,7 +88,7 @@ class SnapshotFolder:
         try:
             with os.fdopen(handle, "wb") as file:
                 checked = _CheckedFile(file)
-                checked.write(_header(name))
+                checked.write(self._header(name))
                 pickle.Pickler(checked, pickle.HIGHEST_PROTOCOL).dump(index)
                 file.write(checked.checksum.to_bytes(_CHECKSUM_BYTES, "big"))
                 file.flush()
@@ -99,7 +100,7 @@ class SnapshotFolder:
         return True
 
     def read(self, name: SnapshotName) -> PageIndex | None:
-        header = _header(name)
+        header = self._header(name)
         with contextlib.suppress(FileNotFoundError), self._path(name).open("rb") as file:
             if file.read(len(header)) == header and _is_whole(file):
                 file.seek(len(header))
@@ -122,6 +123,9 @@ class SnapshotFolder:
                 continue
             if unfinished or total > self._most_bytes:
                 path.unlink(missing_ok=True)
+
+    def _header(self, name: SnapshotName) -> bytes:
+        return f"sixfold index {self._version} {name.account_id} {name.change} {name.token}\n".encode()
 
     def _listed(self) -> Sequence[str]:
         try:
@@ -149,11 +153,6 @@ def _parts(file: BinaryIO, left: int) -> Iterator[bytes]:
         yield part
 
 
-def _header(name: SnapshotName) -> bytes:
-    return f"sixfold index {_version()} {name.account_id} {name.change} {name.token}\n".encode()
-
-
-@cache
 def _version() -> str:
     source = b"".join(Path(__file__).with_name(f"{module}.py").read_bytes() for module in _MODULES)
     return f"{zlib.crc32(source):08x}-{FORM}-{metadata.version('numpy')}"

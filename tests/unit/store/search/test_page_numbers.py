@@ -1,0 +1,96 @@
+"""Numbers of pages: after a change, only those of changed pages are computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.core.memory.indexing.entries import entry
+from sixfold.core.memory.models import MemoryPage
+from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search.ranking import RankedQuery
+from sixfold.store.search.columns import Floats
+from sixfold.store.search.index import PageIndex
+from sixfold.store.search.page_numbers import PageNumbers, Rows
+
+HISTORIES = st.lists(st.dictionaries(st.integers(0, 60), st.integers(0, 9), max_size=4), max_size=8)
+
+
+@given(HISTORIES)
+def test_numbers_equal_those_of_all_current_pages(history: list[dict[int, int]]) -> None:
+    values, numbers = np.zeros(40, np.float32), PageNumbers()
+    computed: list[int] = []
+
+    def compute(rows: Rows) -> Floats:
+        result = values[rows] * np.float32(2)
+        computed.append(len(result))
+        return result
+
+    assert numbers.get("twice", compute).tolist() == [0] * 40
+    for changes in history:
+        values = np.append(values, np.zeros(max((*changes, len(values) - 1)) + 1 - len(values), np.float32))
+        for position, value in changes.items():
+            values[position] = value
+            numbers.change(position)
+        numbers.catch_up(len(values))
+        assert numbers.get("twice", compute).tolist() == (values * 2).tolist()
+    assert all(count <= 4 or count >= 40 for count in computed)
+
+
+def test_another_version_is_computed_from_all_pages() -> None:
+    numbers = PageNumbers()
+    for version in (1, 1, 2):
+        result = numbers.get("age", lambda _, now=version: np.full(3, now, np.float32), version)
+        assert result.tolist() == [version] * 3
+    assert numbers.size == 12
+
+
+def test_many_changed_pages_are_computed_with_all_others() -> None:
+    numbers, requested = PageNumbers(), list[object]()
+
+    def compute(rows: Rows) -> Floats:
+        requested.append(rows)
+        return np.zeros(20, np.float32)
+
+    numbers.get("zero", compute)
+    for position in range(3):
+        numbers.change(position)
+    numbers.catch_up(20)
+    numbers.get("zero", compute)
+    assert requested == [slice(None), slice(None)]
+
+
+def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, rows = PageIndex(), list[int]()
+    get = PageNumbers.get
+
+    def recorded(
+        self: PageNumbers, key: object, compute: Callable[[Rows], Floats], version: int = 0
+    ) -> Floats:
+        def record(of: Rows) -> Floats:
+            result = compute(of)
+            rows.append(len(result))
+            return result
+
+        return get(self, key, record, version)
+
+    def write(number: int) -> None:
+        page = MemoryPage(
+            id=f"page_{number}", account_id="a", slug=f"log/{number}", title="Lake", body="A boat.", type="note",
+            tags=(), collections=(), version=1, created_at=number, updated_at=number, created_by="",
+        )  # fmt: skip
+        index.put_many([(page.id, entry(page, ()))])
+
+    monkeypatch.setattr(PageNumbers, "get", recorded)
+    for number in range(30):
+        write(number)
+    ranking.rank(index.view(()), RankedQuery({"boat": 1.0}))
+    assert set(rows) == {30}
+    rows.clear()
+    write(30)
+    ranking.rank(index.view(()), RankedQuery({"boat": 1.0}))
+    assert set(rows) == {1}
