@@ -80,8 +80,9 @@ def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.M
 
     def write(number: int) -> None:
         page = MemoryPage(
-            id=f"page_{number}", account_id="a", slug=f"log/{number}", title="Lake", body="A boat.", type="note",
-            tags=(), collections=(), version=1, created_at=number, updated_at=number, created_by="",
+            id=f"page_{number}", account_id="a", slug=f"log/{number}", title="Lake", body="A boat.",
+            type="note", tags=(), collections=(), version=1, created_at=number, updated_at=number,
+            created_by="",
         )  # fmt: skip
         index.put_many([(page.id, entry(page, ()))])
 
