@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sixfold.ui.memory import reading, render_limits
+from sixfold.ui.memory import formatting, reading, render_limits
 from sixfold.ui.memory.markdown import MAX_CHARS, RenderContext, render
 from tests import loop_time
 
@@ -134,3 +134,9 @@ async def test_long_text_is_rendered_in_a_thread(monkeypatch: pytest.MonkeyPatch
     short, *long = threads
     assert short is threading.main_thread()
     assert {thread.name for thread in long} == {"markdown_0"}
+
+
+def test_excerpt_is_read_in_linear_time_without_paths_of_files() -> None:
+    text = "/u" * (formatting.EXCERPT_SOURCE_CHARS // 2)
+    assert loop_time.cpu_seconds(lambda: formatting.excerpt(text), 0.005) < 0.02
+    assert formatting.excerpt("see **a** https://x.example/media/abc.png, /uploads/b or /u") == "see a or /u"

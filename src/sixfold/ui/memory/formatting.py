@@ -26,7 +26,7 @@ EXCERPT_SOURCE_CHARS, _EXCERPT_CHARS = 4000, 200
 _INLINE_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)")
 _WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{0,200})\]\]")
 _MARKS = re.compile(r"\[\^[^\[\]\s]{1,100}\]|[*`#>|]+|(?<!\w)_+|_+(?!\w)")
-_FILE_URL = re.compile(r"\S*(?:/media/|/uploads/)\S*")
+_FILE_PATHS = ("/media/", "/uploads/")
 _OWN_MARKS = f"[{snippets.OPEN}{snippets.CLOSE}]*"
 _TABLE_CELLS = re.compile(r"\s+(?:\|[\s:-]*)*\|\s+")
 _SYNTAX = re.compile(
@@ -68,8 +68,8 @@ def snippet(text: str, title: str) -> Markup:
 def excerpt(text: str) -> str:
     """Return the beginning of a Markdown text in one line, without the URLs of files."""
     links = _WIKI_LINK.sub(r"\1", _INLINE_LINK.sub(r"\1", text[:EXCERPT_SOURCE_CHARS]))
-    plain = _MARKS.sub("", links)
-    return " ".join(_FILE_URL.sub("", plain).split())[:_EXCERPT_CHARS]
+    words = _MARKS.sub("", links).split()
+    return " ".join(word for word in words if not any(path in word for path in _FILE_PATHS))[:_EXCERPT_CHARS]
 
 
 def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
