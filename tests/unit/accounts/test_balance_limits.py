@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, ledger_queries
-from sixfold.core.accounts.accounts import MAX_BALANCE
+from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
+from sixfold.core.accounts.keys import Budget
+from sixfold.core.accounts.ledger import MAX_BALANCE
+from sixfold.core.accounts.ledger_batches import HoldRequest
+from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.database import Database
 from tests.harness import databases
 
@@ -50,6 +53,12 @@ async def test_hold_above_every_balance_is_refused(database: Database, amount: i
     account = await database.write(accounts.create("a@example.com", credit=MAX_BALANCE))
     with pytest.raises(errors.InsufficientCredits):
         await database.write(ledger.hold(account.id, "hold_1", amount))
+    payer = Payer("key_1", None, None, (Budget("team_1", None, 1),))
+    with pytest.raises(errors.InsufficientCredits):
+        await database.write(ledger.hold(account.id, "hold_1", amount, payer))
+    holds = [HoldRequest(account.id, f"hold_{number}", amount) for number in range(2)]
+    with pytest.raises(errors.InsufficientCredits):
+        await database.write(ledger_batches.book(holds=holds))
     assert await database.read(ledger_queries.verify()) == ()
 
 

@@ -14,8 +14,6 @@ from sixfold.core.accounts.keys import Budget, Principal, lower_budget
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
-# In micro-dollars, for each account and for the credit of all accounts; sums must remain within 64 bits.
-MAX_BALANCE = 10**18
 _EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 
@@ -142,7 +140,8 @@ def credit(email: str, amount: int, reason: str = "", transfer_id: str | None = 
     """Add `amount` micro-dollars to an account, with a reason for its ledger; return the account.
 
     A positive amount ends the account's request for credit. A negative amount is withdrawn. Raises
-    `BadRequest` if it exceeds a customer's available balance, or if a balance would exceed `MAX_BALANCE`.
+    `BadRequest` if it exceeds a customer's available balance, or if a balance would exceed
+    `ledger.MAX_BALANCE`.
     """
     account = yield from by_email(email)
     if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
@@ -159,9 +158,9 @@ def credit(email: str, amount: int, reason: str = "", transfer_id: str | None = 
 
 
 def _require_in_range(account_id: str, amount: int) -> Transaction[None]:
-    params = {"account_id": account_id, "amount": amount, "limit": MAX_BALANCE}
-    if abs(amount) > MAX_BALANCE or (yield Query("ledger_out_of_range", params)):
-        most = money.format_usd(MAX_BALANCE)
+    params = {"account_id": account_id, "amount": amount, "limit": ledger.MAX_BALANCE}
+    if abs(amount) > ledger.MAX_BALANCE or (yield Query("ledger_out_of_range", params)):
+        most = money.format_usd(ledger.MAX_BALANCE)
         raise errors.BadRequest(
             f"The balances of accounts must be at most {most} USD together: credit less "
             f"(got {money.format_usd(amount)})"

@@ -16,6 +16,8 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 WORLD = "world"
 REVENUE = "revenue"
+# In micro-dollars, for each account and for the credit of all accounts; sums must remain within 64 bits.
+MAX_BALANCE = 10**18
 
 
 class LedgerError(Exception):
@@ -41,10 +43,11 @@ def hold(
     """
     if amount <= 0:
         raise LedgerError("the amount of a hold must be positive")
+    if amount > MAX_BALANCE:
+        raise errors.InsufficientCredits
     if payer is not None:
         yield from budgets.spend(payer, amount)
-    # No balance covers 2**62 micro-dollars, and databases cannot store much more.
-    rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": min(amount, 2**62)})
+    rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
     if not rows:
         raise errors.InsufficientCredits
     counted = payer.counted if payer is not None else None

@@ -19,9 +19,6 @@ from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import ChangeRefused, Query, Transaction, Value, finish
 
-# No balance covers this amount, and databases cannot store much more.
-_MAX_HOLD = 2**62
-
 
 class HoldRequest(NamedTuple):
     """The arguments of one hold, as in `ledger.hold`."""
@@ -125,7 +122,7 @@ def _check(
 ) -> None:
     if any(hold.amount <= 0 for hold in holds):
         raise ledger.LedgerError("the amount of a hold must be positive")
-    if any(hold.amount > _MAX_HOLD for hold in holds):
+    if any(hold.amount > ledger.MAX_BALANCE for hold in holds):
         raise errors.InsufficientCredits
     if any(capture.amount > capture.held for capture in captures):
         raise ledger.LedgerError("a hold is less than the amount to capture")
