@@ -229,10 +229,12 @@ async def test_url_with_results_of_other_nodes_is_not_fetched(either: Path) -> N
         url = f"http://127.0.0.1:{port}/a.png"
         whole = json.dumps({"image": f"{url}?known"})
         joined = node("StringConcatenate", string_a=f'{{"image": "{url}?', string_b='secret"}', delimiter="")
-        for text, status in ((whole, "succeeded"), (["1", 0], "failed")):
+        # Some programs escape characters of URLs in JSON.
+        escaped = f'{{"image": "{url}?known"}}'.replace("/", "\\/").replace("?", "\\u003f")
+        for text, status in ((whole, "succeeded"), (escaped, "succeeded"), (["1", 0], "failed")):
             template = node("SixfoldTemplate", template="template:upscaler", input=text)
             saved = node("SaveImage", images=["2", 0], filename_prefix="big")
             run = await run_and_hold(app, {"1": joined, "2": template, "3": saved})
-            assert (run["status"], fetched) == (status, ["known"]), run["error"]
+            assert (run["status"], {*fetched}) == (status, {"known"}), run["error"]
             assert ("use a URL that is in the graph" in (run["error"] or "")) is (status == "failed")
         assert await app.faults() == ()

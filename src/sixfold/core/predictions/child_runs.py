@@ -27,6 +27,8 @@ from sixfold.core.predictions.states import PredictionState
 
 _WAIT_SECONDS = 60.0
 _URL = re.compile(r"\s*https?://\S+\s*", re.IGNORECASE)
+# Escapes of characters of URLs in JSON, as which a node receives the inputs of a model.
+_ESCAPE = re.compile(r"\\(?:/|u([0-9a-fA-F]{4}))")
 
 
 class ChildRun(msgspec.Struct, frozen=True):
@@ -135,8 +137,13 @@ async def _check_urls(parent: Prediction, inputs: Mapping[str, Any]) -> None:
 
 
 def _has_new(parent: Prediction, urls: Sequence[str]) -> bool:
-    known = [*_texts(parent.inputs), *_texts(parent.task.inputs)]
+    texts = [*_texts(parent.inputs), *_texts(parent.task.inputs)]
+    known = [*texts, *(_ESCAPE.sub(_unescaped, text) for text in texts if "\\" in text)]
     return any(not any(url in text for text in known) for url in urls)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else "/"
 
 
 def _texts(value: object) -> Iterator[str]:
