@@ -61,6 +61,17 @@ async def test_clients_with_the_most_unsent_bytes_are_disconnected(monkeypatch: 
     assert hub.queued_bytes == 0
 
 
+async def test_message_discarded_while_its_client_wakes_up_counts_once() -> None:
+    hub = WebSocketHub()
+    with hub.open(TENANT, "a") as client:
+        reading = asyncio.create_task(client.next())
+        await asyncio.sleep(0)
+        hub.send(TENANT, "a", bytes(10))
+        client.fall_behind()
+        assert await reading == bytes(10)
+        assert (client.size, client.unsent, hub.queued_bytes) == (0, 0, 0)
+
+
 async def test_clients_share_one_copy_of_a_message() -> None:
     hub, message = WebSocketHub(), {"type": "executed", "data": {"output": {"text": ["x" * 2**20]}}}
     with hub.open(TENANT, "a") as first, hub.open(TENANT, "b") as second:

@@ -72,8 +72,10 @@ class HubClient:
     async def next(self) -> Content:
         """Return the oldest unsent message."""
         content, counts = await self._queue.get()
-        self.size -= len(content) if counts else 0
-        self._resize(-len(content))
+        # A client that has fallen behind has no unsent messages left.
+        if not self.behind.is_set():
+            self.size -= len(content) if counts else 0
+            self._resize(-len(content))
         return content
 
     def _put(self, content: Content, *, counts: bool) -> None:
