@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold import errors
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts
 from sixfold.core.database import many
@@ -228,3 +229,22 @@ async def test_full_disk_is_logged_and_the_search_works(
     assert "cannot be saved: no space left" in caplog.text
     assert files_in(tmp_path) == []
     assert await server.find("shore") == {"lake", "boat"}
+
+
+async def test_failed_publication_of_a_snapshot_is_repeated(
+    memory: MemoryFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(memory, tmp_path)
+    await server.find("shore")
+
+    async def fail(*_: object, **__: object) -> None:
+        raise errors.StoreFailed
+
+    with monkeypatch.context() as failing:
+        failing.setattr(memory.service.database, "write", fail)
+        with pytest.raises(errors.StoreFailed):
+            await server.cache.save()
+    await server.snapshots.sweep()
+    assert files_in(tmp_path) == []
+    await server.cache.save()
+    assert files_in(tmp_path) != []

@@ -135,8 +135,8 @@ class IndexCache:
         for account_id, slot in list(self._slots.items()):
             if slot.change != _UNREAD and self._snapshots.due(len(slot.index), slot.unsaved):
                 async with slot.reading:
-                    slot.unsaved = 0
                     await self._snapshots.save(account_id, slot.index, slot.change)
+                    slot.unsaved = 0
 
     def catch_up(self, account_id: str) -> Transaction[Index]:
         """Return the index with all changes of this transaction's snapshot; raises `IndexStale`."""
