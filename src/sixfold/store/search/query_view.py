@@ -285,7 +285,9 @@ class PageView:
         def compute(rows: Rows) -> Floats:
             return np.exp2((updated.values[rows] - newest) / half_life_us).astype(np.float32)
 
-        return self._of.numbers.get("recency", compute, newest) if self._whole else compute(slice(None))
+        if not self._whole:
+            return compute(slice(None))
+        return self._of.numbers.get(("recency", half_life_us), compute, newest)
 
     def when(self, since: int, until: int) -> Floats:
         """Return 1 for pages of a period, otherwise 0.

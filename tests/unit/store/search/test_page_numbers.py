@@ -64,6 +64,15 @@ def test_many_changed_pages_are_computed_with_all_others() -> None:
     assert requested == [slice(None), slice(None)]
 
 
+def write(index: PageIndex, number: int) -> None:
+    page = MemoryPage(
+        id=f"page_{number}", account_id="a", slug=f"log/{number}", title="Lake", body="A boat.",
+        type="note", tags=(), collections=(), version=1, created_at=number, updated_at=number,
+        created_by="",
+    )  # fmt: skip
+    index.put_many([(page.id, entry(page, ()))])
+
+
 def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
     index, rows = PageIndex(), list[int]()
     get = PageNumbers.get
@@ -78,20 +87,21 @@ def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.M
 
         return get(self, key, record, version)
 
-    def write(number: int) -> None:
-        page = MemoryPage(
-            id=f"page_{number}", account_id="a", slug=f"log/{number}", title="Lake", body="A boat.",
-            type="note", tags=(), collections=(), version=1, created_at=number, updated_at=number,
-            created_by="",
-        )  # fmt: skip
-        index.put_many([(page.id, entry(page, ()))])
-
     monkeypatch.setattr(PageNumbers, "get", recorded)
     for number in range(30):
-        write(number)
+        write(index, number)
     ranking.rank(index.view(()), RankedQuery({"boat": 1.0}))
     assert set(rows) == {30}
     rows.clear()
-    write(30)
+    write(index, 30)
     ranking.rank(index.view(()), RankedQuery({"boat": 1.0}))
     assert set(rows) == {1}
+
+
+def test_each_half_life_has_its_own_recency() -> None:
+    index = PageIndex()
+    for number in (0, 20_000_000):
+        write(index, number)
+    view = index.view(())
+    assert view.recency(20_000_000).tolist() == [0.5, 1]
+    assert view.recency(10_000_000).tolist() == [0.25, 1]
