@@ -19,10 +19,13 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core import ids, money
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import KeyLimits
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.sessions import repository as sessions
-from sixfold.errors import Forbidden
+from sixfold.core.workflows.ports import ChildRequest
+from sixfold.core.workflows.service import GraphService
+from sixfold.errors import BadRequest, Forbidden
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.test_comfyui_clients import node
 from tests.api.test_reversals import painting
@@ -73,6 +76,37 @@ async def test_space_receives_no_unpaid_results_of_a_graph(tmp_path: Path) -> No
             answer = await app.client.post("/prompt", json=body, headers=headers)
             assert answer.status_code == status, answer.text
             assert ("charged only if the graph succeeds" in answer.text) is (status == 400)
+
+
+async def test_space_that_leaves_the_memory_is_still_recognized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of other accounts can remove a model from memory while the price of a graph is computed."""
+    document = small_models()
+    document["engines"]["graph"] = app_catalog.models_document()["engines"]["graph"]
+    async with app_with_space(tmp_path, "5", models=document) as (app, _):
+        imported = {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"}
+        assert (await post(app, IMPORT, imported)).status_code == 201
+        fields = {"template": "template:acme-paint-box", "input": '{"prompt": "a fox"}'}
+        graph = {"1": painting("a fox"), "2": node("SixfoldTemplate", **fields, image=["1", 0])}
+        graph["3"] = node("SaveImage", images=["2", 0], filename_prefix="fox")
+        workflows, custom_models = app.server.workflows, app.predictions.custom_models
+        priced: list[str] = []
+
+        def price_of(request: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
+            price = GraphService.price_of(workflows, request, account_id, charged=charged)
+            priced.append(request.model)
+            return price
+
+        monkeypatch.setattr(workflows, "price_of", price_of)
+
+        def estimate() -> None:
+            for _ in workflows._estimate_steps(workflows.check(graph), app.account.id):
+                if "acme-paint-box" in priced:
+                    custom_models._built.clear()
+
+        with pytest.raises(BadRequest, match="charged only if the graph succeeds"):
+            estimate()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -268,13 +268,16 @@ class GraphService:
         request = yield from estimate.child_request_steps(validation, lenient=validation.needs_remote)
         requests = {id(each): each for node, each in request if node not in without}
         prices: dict[int, PriceRow] = {}
+        spaces: set[str] = set()
         for key, each in requests.items():
             prices[key] = price(each)
+            # Other requests may remove the model from memory before the next step.
+            if self._is_customer_space(each.model, account_id):
+                spaces.add(each.model)
             yield
         child_runs = tuple(
             (node, each.model, prices[id(each)]) for node, each in request if node not in without
         )
-        spaces = {each.model for each in requests.values() if self._is_customer_space(each.model, account_id)}
         estimate.check_spaces(validation, child_runs, spaces)
         return Estimate(child_runs, self._vram(validation))
 
