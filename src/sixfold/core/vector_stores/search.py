@@ -187,6 +187,7 @@ def _found(
 
 def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
     """Add chunks; the words of chunks that do not fit in `max_bytes` of memory are stored on disk."""
+    chunks: list[tuple[str, entries.IndexEntry]] = []
     for row in rows:
         name = f"{row['file_id']}/{row['position']:06}"
         page = MemoryPage(
@@ -204,7 +205,8 @@ def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
             updated_at=0,
             created_by="",
         )
-        index.put(name, entries.entry(page, ()), on_disk=index.size >= max_bytes)
+        chunks.append((name, entries.entry(page, ())))
+    index.put_many(chunks, on_disk=index.size >= max_bytes)
 
 
 def _rank(index: Index, query: ChunkQuery, names: Sequence[str]) -> list[tuple[str, float]]:
