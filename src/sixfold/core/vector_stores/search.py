@@ -187,7 +187,6 @@ def _found(
 
 def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
     """Add chunks; the words of chunks that do not fit in `max_bytes` of memory are stored on disk."""
-    chunks: list[tuple[str, entries.IndexEntry]] = []
     for row in rows:
         name = f"{row['file_id']}/{row['position']:06}"
         page = MemoryPage(
@@ -205,8 +204,8 @@ def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
             updated_at=0,
             created_by="",
         )
-        chunks.append((name, entries.entry(page, ())))
-    index.put_many(chunks, on_disk=index.size >= max_bytes)
+        # One by one, so that the index exceeds its limit by at most one chunk.
+        index.put_many([(name, entries.entry(page, ()))], on_disk=index.size >= max_bytes)
 
 
 def _rank(index: Index, query: ChunkQuery, names: Sequence[str]) -> list[tuple[str, float]]:
