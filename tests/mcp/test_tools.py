@@ -110,7 +110,7 @@ async def test_batch_ends_after_four_mebibytes_of_responses(agent: Agent) -> Non
     body = response.json()
     assert ["result" in answer for answer in body] == [True] * 5 + [False] * 45
     assert body[-1]["error"]["data"] == {"code": "too_large", "status": 413}
-    assert "send it in another batch" in body[-1]["error"]["message"]
+    assert "send this request in another batch" in body[-1]["error"]["message"]
     assert len(response.content) < 5 * 2**20
 
 

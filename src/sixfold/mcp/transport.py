@@ -176,7 +176,10 @@ class McpEndpoint:
         if not message.method or not message.has_id:
             return None
         if size > PAGE_BYTES:
-            text = f"The responses of a batch may have {PAGE_BYTES:,} bytes: send it in another batch"
+            text = (
+                f"The responses of a batch must have at most {PAGE_BYTES:,} bytes (got {size:,}): "
+                "send this request in another batch"
+            )
             return jsonrpc.error(message.id, RpcError(jsonrpc.INVALID_REQUEST, text, _TOO_LARGE))
         return await self._answer(message, call, counted=counted)
 

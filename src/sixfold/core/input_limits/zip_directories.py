@@ -41,10 +41,16 @@ class BoundedDirectory:
         if not self._loading:
             return self._raw.read(size)
         if size > self._max_bytes:
-            raise errors.TooLarge("The archive has too many entries to list")
+            raise errors.TooLarge(
+                f"The directory of the archive must have at most {self._max_bytes:,} bytes (got {size:,}): "
+                "import its files in several archives"
+            )
         data = self._raw.read(size if size >= 0 else _MAX_TAIL)
-        if data.count(_ENTRY) > self._max_entries:
-            raise errors.TooLarge(f"The archive must have at most {self._max_entries} entries")
+        if (entries := data.count(_ENTRY)) > self._max_entries:
+            raise errors.TooLarge(
+                f"The archive must have at most {self._max_entries:,} entries (got {entries:,}): "
+                "import its files in several archives"
+            )
         _check_extra_fields(data)
         return data
 
@@ -55,7 +61,7 @@ def _check_extra_fields(directory: bytes) -> None:
         name, extra, comment = _RECORD.unpack_from(directory, at)
         if extra > MAX_EXTRA:
             raise errors.BadRequest(
-                f"An extra field in the directory of the archive must have at most {MAX_EXTRA:,} bytes"
-                f" (got {extra:,})"
+                f"An extra field in the directory of the archive must have at most {MAX_EXTRA:,} bytes "
+                f"(got {extra:,}): create it without additional metadata of files"
             )
         at += _RECORD.size + name + extra + comment
