@@ -1,4 +1,4 @@
-"""Sessions of closed accounts: until the erasure, their users can view, export and keep them, and no more."""
+"""Sessions of closed accounts: until the erasure, their users can only view, export and keep them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suspended accounts: accepted work ends or waits, and no data is lost; and exports that lose their right."""
+"""Suspended accounts: accepted work ends or waits, and data is kept; and exports that lose their right."""
 
 from __future__ import annotations
 

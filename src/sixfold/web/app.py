@@ -302,7 +302,7 @@ async def _dispatch(
 
 
 def _keep_private(response: Response | RawResponse) -> None:
-    """Let no proxy store a response, unless its handler has stated how it may be stored."""
+    """Forbid proxies to store a response, unless its handler has set `Cache-Control`."""
     if not any(name == _PRIVATE[0] for name, _ in response.raw_headers):
         response.raw_headers.append(_PRIVATE)
 

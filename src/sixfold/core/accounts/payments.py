@@ -163,5 +163,5 @@ def _exists(account_id: str) -> Transaction[bool]:
         account = yield from accounts.by_id(account_id)
     except errors.NotFound:
         return False
-    # An erased account has no e-mail address, and nobody could use its credit.
+    # An erased account has no e-mail address, so its credit could not be used.
     return account.kind != "system" and bool(account.email)

@@ -120,7 +120,7 @@ def _run_inline(node: GraphNode, inputs: dict[str, Any]) -> tuple[Any, ...]:
     if any(_has_unknown(value) for value in inputs.values()) and run.__name__ not in _LAZY:
         return ()
     try:
-        return node_call.finish(node, node_call.call(node, None, inputs)).outputs  # pyright: ignore[reportArgumentType]  # what is inline asks nothing of its context
+        return node_call.finish(node, node_call.call(node, None, inputs)).outputs  # pyright: ignore[reportArgumentType]  # inline nodes do not use a context
     except (EngineError, TypeError, ValueError):
         return ()
 

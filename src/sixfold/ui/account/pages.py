@@ -120,7 +120,7 @@ class AccountPage:
 
 def _require_open(account: Account) -> None:
     if account.closing_at is not None:
-        raise errors.Conflict("A closed account takes no payments: keep the account first")
+        raise errors.Conflict("A closed account cannot receive payments: keep the account first")
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
