@@ -8,13 +8,14 @@ import http.client
 import json
 import mimetypes
 import os
+import re
 import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
@@ -31,6 +32,7 @@ _POLL_SECONDS = 0.25
 SOCKET = "sixfold.sock"
 KEY_FILE = "local.key"
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
+_SPACE = re.compile(r"[\x00-\x20\x7f]")
 _UNFINISHED = ("queued", "starting", "running")
 Document = dict[str, Any]
 
@@ -93,9 +95,9 @@ class ServerClient:
     """A client for one server with one key, or without it through the operator's local socket."""
 
     def __init__(self, origin: str, api_key: str | None, local_socket: Path | None = None) -> None:
-        parts = urlsplit(origin)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise CommandError(f"{origin!r} is not a URL such as http://127.0.0.1:8600")
+        _split(origin)
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise CommandError("The API key must have only printable ASCII characters: check SIXFOLD_API_KEY")
         self.origin = origin.rstrip("/")
         self._api_key = api_key
         self._local_socket = local_socket
@@ -107,7 +109,7 @@ class ServerClient:
         server_settings = settings.load(with_keys=False, data_dir=arguments.data_dir)
         api_key = settings.api_key()
         if arguments.api_url:
-            host = urlsplit(arguments.api_url).hostname
+            host = _split(arguments.api_url).hostname
             # The local key is never sent to another machine.
             if api_key is None and host in settings.LOOPBACK_HOSTS:
                 api_key = read_key(server_settings.data_dir)
@@ -316,6 +318,17 @@ class ServerClient:
             return
         finally:
             response.close()
+
+
+def _split(origin: str) -> SplitResult:
+    """Return the parts of a URL; raises `CommandError` if requests cannot be sent to it."""
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(origin)
+        is_valid = parts.scheme in {"http", "https"} and parts.hostname and not _SPACE.search(origin)
+        # An invalid port raises a ValueError.
+        if is_valid and parts.port != 0:
+            return parts
+    raise CommandError(f"{origin!r} is not a URL such as http://127.0.0.1:8600")
 
 
 _EVENT_FIELDS = ("status", "progress", "queue_position")

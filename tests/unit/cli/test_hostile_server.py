@@ -136,3 +136,22 @@ def test_run_with_an_unknown_status_is_not_followed(
     monkeypatch.setattr(asker, "prediction", lambda _id: client.ResponseObject(document))
     with pytest.raises(CommandError, match=sentence):
         asker.follow({"id": "pred_1"}, lambda _document: None)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[bad", "http://a:port", "http://a:0", "http://a b:1", "http://a/b c"]
+)
+def test_invalid_url_is_not_a_failure_of_the_server(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["run", "ra1", "prompt=x", "--api-url", url]) == 1
+    assert f"{url!r} is not a URL such as" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["secret\nkey", "secret\u20ac"])
+def test_invalid_key_is_not_a_failure_of_the_server(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIXFOLD_API_KEY", key)
+    assert main.main(["run", "ra1", "prompt=x", "--api-url", "http://127.0.0.1:1"]) == 1
+    error = capsys.readouterr().err
+    assert "must have only printable ASCII characters" in error
+    assert "secret" not in error
