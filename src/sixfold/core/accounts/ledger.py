@@ -47,12 +47,10 @@ def hold(
         raise errors.InsufficientCredits
     if payer is not None:
         yield from budgets.spend(payer, amount)
-    rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
-    if not rows:
+    if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
         raise errors.InsufficientCredits
-    counted = payer.counted if payer is not None else None
-    row = {"id": hold_id, "account_id": account_id, "key_id": counted, "about": about}
-    yield Query("hold_insert", {**row, "amount": amount})
+    row = {"id": hold_id, "account_id": account_id, "amount": amount, "about": about}
+    yield Query("hold_insert", {**row, "key_id": payer and payer.counted})
 
 
 def hold_price(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
@@ -103,8 +101,7 @@ def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
     yield Query("ledger_post", {"account_id": REVENUE, "amount": -amount})
     yield Query("ledger_post", {"account_id": account_id, "amount": amount})
     yield transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
-    hold_row = yield from one("hold_by_id", id=hold_id)
-    if hold_row is not None:
+    if (hold_row := (yield from one("hold_by_id", id=hold_id))) is not None:
         yield from _restore_budget(hold_row, amount)
     return amount
 
