@@ -54,7 +54,7 @@ async def test_hold_above_every_balance_is_refused(database: Database, amount: i
     with pytest.raises(errors.InsufficientCredits):
         await database.write(ledger.hold(account.id, "hold_1", amount))
     payer = Payer("key_1", None, None, (Budget("team_1", None, 1),))
-    with pytest.raises(errors.InsufficientCredits):
+    with pytest.raises(errors.BudgetExceeded):
         await database.write(ledger.hold(account.id, "hold_1", amount, payer))
     holds = [HoldRequest(account.id, f"hold_{number}", amount) for number in range(2)]
     with pytest.raises(errors.InsufficientCredits):

@@ -43,11 +43,11 @@ def hold(
     """
     if amount <= 0:
         raise LedgerError("the amount of a hold must be positive")
-    if amount > MAX_BALANCE:
-        raise errors.InsufficientCredits
     if payer is not None:
-        yield from budgets.spend(payer, amount)
-    if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
+        yield from budgets.spend(payer, min(amount, MAX_BALANCE))
+    if amount > MAX_BALANCE or not (
+        yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
+    ):
         raise errors.InsufficientCredits
     row = {"id": hold_id, "account_id": account_id, "amount": amount, "about": about}
     yield Query("hold_insert", {**row, "key_id": payer and payer.counted})
