@@ -14,7 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sixfold.app import catalog as app_catalog
-from tests.api.app_fixture import AppFixture, running_app, small_models
+from sixfold.core.accounts import keys
+from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.test_comfyui_clients import PAINT, node
 from tests.fakes import fault_server
 from tests.harness import image_files
@@ -53,13 +54,13 @@ async def estimate_of(app: AppFixture, graph: Any) -> Any:
     return response.json()
 
 
-async def run_and_hold(app: AppFixture, graph: Any) -> Any:
+async def run_and_hold(app: AppFixture, graph: Any, headers: Any = None) -> Any:
     """Run a graph as an own space; return the run and the amount held for it."""
-    body = {"workflow": graph, "name": "one"}
-    response = await app.client.post(SPACES, json=body, headers=app.bearer)
+    body, headers = {"workflow": graph, "name": "one"}, headers or app.bearer
+    response = await app.client.post(SPACES, json=body, headers=headers)
     assert response.status_code == 201, response.text
     space = f"{SPACES}/{response.json()['slug']}/run"
-    document = (await app.client.post(space, json={}, headers=app.bearer)).json()
+    document = (await app.client.post(space, json={}, headers=headers)).json()
     assert "id" in document, document
     parent = await app.predictions.get_any(document["id"])
     return {**document, "held": parent.price}
@@ -237,4 +238,9 @@ async def test_url_with_results_of_other_nodes_is_not_fetched(either: Path) -> N
             run = await run_and_hold(app, {"1": joined, "2": template, "3": saved})
             assert (run["status"], {*fetched}) == (status, {"known"}), run["error"]
             assert ("use a URL that is in the graph" in (run["error"] or "")) is (status == "failed")
+        # An operator can use every model without paying.
+        operator = bearer((await app.database.write(keys.create(app.operator.id))).api_key)
+        template = node("SixfoldTemplate", template="template:upscaler", input=["1", 0])
+        run = await run_and_hold(app, {"1": joined, "2": template, "3": saved}, operator)
+        assert (run["status"], {*fetched}) == ("succeeded", {"known", "secret"}), run["error"]
         assert await app.faults() == ()
