@@ -23,7 +23,6 @@ from sixfold.web.uploads import ReceivedUpload
 # The form field that contains the file.
 _PART = b"content"
 PAGE = 100
-_MAX_CURSOR_CHARS = 100
 _ID = re.compile(r"blob_[0-9a-z]{1,64}", re.ASCII)
 # Sorts after every id.
 _LAST = "~"
@@ -51,7 +50,7 @@ class ReplicateFiles:
     async def page(self, request: Request) -> Response:
         """Return the account's files, newest first."""
         principal = await self._services.authenticator.bearer(request)
-        bound = requests.query_text(request, "cursor", _MAX_CURSOR_CHARS)
+        bound = request.query_params.get("cursor", "")
         if bound and not _ID.fullmatch(bound):
             raise errors.BadRequest("cursor is invalid: use the URL in `next`")
         rows = await self._services.database.read(_page(principal.tenant, bound))
