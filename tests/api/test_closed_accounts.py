@@ -1,4 +1,4 @@
-"""Sessions of closed accounts: until the erasure, their users can only view, export and keep them."""
+"""Sessions of closed accounts: until the erasure, their users can only export and keep them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ async def test_user_of_a_closed_account_runs_and_creates_nothing(
     run = await app.client.post("/pages/run", json=body, headers={CSRF_HEADER: csrf})
     assert (run.status_code, CLOSED in run.text) == (403, True)
     assert await app.balance() == ("5.00", "0.00")
+    page = await app.client.get("/predictions", headers={"Accept": "text/html"})
+    assert (page.status_code, "will be erased on" in page.text, CLOSED in page.text) == (403, True, True)
     payments = {"/account/checkout": {"amount_usd": "5"}, "/account/plan": {"plan": "monthly"}}
     assert [await post(path, **form) for path, form in payments.items()] == [409, 409]
     exported = await app.client.post("/account/export", data={"csrf": csrf})

@@ -90,7 +90,7 @@ async def test_every_page_names_the_day_of_erasure(browser_app: browser.BrowserA
         await app.database.write(deletion.close(app.account, 7, ""))
         token = await _link(app, app.account.id)
         await tab.open(f"/signin?token={token}")
-        for path in ("/", "/catalog/ra1", "/predictions", "/memory"):
+        for path in ("/", "/catalog", "/account/data", "/account/keys"):
             await tab.open(path)
             assert "will be erased on" in await tab.page.inner_text(".closing"), path
         await tab.page.click(".closing a")

@@ -120,14 +120,15 @@ class SessionCookies:
         is_member = session.principal.member_id is not None and not access.right & rights.Rights.OPERATE
         if not is_member and not session.principal.has(access.right):
             raise errors.NotFound
+        cookie = SessionCookie(session.account, token, session.principal, session.person_id, session.login_id)
+        # The page of an error has the header of the session, which says that an account is closed.
+        current_session.set(cookie)
         try:
             session.principal.require(access)
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
         connections.authenticate(session.principal)
         fair_threads.owner.set(session.account.id)
-        cookie = SessionCookie(session.account, token, session.principal, session.person_id, session.login_id)
-        current_session.set(cookie)
         return cookie
 
     async def admitted(self, request: Request) -> SessionCookie | None:

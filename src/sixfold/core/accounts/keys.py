@@ -25,7 +25,7 @@ _MANAGE = int(Rights.ACCOUNT_MANAGE)
 _SHARED_REPLAYS = Rights.RUN | rights.MEMORY | Rights.ACCOUNT_READ
 # The rights that a suspension removes: all except the rights to read, export and close the account.
 SUSPENDED = "This account is suspended: ask the operator of this server"
-_CLOSED = "This account is closed and will be erased: until then, you can only view and export it"
+_CLOSED = "This account is closed and will be erased: until then, you can export its data on /account/data"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
 _CHANGED = "The rights of this credential have changed since the request began: send the request again"
 MAX_NAME = 60
