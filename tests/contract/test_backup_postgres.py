@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,8 @@ def test_unreachable_database_is_reported_without_its_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_DATABASE_URL", "postgresql://me:geheim@127.0.0.1:9/shop")
+    # A server replaces the handlers, which later tests in this process would use after this one ends.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     for words in (
         ("account", "show", "a@b.c"),
         ("serve",),

@@ -10,6 +10,7 @@ import pytest
 
 from sixfold.api.workflows.comfyui import queue
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.comfyui import prompt_queue
@@ -28,7 +29,7 @@ def result_of(transaction: Any, *responses: Any) -> Any:
     return excinfo.value.value
 
 
-async def test_each_prompt_is_decoded_in_its_own_loop_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prompts_are_decoded_in_several_loop_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     turn, decoded = 0, list[int]()
 
     async def count() -> None:
@@ -44,7 +45,8 @@ async def test_each_prompt_is_decoded_in_its_own_loop_iteration(monkeypatch: pyt
     monkeypatch.setattr(Prediction, "from_row", from_row)
     counting = asyncio.create_task(count())
     await asyncio.sleep(0)
-    assert len([each async for each in queue._decoded([cast("Any", {})] * 5)]) == 5
+    row = {"inputs": "", "task": "x" * (LOOP_BYTES * 3 // 4), "output": None, "logs": ""}
+    assert len([each async for each in queue._decoded([cast("Any", row)] * 5)]) == 5
     counting.cancel()
     assert len(set(decoded)) == 5
 

@@ -262,7 +262,7 @@ class ComfyQueue:
 
 
 async def _decoded(rows: Iterable[Row]) -> AsyncGenerator[Prediction]:
-    """Yield predictions one by one."""
+    """Yield predictions one by one, in turns of the event loop, or decoded in a thread if they are large."""
     for row in rows:
         yield await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
 
