@@ -112,13 +112,16 @@ class CustomModels:
 
     def known(self, name: str, account_id: str) -> Model | None:
         """Return the newest version of an account's model that is in memory, or None."""
-        cached = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
+        cached = self._in_memory(name, account_id)
         return max(cached, key=lambda own: own.version).model if cached else None
 
     def is_customer_space(self, name: str, account_id: str) -> bool:
         """Return whether an account's model that is in memory is a space that a customer has imported."""
-        found = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
-        return any(own.kind == gradio_spaces.KIND and not own.is_operator for own in found)
+        cached = self._in_memory(name, account_id)
+        return any(own.kind == gradio_spaces.KIND and not own.is_operator for own in cached)
+
+    def _in_memory(self, name: str, account_id: str) -> list[CustomModel]:
+        return [own for key, own in self._built.items() if key[:2] == (account_id, name)]
 
     async def page(
         self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
