@@ -16,8 +16,8 @@ import pytest
 from PIL import Image, ImageCms, ImageSequence, TiffImagePlugin
 from PIL.PngImagePlugin import PngInfo
 
-from sixfold.core.provenance import embed, private_metadata, redaction, svg_metadata
-from sixfold.core.provenance.formats import edits, jpeg
+from sixfold.core.provenance import c2pa_removal, embed, private_metadata, redaction, svg_metadata
+from sixfold.core.provenance.formats import edits, jpeg, png
 from sixfold.core.workflows import image_metadata
 from tests.harness import image_files
 from tests.unit.core.test_manifest_containers import (
@@ -41,6 +41,20 @@ def private_copy(path: Path, data: bytes, content_type: str) -> bytes:
     private_metadata.remove(path)
     embed.embed_file(path, content_type, "{}")
     return path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_c2pa_manifest_is_removed_with_other_metadata(kind: str, tmp_path: Path) -> None:
+    data = image_files.encode(Image.new("RGB", (8, 8)), kind)
+    parts = {
+        "png": (33, png.chunk(b"caBX", b"claim") + png.chunk(b"tEXt", b"a\0secret")),
+        "jpeg": (2, jpeg.segment(0xEB, b"JPclaim") + jpeg.segment(0xFE, b"secret")),
+    }
+    at, manifest = parts[kind]
+    (path := tmp_path / "file").write_bytes(data[:at] + manifest + data[at:])
+    assert c2pa_removal.edits_of(path.read_bytes()) != []
+    private_metadata.remove(path)
+    assert not re.search(b"claim|secret", path.read_bytes())
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "svg"])

@@ -63,7 +63,8 @@ def remove(path: Path) -> None:
     The orientation of a photo remains, and the metadata of a damaged file, or of one in another format.
     """
     with path.open("rb") as file, edits.mapped(file) as data:
-        # A file of up to a million parts takes a second to read; only a damaged one is read twice.
+        # The removals of each format include its C2PA manifest. A file of up to a million parts takes a
+        # second to read, so only a damaged one is read twice.
         changes = _removals(data) or c2pa_removal.edits_of(data)
     edits.apply(path, changes)
 
