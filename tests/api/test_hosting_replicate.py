@@ -21,6 +21,7 @@ from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.gateway import running_gateway
 from tests.api.test_hosting_runs import models
 from tests.api.test_hosting_webhooks import INSIDE, wait_for_messages, webhook_url
+from tests.api.test_model_removal import stored_document
 from tests.fakes.fault_server import Faults
 
 BASE = "/replicate/v1"
@@ -70,24 +71,27 @@ async def test_version_of_a_model_is_run(app: AppFixture) -> None:
         assert (plain.status_code, plain.json()["model"]) == (201, "sixfold/anime-image")
 
 
-@pytest.mark.parametrize(
-    ("version", "is_searched"), [("anime-image", False), ("none", False), ("a" * 64, True)]
-)
-async def test_only_version_ids_are_searched_among_own_models(
-    version: str, is_searched: bool, app: AppFixture, monkeypatch: pytest.MonkeyPatch
+async def test_only_the_own_model_of_a_version_is_read(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, searched = app.predictions.custom_models, list[str]()
-    each = own.each
+    app, own = any_database_app, any_database_app.predictions.custom_models
+    for name in ("first", "second"):
+        await own.put(app.account.id, "model", name, stored_document(name))
+    model = await client(app).models.async_get("sixfold/second")
+    assert model.latest_version is not None
+    reads, find = list[str](), own.find
 
-    def record(account_id: str, kind: str = "") -> Any:
-        searched.append(account_id)
-        return each(account_id, kind)
+    async def record(name: str, account_id: str) -> Any:
+        reads.append(name)
+        return await find(name, account_id)
 
-    monkeypatch.setattr(own, "each", record)
-    body = {"version": version, "input": {"prompt": "a fox"}}
-    response = await app.client.post(f"{BASE}/predictions", json=body, headers=app.bearer)
-    assert response.status_code == (201 if version == "anime-image" else 422), response.text
-    assert bool(searched) is is_searched
+    monkeypatch.setattr(own, "find", record)
+    monkeypatch.setattr(own, "page", None)
+    for version, status in ((model.latest_version.id, 201), ("a" * 64, 422), ("none", 422)):
+        body = {"version": version, "input": {}}
+        response = await app.client.post(f"{BASE}/predictions", json=body, headers=app.bearer)
+        assert response.status_code == status, response.text
+    assert set(reads) - {"a" * 64, "none", model.latest_version.id} == {"second"}
 
 
 async def test_prediction_is_created_polled_and_canceled(app: AppFixture) -> None:

@@ -150,8 +150,8 @@ class CustomModels:
                 yield record
                 await asyncio.sleep(0)
 
-    async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
-        """Return the names of an account's models of one kind, without loading their documents."""
+    async def names(self, account_id: str, kind: str = "") -> tuple[str, ...]:
+        """Return the names of an account's models, or those of a kind, without loading their documents."""
         rows = await self._database.read(many("custom_model_names", account_id=account_id, kind=kind))
         return tuple(str(row["name"]) for row in rows)
 

@@ -25,7 +25,7 @@ from sixfold.web.services import WebServices
 
 _MAX_QUERY_CHARS = 200
 _MAX_FOUND = 50
-# The id of a model's version, for which all models of an account may have to be read.
+# The id of a model's version.
 _VERSION = re.compile(r"[0-9a-f]{64}")
 
 
@@ -150,9 +150,11 @@ class ReplicateModels:
         with contextlib.suppress(errors.NotFound):
             return NamedModel(await self._services.predictions.find(identifier, principal.account_id))
         if _VERSION.fullmatch(identifier):
-            async for custom_model in self._services.predictions.custom_models.each(principal.account_id):
-                if schemas.version_of(custom_model.model) == identifier:
-                    return NamedModel(custom_model.model)
+            for name in await self._services.predictions.custom_models.names(principal.account_id):
+                if identifier.startswith(schemas.name_digest(name)):
+                    model = await self._services.predictions.find(name, principal.account_id)
+                    if schemas.version_of(model) == identifier:
+                        return NamedModel(model)
         message = "version not found"
         raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
 

@@ -26,6 +26,7 @@ from sixfold.web import openapi, predictions, responses
 OWNER = "sixfold"
 BASE = "/replicate/v1"
 DEFAULT_WAIT, MAX_WAIT = 60, 60
+_NAME_DIGITS = 16
 # Clients require a date, which this server does not store for models.
 _CREATED_AT = "2025-11-21T00:00:00.000Z"
 _PREFER = re.compile(r"wait(?:\s*=\s*(\d{1,4}))?", re.IGNORECASE)
@@ -198,9 +199,19 @@ def error(problem: errors.SixfoldError, _request_id: str) -> Response:
 
 
 def version_of(model: Model) -> str:
-    """Return the id of a model's version, which changes with its inputs or engines."""
+    """Return the id of a model's version, which changes with its inputs or engines.
+
+    It begins with a digest of the model's name, so that the model is found without reading the others.
+    """
     engines = [(engine.name, engine.version) for engine in model.engines]
-    return hashlib.sha256(msgspec.json.encode([model.name, model.inputs, engines])).hexdigest()
+    content = hashlib.sha256(msgspec.json.encode([model.name, model.inputs, engines])).hexdigest()
+    start = name_digest(model.name)
+    return start + content[len(start) :]
+
+
+def name_digest(name: str) -> str:
+    """Return the first characters of the version ids of a model."""
+    return hashlib.sha256(name.encode()).hexdigest()[:_NAME_DIGITS]
 
 
 def public_version(model: Model, public: PublicModel | None) -> str:

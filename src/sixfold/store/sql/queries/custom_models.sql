@@ -9,9 +9,9 @@ SELECT m.*, (SELECT a.kind FROM account a WHERE a.id = m.account_id) AS owner_ki
 WHERE account_id = :account_id AND name = :name AND removed_at IS NULL
 ORDER BY version DESC LIMIT 1;
 
--- name: custom_model_names | Return the names of an account's custom models of one kind.
+-- name: custom_model_names | Return the names of an account's custom models, with a `kind` only those of that kind.
 SELECT DISTINCT name FROM own_model
-WHERE account_id = :account_id AND removed_at IS NULL AND kind = :kind ORDER BY name;
+WHERE account_id = :account_id AND removed_at IS NULL AND (:kind = '' OR kind = :kind) ORDER BY name;
 
 -- name: custom_models_beside | Count an account's custom models with a name other than the given one, and all versions.
 SELECT COUNT(DISTINCT CASE WHEN removed_at IS NULL AND name <> :name THEN name END) AS count,
