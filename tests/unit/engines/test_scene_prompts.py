@@ -200,9 +200,10 @@ def test_number_words_set_the_count_of_their_noun(prompt: str, count: int) -> No
 COLORS: list[tuple[str, tuple[str, ...]]] = [
     ("a man with a white beard by the sea", ()),
     ("white clouds over a lake", ()),
-    ("a purple sky over mountains", ("purple",)),
+    ("a purple sky over mountains", ()),
     ("mountains in blue and orange", ("blue", "orange")),
-    ("teal ocean waves", ("teal",)),
+    ("teal ocean waves", ()),
+    ("a teal forest", ("teal",)),
     ("a lake with a red canoe-shaped thing", ()),
 ]
 

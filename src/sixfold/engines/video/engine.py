@@ -49,7 +49,7 @@ class CameraEngine:
     """
 
     name = "camera"
-    version = "9"
+    version = "10"
 
     def __init__(self, *, by_words: bool = False) -> None:
         self._by_words = by_words

@@ -83,7 +83,7 @@ class SceneEngine:
     """Paints a prompt without weights; the same inputs produce the same bytes on every machine."""
 
     name = "scene-painter"
-    version = "9"
+    version = "10"
 
     def run(self, task: Task, context: Context) -> Result:
         """Paint `num_images` images of the prompt."""

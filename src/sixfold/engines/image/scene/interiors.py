@@ -16,7 +16,7 @@ from sixfold.engines.image.scene.stage import SceneStage
 _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]], ...] = (
     (("bedroom", "chambre", "schlafzimmer"), (("lamp", 0.86, 0.80, 0.44), ("bed", 0.40, 0.92, 0.40))),
     (
-        ("kitchen", "cafe", "café", "restaurant", "dining", "bakery"),
+        ("kitchen", "cafe", "café", "restaurant", "dining", "bakery", "table"),
         (
             ("plant", 0.09, 0.78, 0.28),
             ("chair", 0.26, 0.88, 0.44),

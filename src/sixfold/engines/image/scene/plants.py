@@ -14,6 +14,9 @@ _LEAVES = {
     "winter": ("#e4ebf2", "#cfd9e4", "#9fb0bf"), "summer": ("#4f8a37", "#3c7330", "#6da043"),
 }  # fmt: skip
 
+# Places whose color includes their grass.
+_GRASSY = ("meadow", "garden", "village")
+
 
 def leaf_tones(stage: SceneStage) -> list[Color]:
     """Return the foliage colors of the scene's season."""
@@ -184,7 +187,8 @@ def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flow
             cv2.fillPoly(mask, [np.round(blade * 16).astype(np.int32)], 255, cv2.LINE_AA, 4)
             if flowers and rng.random() < 0.30 and not stage.is_wintry:
                 heads.append((x + lean, foot - tip))
-        tone = stage.palette.lit(back[layer], 0.22 + 0.2 * layer)
+        color = stage.tinted(back[layer], 0.6) if stage.place in _GRASSY else back[layer]
+        tone = stage.palette.lit(color, 0.22 + 0.2 * layer)
         stage.add_layer(tone, mask.astype(np.float32) / 255, 0.03)
         _heads(stage, heads, rng)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines.image.scene import prompt_relations, shapes
-from sixfold.engines.image.scene.words import compounds, place_choice, weather, word_usage
+from sixfold.engines.image.scene.words import color_words, compounds, place_choice, weather, word_usage
 from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 from sixfold.engines.prompt_words import fold
 
@@ -52,6 +52,10 @@ class ParsedScene(msgspec.Struct, frozen=True):
     backdrop: str | None = None
     # Material of the wall in the background.
     surface: str | None = None
+    # Color of the land, or of the water of a lake, river or sea.
+    ground: str | None = None
+    # Color of the sky.
+    sky: str | None = None
     # Roles of worn parts and their colors.
     worn: tuple[tuple[str, str], ...] = ()
     letters: str = ""
@@ -61,6 +65,7 @@ class ParsedScene(msgspec.Struct, frozen=True):
     strange: bool = False
     # False for a room or another place without a sky, where no weather is drawn.
     shows_weather: bool = True
+    has_sky: bool = True
     # True if the sky shows a rainbow, lightning in a weather other than a storm, or the moon through clouds.
     has_rainbow: bool = False
     has_lightning: bool = False
@@ -72,13 +77,19 @@ class ParsedScene(msgspec.Struct, frozen=True):
     def known(self) -> bool:
         """True if the prompt contains a place, a subject or a sky to paint."""
         recognized = self.places or self.subjects or self.time or self.weather or self.season
-        return bool(recognized or self.letters or self.frame)
+        return bool(recognized or self.letters or self.frame or self.sky)
 
     @property
     def names_colors(self) -> bool:
-        """Whether the prompt assigns a color to the image, its background, a subject or a worn part."""
+        """Whether the prompt assigns a color to the image or a part of it."""
         worn = any(color not in ("", "none") for _, color in self.worn)
-        return bool(self.colors or self.backdrop or worn or any(subject.color for subject in self.subjects))
+        return bool(
+            self.colors
+            or self.backdrop
+            or self.ground
+            or worn
+            or any(subject.color for subject in self.subjects)
+        )
 
     def recognized(self) -> dict[str, object]:
         """Return the recognized words as a JSON-compatible record."""
@@ -93,6 +104,8 @@ class ParsedScene(msgspec.Struct, frozen=True):
             "frame": self.frame,
             "backdrop": self.backdrop,
             "surface": self.surface,
+            "ground": self.ground,
+            "sky": self.sky,
             "letters": self.letters,
         }
         return {key: value for key, value in record.items() if value}
@@ -267,29 +280,6 @@ def _first(names: tuple[str, ...]) -> str | None:
     return names[0] if names else None
 
 
-def _own_colors(hits: list[WordMatch]) -> dict[WordMatch, str]:
-    """Return the color of each subject: the color directly before it, or one word earlier."""
-    ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
-    covered = {at for hit in hits for at in range(hit.start, hit.end)}
-    owned: dict[WordMatch, str] = {}
-    for hit in hits:
-        if hit.kind == "subject":
-            near = hit.start if hit.start in ends or hit.start - 1 in covered else hit.start - 1
-            if near in ends:
-                owned[hit] = ends[near]
-    return owned
-
-
-def _backdrop_color(hits: list[WordMatch]) -> str | None:
-    """Return the color next to a word for the background, as in `white background`, or None."""
-    placed = any(h.kind == "place" for h in hits)
-    for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
-        for color in (h for h in hits if h.kind == "colour"):
-            if 0 <= hit.start - color.end < 2 or 0 <= color.start - hit.end < 1:
-                return color.name
-    return None
-
-
 def _parts(hits: list[WordMatch], tokens: list[str]) -> tuple[tuple[str, str], ...]:
     """Return the worn parts and their colors; a color stands directly before its word or one word earlier."""
     parts: dict[str, str] = {}
@@ -348,22 +338,6 @@ def _fit_frame(
     return subjects
 
 
-def _image_colors(hits: list[WordMatch], tokens: list[str]) -> list[WordMatch]:
-    """Return the colors of the image as a whole, without colors directly before an unknown noun."""
-    starts = {hit.start: hit for hit in hits}
-    # White clouds, for example, do not make the image white.
-    kinds = {"weather", "subject", "backdrop"}
-
-    def free(hit: WordMatch) -> bool:
-        following = tokens[hit.end] if hit.end < len(tokens) else None
-        after = starts.get(hit.end)
-        if after is not None and after.kind in kinds:
-            return False
-        return prompt_relations.is_whole_image(following, after is not None)
-
-    return [hit for hit in hits if hit.kind == "colour" and free(hit)]
-
-
 def _subjects(
     hits: list[WordMatch], tokens: list[str], worn: dict[WordMatch, str]
 ) -> tuple[SceneSubject, ...]:
@@ -419,23 +393,27 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     all_hits, prompt_tokens = _hits(prompt)
     hits = all_hits
     tokens = prompt_tokens.words
-    worn, strange = _own_colors(hits), _has_unknown(hits, tokens)
+    worn, strange = color_words.of_subjects(hits), _has_unknown(hits, tokens)
     denied = frozenset(h.name for h in hits) - frozenset(h.name for h in _reject(hits, tokens, avoid))
     hits = _reject(hits, tokens, avoid)
     subjects = _subjects(hits, tokens, worn)
     frame = _frame(subjects, hits, tokens)
     subjects = _fit_frame(subjects, hits, prompt, frame)
     styles = _names(hits, "style")
-    backdrop = _backdrop_color(hits)
+    backdrop = color_words.of_backdrop(hits)
     things = subjects or _names(hits, "place")
-    grading = _image_colors(hits, tokens) if things and "abstract" not in styles else hits
+    places = _names(hits, "place")
+    has_sky = _is_outside(places or _homes(subjects), styles, frame, _WITHOUT_SKY)
+    sky = color_words.of_sky(hits, tokens) if has_sky else None
+    grading = hits
+    if (things or sky) and "abstract" not in styles:
+        grading = color_words.of_image(hits, prompt_tokens, _undrawn().things, sky)
     if backdrop is None and any(h.name == "studio" for h in hits):
         # For example in "isolated on white".
         backdrop = _first(_names(grading, "colour"))
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers, has_lightning = _names(hits, "weather"), weather.names_lightning(hits, prompt_tokens)
-    places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
     around = (*studio, *places) or _homes(subjects)
@@ -451,12 +429,15 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         frame=frame,
         backdrop=backdrop,
         surface=surface,
+        ground=color_words.of_ground(places, color_words.of_places(hits)),
+        sky=sky,
         worn=_parts(hits, tokens),
         letters=prompt_relations.letters(prompt),
         link=_link(hits, tokens),
         strange=strange,
         shows_weather=_is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
-        has_rainbow="fair" in weathers and _is_outside(around, styles, frame, _WITHOUT_SKY),
+        has_sky=has_sky,
+        has_rainbow="fair" in weathers and has_sky,
         has_lightning=has_lightning and _is_outside(around, styles, frame, place_choice.WITHOUT_WEATHER),
         has_moon=weather.names_moon(hits, prompt_tokens),
         avoid=avoid | denied,
@@ -469,9 +450,8 @@ def _words(scene: ParsedScene, hits: list[WordMatch], tokens: PromptTokens) -> P
     subjects = scene.subjects[:1] if scene.frame == "portrait" else scene.subjects
     busts = {name for name, bust in prompt_relations.BUSTS.items() if any(s.name == bust for s in subjects)}
     hidden = {"person", "woman", "child"} if any(s.name == "umbrella" for s in subjects) else set()
-    colors = (
-        {s.color for s in subjects} | {color for _, color in scene.worn} | {scene.backdrop, *scene.colors}
-    )
+    colors = {subject.color for subject in subjects} | {color for _, color in scene.worn}
+    colors |= {scene.backdrop, scene.ground, scene.sky, *scene.colors}
     names = (
         {s.name for s in subjects} | busts | hidden | {*scene.styles, scene.surface} | colors | scene.avoid
     )

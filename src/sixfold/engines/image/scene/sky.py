@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.engines.image.scene import noise
+from sixfold.engines.image.scene import noise, styles
 from sixfold.engines.image.scene.canvas import Image, blur, disc, distance, fill, glow, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 from sixfold.engines.image.scene.words import place_choice
@@ -317,6 +317,7 @@ def paint(stage: SceneStage) -> None:
         _sun(stage)
     if stage.weather == "fair" and stage.time != "night":
         _cumulus(stage)
+    styles.color_sky(stage)
     stage.step("sky")
 
 

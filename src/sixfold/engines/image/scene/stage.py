@@ -26,6 +26,14 @@ class StageLayout(msgspec.Struct, frozen=True):
     flip: bool
 
 
+# Colors of land and water that the prompt names.
+_GROUNDS = {
+    "red": "#b8352a", "orange": "#d9782c", "yellow": "#e3c040", "gold": "#d6a53c", "green": "#4f9440",
+    "teal": "#2a9c98", "blue": "#3566bd", "purple": "#7d50b4", "pink": "#de86aa", "brown": "#7c5636",
+    "white": "#eeeeea", "black": "#2b2b30", "grey": "#868b92",
+}  # fmt: skip
+
+
 class SceneStage(msgspec.Struct):
     """An image in progress: `image` is float RGB, `depth` 0 near to 1 far."""
 
@@ -78,6 +86,11 @@ class SceneStage(msgspec.Struct):
     def is_wintry(self) -> bool:
         """Whether plants, roofs and ground are covered with snow."""
         return self.scene.season == "winter" or self.weather == "snow" or self.place == "snowfield"
+
+    def tinted(self, color: Color, amount: float) -> Color:
+        """Return a color of the land or water, mixed with the color that the prompt gives to this place."""
+        tint = _GROUNDS.get(self.scene.ground or "")
+        return color if tint is None else mix(color, rgb(tint), amount)
 
     def rng(self, name: str) -> np.random.Generator:
         """Return a random generator for one layer, independent of the others."""

@@ -40,6 +40,13 @@ def _gradient_map(image: Image, name: str, strength: float) -> Image:
     return image + (mapped - image) * np.float32(strength)
 
 
+def color_sky(stage: SceneStage) -> None:
+    """Give the sky, before anything else is painted, the color that the prompt names."""
+    if stage.scene.sky in _GRADES:
+        np.clip(stage.image, 0, 1, out=stage.image)
+        stage.image = _gradient_map(stage.image, stage.scene.sky, _STRENGTH.get(stage.scene.sky, 0.66))
+
+
 def grade(stage: SceneStage) -> None:
     """Grade the image towards the colors that the prompt names."""
     np.clip(stage.image, 0, 1, out=stage.image)

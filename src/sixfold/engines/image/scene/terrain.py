@@ -204,7 +204,11 @@ def _tones(stage: SceneStage, land: TerrainKind) -> list[Color]:
         for index, color in enumerate(_SEASON.get(season or "", ())):
             if color and not (stage.place == "beach" and index == 0):
                 base[index] = color
-    return [rgb(text) for text in base]
+    low, green, rock, cap = (rgb(text) for text in base)
+    if land.water is not None and stage.place != "beach":
+        # The color belongs to the water.
+        return [low, green, rock, cap]
+    return [stage.tinted(low, 0.75), stage.tinted(green, 0.75), stage.tinted(rock, 0.6), cap]
 
 
 def _shade(relief: TerrainRelief) -> tuple[Image, Image]:
@@ -344,7 +348,12 @@ def paint_water(stage: SceneStage) -> None:
     mirror = _mirror(stage, top, slope, stage.unit)
     palette = stage.palette
     tint = rgb("#1d7f8c") if stage.place == "beach" else rgb("#154a63")
+    if stage.place != "beach":
+        tint = stage.tinted(tint, 0.85)
     body = palette.lit(saturate(tint, 0.95), 0.45)
+    if stage.scene.ground and stage.place != "beach":
+        # Otherwise, the reflection hides the color that the prompt gives to the water.
+        mirror = mix(mirror, body, 0.45)
     body = mix(body, palette.sky[1], 0.22)
     grazing = np.clip(1.0 - down * 1.9, 0.0, 1) ** 1.5 * 0.55 + 0.36
     facing = np.clip(grazing - slope * 0.42, 0.06, 0.96)
@@ -381,8 +390,11 @@ def paint_shore(stage: SceneStage) -> None:
     inland = (y - line[None, :]) * np.float32(1 / 0.2)
     grain = noise.fbm(rng, stage.shape, (height / 3, width / 5), 3, 0.7)
     dunes = noise.fbm(rng, stage.shape, (9, 4), 4)
-    sand = stage.palette.lit(rgb("#edd6a8"), 0.72) * (0.97 + 0.045 * grain + 0.06 * dunes)[..., None]
-    wet = mix(stage.palette.lit(rgb("#a98a5f"), 0.45), stage.palette.sky[2], 0.35)
+    sand = (
+        stage.palette.lit(stage.tinted(rgb("#edd6a8"), 0.8), 0.72)
+        * (0.97 + 0.045 * grain + 0.06 * dunes)[..., None]
+    )
+    wet = mix(stage.palette.lit(stage.tinted(rgb("#a98a5f"), 0.6), 0.45), stage.palette.sky[2], 0.35)
     paint_sand = sand + (wet - sand) * (1 - noise.smoothstep(0.06, 0.30, inland + dunes * 0.05))[..., None]
     stage.add_layer(np.clip(paint_sand, 0, 1), noise.smoothstep(-0.015, 0.02, inland), 0.08)
     lace = noise.fbm(rng, stage.shape, (26, 34), 5, 0.6)

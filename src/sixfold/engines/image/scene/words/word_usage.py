@@ -11,7 +11,7 @@ import msgspec
 from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import prompt_relations
-from sixfold.engines.image.scene.words import place_choice
+from sixfold.engines.image.scene.words import color_words, place_choice
 from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 from sixfold.engines.prompt_words import Span
 
@@ -21,17 +21,12 @@ _DETAILS = re.compile(
     r"empty|study|dining|workspace|bookshop)\b"
 )
 _COUNT_REACH = 4
-_ARTICLES = frozenset({"a", "an", "one", "two", "three", "four", "five", "six", "seven", "some"})
-_AFTER_NOUNS = frozenset(
-    {"on", "in", "under", "over", "beside", "near", "with", "at", "by", "from", "behind"}
-)
 
 
 class UndrawnWords(msgspec.Struct, frozen=True):
-    """Words that choose what is drawn, but are not drawn themselves.
+    """Words that are not drawn themselves.
 
-    For a word or phrase in `similar`, something similar is drawn; for a word in `things` that names a thing,
-    only its color.
+    For a word or phrase in `similar`, something similar is drawn. `things` are colors that also name things.
     """
 
     similar: frozenset[str]
@@ -45,18 +40,9 @@ class UndrawnWords(msgspec.Struct, frozen=True):
         if hit.end - hit.start == 1:
             # The phrases in which the word is the first or the last.
             names += [" ".join(tokens.words[at : at + 2]) for at in (hit.start - 1, hit.start) if at >= 0]
-            if hit.kind == "colour" and self._is_thing(hit, tokens):
+            if hit.kind == "colour" and color_words.is_thing(hit, tokens, self.things):
                 return True
         return any(name in self.similar or name.removesuffix("s") in self.similar for name in names)
-
-    def _is_thing(self, hit: WordMatch, tokens: PromptTokens) -> bool:
-        """Return whether a color is a noun, such as in "a ripe lemon on a table" or "olives"."""
-        word = tokens.words[hit.start]
-        if word.removesuffix("s") not in self.things:
-            return False
-        is_last = hit.end == len(tokens.words) or not tokens.joined[hit.end]
-        is_counted = any(before in _ARTICLES for before in tokens.words[max(0, hit.start - 2) : hit.start])
-        return (is_last or tokens.words[hit.end] in _AFTER_NOUNS) and (is_counted or word not in self.things)
 
 
 class SceneReading(Protocol):
@@ -68,6 +54,10 @@ class SceneReading(Protocol):
     def weather(self) -> str | None: ...
     @property
     def shows_weather(self) -> bool: ...
+    @property
+    def known(self) -> bool: ...
+    @property
+    def has_sky(self) -> bool: ...
     @property
     def has_rainbow(self) -> bool: ...
     @property
@@ -110,6 +100,8 @@ def read(
     used = [hit for hit in hits if hit.name in drawn_words or hit.kind == "backdrop"]
     exact = [hit for hit in used if not undrawn.contains(hit, tokens)]
     spans = [*_spans(exact, tokens), *(match.span() for match in _DETAILS.finditer(tokens.folded))]
+    if scene.has_sky and scene.known:
+        spans += (tokens.spans[at] for at, word in enumerate(tokens.words) if word in color_words.SKY_WORDS)
     spans += _lettering(scene.letters, tokens.folded)
     if any(hit.kind == "subject" for hit in used):
         spans += _modifiers(used, tokens, linked=scene.link is not None)
