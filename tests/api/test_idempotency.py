@@ -226,6 +226,75 @@ class FailingDatabase:
         return await self._write(transaction)
 
 
+class UnacknowledgedDatabase:
+    """A database that stores claims while its connection breaks before the result arrives."""
+
+    def __init__(self, database: Database) -> None:
+        self.read, self._write = database.read, database.write
+        self.fails, self.released = True, asyncio.Event()
+
+    async def write(self, transaction: Transaction[Any]) -> Any:
+        result = await self._write(transaction)
+        if self.fails:
+            if getattr(transaction, "__name__", "") == "abandon":
+                self.released.set()
+            raise errors.StoreFailed
+        return result
+
+
+async def test_claim_with_an_unknown_result_is_released(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server may run the request, although the server that stored the claim still runs."""
+    app = any_database_app
+    monkeypatch.setattr("sixfold.web.idempotency._POLL_SECONDS", 0.02)
+    first = IdempotencyGuard(app.database, app.server.scheduler.boot, 60)
+    other = IdempotencyGuard(app.database, "boot_2", 60)
+    once = IdempotentRequest(app.account.id, b"body", error_response)
+    database = UnacknowledgedDatabase(app.database)
+    monkeypatch.setattr(first, "_database", database)
+    runs: list[str] = []
+
+    async def work(_idempotency_id: str | None) -> Response:
+        runs.append("run")
+        return Response(b"done")
+
+    with pytest.raises(errors.StoreFailed):
+        await first.run(keyed_request(), once, work)
+    database.fails = False
+    # SQLite has only one server.
+    guard = other if isinstance(app.database, PostgresDatabase) else first
+    responses = [await each.run(keyed_request(), once, work) for each in (guard, first)]
+    assert [response.body for response in responses] == [b"done", b"done"]
+    assert runs == ["run"]
+
+
+async def test_release_of_an_unknown_claim_excludes_new_requests(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that began before the release would lose its claim to another server."""
+    app = any_database_app
+    monkeypatch.setattr("sixfold.web.idempotency._POLL_SECONDS", 0.02)
+    guard = IdempotencyGuard(app.database, app.server.scheduler.boot, 60)
+    once = IdempotentRequest(app.account.id, b"body", error_response)
+    database = UnacknowledgedDatabase(app.database)
+    monkeypatch.setattr(guard, "_database", database)
+    runs: list[str] = []
+
+    async def work(_idempotency_id: str | None) -> Response:
+        runs.append("run")
+        return Response(b"done")
+
+    with pytest.raises(errors.StoreFailed):
+        await guard.run(keyed_request(), once, work)
+    repetition = asyncio.create_task(guard.run(keyed_request(), once, work))
+    await database.released.wait()
+    assert runs == []
+    database.fails = False
+    assert (await repetition).body == b"done"
+    assert runs == ["run"]
+
+
 async def test_stored_responses_of_an_account_have_a_quota(any_database_app: AppFixture) -> None:
     """Two servers count together; the operator with a key, and lines of batches, have no quota."""
     app = any_database_app

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.core.accounts import connections, idempotency
 from sixfold.core.accounts.authentication import access_checks
-from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
+from sixfold.core.accounts.idempotency import ClaimedRequest, ClaimResult, RequestInProgress, StoredReply
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency import background
 from sixfold.core.database import Database, Transaction
@@ -62,10 +62,13 @@ class UncachedStream(StreamingResponse, UncachedResponse):
 
 
 class _Waiters:
-    """The number of requests in progress with one key, and an event that is set when one of them ends."""
+    """The number of requests in progress with one key, and an event that is set when one of them ends.
+
+    While `repetitions` is not 0, the end of a claim is being repeated, and no request may claim the key.
+    """
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size = self.repetitions = 0
         self.ended = asyncio.Event()
 
 
@@ -120,7 +123,7 @@ class IdempotencyGuard:
         waiters.size += 1
         try:
             while True:
-                claim = await self._database.write(idempotency.begin(scope, digest, self._boot))
+                claim = await self._claim(scope, digest, waiters)
                 match claim:
                     case ClaimedRequest():
                         await self._require_space(request, scope, claim)
@@ -139,6 +142,19 @@ class IdempotencyGuard:
         finally:
             waiters.size -= 1
             waiters.ended.set()
+
+    async def _claim(self, scope: str, digest: bytes, waiters: _Waiters) -> ClaimResult:
+        if waiters.repetitions:
+            return RequestInProgress(ClaimedRequest())
+        try:
+            return await self._database.write(idempotency.begin(scope, digest, self._boot))
+        except errors.StoreFailed:
+            if waiters.size == 1:
+                # The claim may be stored, and no request runs under it.
+                self._end_later(
+                    waiters, functools.partial(idempotency.abandon, scope, ClaimedRequest(self._boot))
+                )
+            raise
 
     async def _require_space(self, request: Request, scope: str, claim: ClaimedRequest) -> None:
         """Release the key and raise `TooManyRequests` if the response could not be stored."""
@@ -179,24 +195,25 @@ class IdempotencyGuard:
         return response
 
     async def _end_claim(self, scope: str, end: Callable[[], Transaction[None]]) -> None:
-        """Store a response or release its key; if the database fails, do it later, and raise `StoreFailed`.
-
-        Otherwise only this server could repeat the request, and others would wait for it.
-        """
+        """Store a response or release its key; if the database fails, do it later and raise `StoreFailed`."""
         try:
             await self._database.write(end())
         except errors.StoreFailed:
-            waiters = self._waiters[scope]
-            waiters.size += 1
-            task = asyncio.create_task(self._repeat(end, waiters), name="idempotency")
-            self._repetitions.add(task)
-            task.add_done_callback(self._repetitions.discard)
+            self._end_later(self._waiters[scope], end)
             raise
 
-    async def _repeat(self, end: Callable[[], Transaction[None]], waiters: _Waiters) -> None:
-        await background.store_later("idempotency", lambda: self._database.write(end()), _POLL_SECONDS)
-        waiters.size -= 1
-        waiters.ended.set()
+    def _end_later(self, waiters: _Waiters, end: Callable[[], Transaction[None]]) -> None:
+        """End a claim when the database responds again; otherwise other servers would wait for this one."""
+
+        async def repeat() -> None:
+            await background.store_later("idempotency", lambda: self._database.write(end()), _POLL_SECONDS)
+            waiters.repetitions -= 1
+            waiters.ended.set()
+
+        waiters.repetitions += 1
+        task = asyncio.create_task(repeat(), name="idempotency")
+        self._repetitions.add(task)
+        task.add_done_callback(self._repetitions.discard)
 
 
 def _is_counted(request: Request, principal: Principal) -> bool:

@@ -157,7 +157,8 @@ def forget(scope: str, claim: ClaimedRequest = _ANY_CLAIM) -> Transaction[None]:
 def abandon(scope: str, claim: ClaimedRequest) -> Transaction[None]:
     """Let any server repeat a request that failed because of the database, which may have stored its effects.
 
-    The claim remains, so that the repetition has the same content and finds these effects.
+    The claim remains, so that the repetition has the same content and finds these effects. A `claim` without
+    a time stands for any unfinished claim of its server process.
     """
     yield Query("idempotency_abandon", {**claim.row, "id": scope})
 

@@ -235,7 +235,8 @@ WHERE id = :id AND boot = :old_boot AND status IS NULL AND NOT server_lives(:old
 
 -- name: idempotency_abandon | Let any server adopt an unfinished claim.
 UPDATE idempotency SET boot = ''
-WHERE id = :id AND boot = :boot AND created_at = :claimed_at AND status IS NULL;
+WHERE id = :id AND boot = :boot AND status IS NULL
+  AND (CAST(:claimed_at AS BIGINT) = 0 OR created_at = CAST(:claimed_at AS BIGINT));
 
 -- name: idempotency_finish | Store the response of an idempotent request for replay.
 UPDATE idempotency SET status = :status, headers = :headers, body = :body, account_id = :account_id, size = :size
