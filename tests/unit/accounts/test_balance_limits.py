@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -68,4 +69,30 @@ async def test_withdrawal_from_the_operator_is_limited(database: Database, amoun
     with pytest.raises(errors.BadRequest):
         await _credit(database, "a@example.com", amount)
     await _credit(database, "a@example.com", -MAX_BALANCE)
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "in a batch"])
+async def test_sum_of_an_operators_holds_is_limited(database: Database, *, is_batch: bool) -> None:
+    """An operator's account can be overdrawn, but the sum of its holds must remain within 64 bits."""
+    account = await database.write(accounts.create("a@example.com", operator=True))
+    other = await database.write(accounts.create("b@example.com", credit=1))
+    requests = [HoldRequest(account.id, f"hold_{number}", MAX_BALANCE) for number in range(10)]
+    batches = [requests] if is_batch else [[each] for each in requests]
+    writes = [database.write(ledger_batches.book(holds=batch)) for batch in batches]
+    results = await asyncio.gather(
+        *writes, database.write(ledger.hold(other.id, "hold_other", 1)), return_exceptions=True
+    )
+    refused = [result for result in results if isinstance(result, BaseException)]
+    assert {type(each) for each in refused} == {errors.InsufficientCredits}
+    assert len(refused) == (1 if is_batch else 9)
+    assert results[-1] is None
+    assert await database.read(ledger_queries.verify()) == ()
+
+
+async def test_concurrent_holds_of_an_operator_are_limited(database: Database) -> None:
+    account = await database.write(accounts.create("a@example.com", operator=True))
+    holds = [ledger.hold(account.id, f"hold_{number}", MAX_BALANCE) for number in range(10)]
+    results = await asyncio.gather(*map(database.write, holds), return_exceptions=True)
+    assert [type(result) for result in results if result is not None] == [errors.InsufficientCredits] * 9
     assert await database.read(ledger_queries.verify()) == ()

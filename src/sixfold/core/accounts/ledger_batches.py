@@ -118,11 +118,15 @@ _ERRORS: Mapping[str, Callable[[], Exception]] = {
 
 
 def _check(
-    holds: Iterable[HoldRequest], captures: Iterable[Capture], charges: Iterable[DirectCharge]
+    holds: Sequence[HoldRequest], captures: Iterable[Capture], charges: Sequence[DirectCharge]
 ) -> None:
     if any(hold.amount <= 0 for hold in holds):
         raise ledger.LedgerError("the amount of a hold must be positive")
-    if any(hold.amount > ledger.MAX_BALANCE for hold in holds):
+    amounts = Counter[str]()
+    for each in (*holds, *charges):
+        amounts[each.account_id] += each.amount
+    if any(amount > ledger.MAX_BALANCE for amount in amounts.values()):
+        # More than 64 bits cannot be stored.
         raise errors.InsufficientCredits
     if any(capture.amount > capture.held for capture in captures):
         raise ledger.LedgerError("a hold is less than the amount to capture")

@@ -1,3 +1,7 @@
+-- fragment: available | The amount that an account can spend; an operator's account can be overdrawn up to `MAX_BALANCE` of `ledger.py`.
+row.posted - row.held
+    + CASE WHEN row.can_go_negative = 1 AND row.kind <> 'customer' THEN 1000000000000000000 ELSE 0 END
+
 -- fragment: has_valid_credential | Whether the account, or the key or program that made a row, still has access.
 (row.credential_id = ''
     OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = row.credential_id AND k.revoked_at IS NULL

@@ -1,6 +1,6 @@
 -- name: ledger_reserve | Move an available amount to held; return no row if the balance is too low.
 UPDATE account SET held = held + :amount
-WHERE id = :account_id AND ((can_go_negative = 1 AND kind <> 'customer') OR posted - held >= :amount)
+WHERE id = :account_id AND {available account} >= :amount
 RETURNING id;
 
 -- name: hold_insert | Insert the hold that records a reservation.
@@ -13,8 +13,7 @@ VALUES (:id, :account_id, :amount, :captured, 'captured', :now, :now, :key_id);
 
 -- name: ledger_change | Add to held amounts and balances; changes no row whose available balance is less than needed.
 UPDATE account SET held = held + :held, posted = posted + :posted
-WHERE id = :account_id
-  AND (:needed = 0 OR (can_go_negative = 1 AND kind <> 'customer') OR posted - held >= :needed);
+WHERE id = :account_id AND (:needed = 0 OR {available account} >= :needed);
 
 -- name: account_below_zero | Return a customer's account if its available balance is negative.
 SELECT id FROM account WHERE id = :id AND kind = 'customer' AND posted - held < 0;

@@ -3,8 +3,7 @@ WITH total AS (
     SELECT :account_id AS account_id, SUM(:amount) AS amount FROM turns GROUP BY 1
 ), covered AS (
     UPDATE account SET held = held + total.amount FROM total
-    WHERE account.id = total.account_id
-      AND ((can_go_negative = 1 AND kind <> 'customer') OR posted - held >= total.amount)
+    WHERE account.id = total.account_id AND {available account} >= total.amount
     RETURNING id
 )
 SELECT covered.id, turns.number FROM turns JOIN covered ON covered.id = :account_id;
