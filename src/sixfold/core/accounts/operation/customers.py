@@ -103,21 +103,32 @@ def credit(
         most = money.format_usd(MAX_CREDIT)
         raise errors.InvalidInput.of("amount_usd", f"amount_usd must be from -{most} to {most} USD")
     before = yield from accounts.by_id(account_id)
-    transfer_id = f"credit:{once}" if once is not None else ids.new("txn")
-    earlier = yield from one("transfer_by_id", id=transfer_id)
-    if earlier is not None:
-        moment = yield from now()
-        if moment - int(earlier["created_at"]) < idempotency.LIFE_US:
+    transfer_id = ids.new("txn")
+    if once is not None:
+        transfer_id, earlier = yield from _credit_of_key(f"credit:{once}")
+        if earlier is not None:
             sign = 1 if earlier["credit"] == account_id else -1
             if sign * int(earlier["amount"]) != amount:
                 raise errors.IdempotencyMismatch
             return before
-        # The key has expired, and is used for another request.
-        transfer_id = f"{transfer_id}:{moment}"
     after = yield from accounts.credit(before.email, amount, text, transfer_id)
     balances = [{"balance_usd": money.format_usd(each.posted)} for each in (before, after)]
     yield actions.note(actor, "account.credit", account_id, balances[0], {**balances[1], "reason": text})
     return after
+
+
+def _credit_of_key(name: str) -> Transaction[tuple[str, Row | None]]:
+    """Return the id of the transfer for a use of a key, and the transfer if it exists.
+
+    A key is a new one after its expiry, and each of its uses has a transfer with the next number.
+    """
+    number, moment, transfer_id = 1, (yield from now()), name
+    while (earlier := (yield from one("transfer_by_id", id=transfer_id))) is not None:
+        if moment - int(earlier["created_at"]) < idempotency.LIFE_US:
+            break
+        number += 1
+        transfer_id = f"{name}:{number}"
+    return transfer_id, earlier
 
 
 def _reason(reason: str) -> str:
