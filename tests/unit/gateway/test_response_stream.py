@@ -111,7 +111,8 @@ async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("is_raw", [True, False])
 async def test_endless_stream_is_ended_at_the_limit(is_raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_stream, "MAX_BYTES", 2**20)
-    stream = stream_of(DELTA, DELTA * 1_000)
+    ended: list[str] = []
+    stream = stream_of(DELTA, DELTA * 1_000, ended=ended)
 
     async def read() -> None:
         async for _ in stream.blocks() if is_raw else stream.events():
@@ -119,6 +120,7 @@ async def test_endless_stream_is_ended_at_the_limit(is_raw: bool, monkeypatch: p
 
     with pytest.raises(errors.EngineFailed, match="sent a stream of more than 1 MiB"):
         await read()
+    assert ended == ["left"]
 
 
 async def collect(stream: ResponseStream) -> bytes:
@@ -147,12 +149,13 @@ async def test_a_large_event_is_scanned_in_a_thread(monkeypatch: pytest.MonkeyPa
 
 async def test_incomplete_events_share_a_limit() -> None:
     memory = MemoryLimit(4 * 2**20, "The memory is in use", 0.01)
-    streams = [stream_of(event(3 * 2**20)[:-9], b"a" * 2**20, memory) for _ in range(2)]
+    ended: list[str] = []
+    streams = [stream_of(event(3 * 2**20)[:-9], b"a" * 2**20, memory, ended=ended) for _ in range(2)]
     pending_tasks = [asyncio.create_task(collect(stream)) for stream in streams]
     done_tasks, _ = await asyncio.wait(pending_tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     error = next(iter(done_tasks)).exception()
     assert isinstance(error, errors.EngineFailed)
-    assert error.message == "The memory is in use"
+    assert (error.message, ended) == ("The memory is in use", ["failed"]), "nothing was delivered"
     for task in pending_tasks:
         task.cancel()
     await asyncio.wait(pending_tasks)
@@ -175,9 +178,11 @@ async def test_long_responses_that_are_converted_share_a_limit() -> None:
         while not memory.total:
             await anext(first)
         assert memory.total == 6 * 2**20
-        with pytest.raises(errors.EngineFailed, match="The memory is in use"):
-            async for _ in stream_of(text, DELTA, memory).events():
+        ended: list[str] = []
+        with pytest.raises(errors.EngineFailed, match="The memory is in use; the part before is charged"):
+            async for _ in stream_of(DELTA, text, memory, ended=ended).events():
                 pass
+        assert ended == ["left"]
     assert memory.total == 0
 
 

@@ -2,7 +2,7 @@
 
 `_close` and `_usage` implement the table under "Look up what a response costs" in docs/howto/gateway.md. A
 stream ends as `succeeded`, as `failed`, which is free, or as `left` if the caller disconnected or read too
-slowly.
+slowly, or if the response exceeded a limit.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _CallerTooSlow(Exception):
     """The time limit of the call has passed because its caller read slowly."""
 
 
-class _ResponseTooLong(UpstreamFailure):
-    """The response has more text or parts than a converted response may have, and the rest is not sent."""
+class _ResponseLimit(UpstreamFailure):
+    """The response has exceeded a limit of size or time, and the rest is not sent."""
 
 
 class ResponseStream:
@@ -99,7 +99,7 @@ class ResponseStream:
                 yield last_chunk
             outcome = final
         except (_CallerTooSlow, UpstreamFailure, errors.TooManyRequests) as error:
-            outcome = _early_end(error)
+            outcome = _early_end(error, scanner.chars)
         finally:
             await self._close(scanner, outcome, lambda block: scanner.forward(block, keep_usage=True))
         if outcome.error:
@@ -131,7 +131,7 @@ class ResponseStream:
                 end = parser.end()
                 yield replace(end, usage=usage) if isinstance(end, chats.MessageEnd) else end
         except (_CallerTooSlow, UpstreamFailure, errors.TooManyRequests) as error:
-            outcome = _early_end(error)
+            outcome = _early_end(error, parser.chars)
         finally:
             await self._close(parser, outcome, parser.events)
         if outcome.error:
@@ -230,13 +230,13 @@ class ResponseStream:
         while block:
             remaining -= len(block)
             if remaining < 0:
-                raise UpstreamFailure(f"sent a stream of more than {MAX_BYTES // 2**20} MiB")
+                raise _ResponseLimit(f"sent a stream of more than {MAX_BYTES // 2**20} MiB")
             yielded_at = time.perf_counter()
             yield block
             moment = time.perf_counter()
             server_deadline += moment - yielded_at
             if moment > server_deadline:
-                raise UpstreamFailure("did not finish in time")
+                raise _ResponseLimit("did not finish in time")
             if moment > deadline:
                 raise _CallerTooSlow
             block = await stream.read()
@@ -248,21 +248,25 @@ def _counted(event_bytes: int) -> int:
 
 
 def _count(size: chats.ResponseSize, event: Event) -> None:
-    """Count an event; raises `_ResponseTooLong`. Some protocols repeat the whole response at the end."""
+    """Count an event; raises `_ResponseLimit`. Some protocols repeat the whole response at the end."""
     size.add(event)
     if size.excess:
-        raise _ResponseTooLong(size.excess)
+        raise _ResponseLimit(size.excess)
 
 
-def _early_end(error: _CallerTooSlow | UpstreamFailure | errors.TooManyRequests) -> CallOutcome:
+def _early_end(
+    error: _CallerTooSlow | UpstreamFailure | errors.TooManyRequests, delivered: int
+) -> CallOutcome:
     match error:
         case _CallerTooSlow():
             return CallOutcome("left", error=_SLOW_CALLER)
-        case _ResponseTooLong():
-            # A prompt can request many tool calls, so the caller pays for those that were delivered.
+        case _ResponseLimit():
+            # A prompt can request a response that exceeds a limit, so the caller pays for the delivered part.
             return CallOutcome("left", error=f"The model server {error}; the part before is charged")
         case UpstreamFailure():
             return CallOutcome("failed", error=f"The model server {error}")
+        case errors.TooManyRequests() if delivered:
+            return CallOutcome("left", error=f"{error.message}; the part before is charged")
         case errors.TooManyRequests():
             return CallOutcome("failed", error=error.message)
 
