@@ -204,6 +204,7 @@ COLORS: list[tuple[str, tuple[str, ...]]] = [
     ("mountains in blue and orange", ("blue", "orange")),
     ("teal ocean waves", ()),
     ("a teal forest", ("teal",)),
+    ("a bird on a branch with pink blossoms", ()),
     ("a lake with a red canoe-shaped thing", ()),
 ]
 

@@ -91,6 +91,9 @@ def of_image(
         following, after = _following(hit, tokens.words), starts.get(hit.end)
         if after is not None and (after.kind in _OWNERS or places.get(after.name) == hit.name):
             return False
+        if after is not None and after.name == "spring":
+            # Blossoms have colors of their own.
+            return False
         if is_thing(hit, tokens, things) or (sky == hit.name and following in SKY_WORDS):
             return False
         return prompt_relations.is_whole_image(following, after is not None)
