@@ -30,13 +30,13 @@ from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import process_memory, results
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
 from sixfold.drivers.gpus import GpuSlots
+from sixfold.drivers.printed_output import PrintedOutput
 from sixfold.drivers.session_steps import SessionStepper
 from sixfold.drivers.worker_messages import WorkerMessages
 from sixfold.worker import protocol, runner
 
 # Never torch or ONNX: they start threads, which do not survive a fork.
 PRELOAD = ("numpy.random", "PIL.Image", "cv2")
-_PIPE_BYTES = 1 << 16
 _TAIL_LINES = 20
 # The maximum time between the two signs of a worker's end: its exit and its closed socket.
 _HANG_UP_SECONDS = 2.0
@@ -60,7 +60,6 @@ class _CurrentRun(msgspec.Struct):
     abandoned: bool = False
     deadline: asyncio.TimerHandle | None = None
     lines: int = 0
-    partial: bytes = msgspec.field(default=b"")
 
 
 class WorkerStarter(Protocol):
@@ -90,7 +89,6 @@ class ProcessWorker(asyncio.Protocol):
         self._driver = driver
         self._scratch = spec.scratch.absolute()
         self._server = server
-        self._output: int | None = output
         self._messages = WorkerMessages(self._handle, self.kill_now)
         self._transport: asyncio.Transport | None = None
         self._alive = True
@@ -109,7 +107,7 @@ class ProcessWorker(asyncio.Protocol):
         self._steps = SessionStepper()
         self._runs = 0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._loop.add_reader(output, self.drain)
+        self._output = PrintedOutput(output, lambda lines: self._log(lines, self._alone))
 
     # -- the Worker port ---------------------------------------------------------------------------
 
@@ -144,6 +142,7 @@ class ProcessWorker(asyncio.Protocol):
         current = _CurrentRun(
             self._runs, task.id, f"{self.id}-{self._runs}", reports, self._loop.create_future()
         )
+        self._read_output()
         self._current[current.number] = current
         self._transport.write(data)
         # A run of several minutes does not hold a copy of its inputs.
@@ -240,8 +239,8 @@ class ProcessWorker(asyncio.Protocol):
 
     async def _clean_up(self) -> None:
         await self._messages.finish()
-        self.drain()
-        self._close_output()
+        self._read_output()
+        self._output.close()
         if self._transport is not None:
             self._transport.abort()
         reason = self._end_reason or self._exit_reason or "hung up"
@@ -273,12 +272,6 @@ class ProcessWorker(asyncio.Protocol):
     def _with_tail(self, text: str) -> str:
         return "\n".join([text, *self._tail])
 
-    def _close_output(self) -> None:
-        if self._output is not None:
-            self._loop.remove_reader(self._output)
-            os.close(self._output)
-            self._output = None
-
     # -- incoming messages -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -286,7 +279,7 @@ class ProcessWorker(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle received messages, after the output that was printed before the messages."""
-        self.drain()
+        self._output.read()
         if self._transport is not None:
             self._messages.feed(data, self._transport)
 
@@ -305,13 +298,13 @@ class ProcessWorker(asyncio.Protocol):
             case protocol.ProgressMessage() | protocol.PreviewMessage():
                 self._report(message)
             case protocol.LogMessage(number, line):
-                self._log(line, self._current.get(number))
+                self._log([line.encode()], self._current.get(number))
             case protocol.StepsDone():
                 self._steps.resolve(message)
             case protocol.RunDone() | protocol.RunFailedMessage() | protocol.RunHalted():
                 current = self._current.get(message.number)
                 if current is not None:
-                    self._log_partial()
+                    self._output.end_line()
                     self._finish(message.number, results.outcome(message, self._scratch, current.prefix))
 
     def _report(self, message: protocol.ProgressMessage | protocol.PreviewMessage) -> None:
@@ -320,7 +313,7 @@ class ProcessWorker(asyncio.Protocol):
             return
         if isinstance(message, protocol.ProgressMessage):
             current.reports.progress(message.fraction)
-        else:
+        elif len(message.content) <= runner.MAX_PREVIEW_BYTES:
             current.reports.preview(message.content)
 
     @property
@@ -336,45 +329,23 @@ class ProcessWorker(asyncio.Protocol):
             current.deadline.cancel()
         results.settle(current.outcome, outcome)
 
-    def drain(self) -> None:
-        """Read all output that the worker has printed so far."""
-        while self._output is not None:
-            try:
-                data = os.read(self._output, _PIPE_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._close_output()
-                return
-            self._printed(data)
-            if len(data) < _PIPE_BYTES:
-                return
+    def _read_output(self) -> None:
+        """Log all output that was printed so far."""
+        self._output.read()
+        self._output.end_line()
 
-    def _printed(self, data: bytes) -> None:
-        current = self._alone
-        *lines, partial = ((current.partial if current else b"") + data).split(b"\n")
-        for line in lines:
-            self._log(line[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), current)
-        if current is not None:
-            current.partial = partial[: runner.MAX_LINE_CHARACTERS]
-        elif partial:
-            self._log(partial[: runner.MAX_LINE_CHARACTERS].decode(errors="replace"), None)
-
-    def _log_partial(self) -> None:
-        current = self._alone
-        if current is not None and current.partial:
-            partial, current.partial = current.partial, b""
-            self._log(partial.decode(errors="replace"), current)
-
-    def _log(self, line: str, current: _CurrentRun | None) -> None:
-        self._tail.append(line)
+    def _log(self, lines: Sequence[bytes], current: _CurrentRun | None) -> None:
+        self._tail.extend(map(_text, lines[-_TAIL_LINES:]))
         if current is None or current.abandoned:
             return
-        current.lines += 1
-        if current.lines <= runner.MAX_LOG_LINES:
-            current.reports.log(line)
+        allowed = lines[: max(0, runner.MAX_LOG_LINES - current.lines)]
+        current.lines += len(allowed)
+        for line in allowed:
+            current.reports.log(_text(line))
+
+
+def _text(line: bytes) -> str:
+    return line[: runner.MAX_LINE_CHARACTERS].decode(errors="replace")
 
 
 class ProcessDriver:

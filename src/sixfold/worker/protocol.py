@@ -18,7 +18,7 @@ refer to raw binary segments, and the engines package, which reads them, must no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -29,6 +29,8 @@ from sixfold.core.sessions.engine import Controls
 MAX_FRAME_BYTES = 64 << 20
 MAX_RECORD_BYTES = 64 << 10
 _HEADER_BYTES = 4
+# Checked before the items are decoded; the limits of a session are lower.
+_MAX_POSES, _MAX_ANSWERS = 10_000, 1_000
 
 Failpoint = Literal["fail", "hang", "crash"]
 
@@ -165,7 +167,7 @@ class StepDone(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
     """The result of one step: the encoded state, its poses as JSON, and its encoded frame, if any."""
 
     state: bytes
-    poses: list[bytes]
+    poses: Annotated[list[bytes], msgspec.Meta(max_length=_MAX_POSES)]
     image: bytes = b""
     format: str = ""
     width: int = 0
@@ -180,7 +182,7 @@ class StepsDone(WorkerMessage, frozen=True, array_like=True, tag="took"):
     """
 
     number: int
-    answers: list[StepDone | RunFailedMessage]
+    answers: Annotated[list[StepDone | RunFailedMessage], msgspec.Meta(max_length=_MAX_ANSWERS)]
 
 
 # -- server <-> zygote ---------------------------------------------------------------------------
@@ -312,36 +314,3 @@ to_zygote: msgspec.msgpack.Decoder[ToZygote] = msgspec.msgpack.Decoder(ToZygote)
 from_zygote: msgspec.msgpack.Decoder[FromZygote] = msgspec.msgpack.Decoder(FromZygote)
 done: msgspec.msgpack.Decoder[RunDone] = msgspec.msgpack.Decoder(RunDone)
 decode_plain = msgspec.msgpack.decode
-
-# Parts of MessagePack: arrays of up to 15 items, the widths of the lengths of longer ones, and values.
-_SHORT_ARRAY, _ARRAY_WIDTHS = 0x9, {0xDC: 2, 0xDD: 4}
-_DONE, _EMPTY_MAP, _DATA_INDEX = encode("done"), encode({}), 3
-_MIN_ITEM_BYTES = 64
-_raw_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_raw_members = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def decode_large(body: bytes) -> ToServer:
-    """Decode a message of a worker, and long lists in the data of a result item by item.
-
-    The decoder holds the GIL: one call for 2,048 vectors blocks all threads for 20 ms or more.
-    """
-    is_short_array = body[0] >> 4 == _SHORT_ARRAY
-    parts = _raw_list(body) if is_short_array else []
-    if len(parts) <= _DATA_INDEX or bytes(parts[0]) != _DONE:
-        return to_server.decode(body)
-    data = {name: _decode_value(value) for name, value in _raw_members(parts[_DATA_INDEX]).items()}
-    parts[_DATA_INDEX] = msgspec.Raw(_EMPTY_MAP)
-    return msgspec.structs.replace(done.decode(body[:1] + b"".join(parts)), data=data)
-
-
-def _decode_value(raw: msgspec.Raw) -> Any:
-    view = memoryview(raw)
-    width = _ARRAY_WIDTHS.get(view[0])
-    if width is None:
-        return decode_plain(raw)
-    count = int.from_bytes(view[1 : 1 + width], "big")
-    # A list of numbers takes longer to divide than to decode.
-    if view.nbytes < count * _MIN_ITEM_BYTES:
-        return decode_plain(raw)
-    return [decode_plain(item) for item in _raw_list(raw)]

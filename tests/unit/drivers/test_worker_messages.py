@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
+import pytest
+
+from sixfold.drivers import large_messages
 from sixfold.drivers.worker_messages import WorkerMessages
 from sixfold.worker import protocol
-from sixfold.worker.protocol import ProgressMessage, RunDone, ToServer
+from sixfold.worker.protocol import (
+    ProgressMessage,
+    RunDone,
+    RunFailedMessage,
+    StartFailed,
+    StepDone,
+    StepsDone,
+    ToServer,
+)
 from tests import gil_time, loop_time
 
 ROWS = [[n / 7 for n in range(768)]] * 2048
 LARGE = RunDone(1, [], {"embeddings": ROWS, "dimensions": 768}, "full", "1", 5)
+
+
+def nested(value: Any, levels: int) -> dict[str, Any]:
+    for _ in range(levels):
+        value = [value]
+    return {"a": value}
 
 
 class Transport(asyncio.Transport):
@@ -61,5 +80,62 @@ async def test_a_large_message_that_is_invalid_is_a_violation() -> None:
 
 def test_vectors_are_decoded_one_by_one() -> None:
     body = protocol.encode(LARGE)
-    assert protocol.decode_large(body) == LARGE
-    assert gil_time.longest_call(lambda: protocol.decode_large(body), 12) < 35
+    assert large_messages.decode(body) == LARGE
+    assert gil_time.longest_call(lambda: large_messages.decode(body), 12) < 35
+
+
+async def test_many_small_messages_are_handled_in_parts() -> None:
+    handled: list[ToServer] = []
+    transport, messages = Transport(), WorkerMessages(handled.append, lambda _: None)
+    sent = [ProgressMessage(1, number / 1000) for number in range(1000)]
+    messages.feed(b"".join(map(protocol.frame, sent)), transport)
+    assert len(handled) == 256
+    assert transport.calls == ["pause"]
+    await messages.finish()
+    assert handled == sent
+    assert transport.calls == ["pause", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({str(number): 1 for number in range(100_001)}, "an object must have at most 100,000 members"),
+        ({"a": dict.fromkeys(range(100001), 1)}, "an object must have at most 100,000 members"),
+        ({"a": [[]] * 1_000_001}, "a list must have at most 1,000,000 items"),
+        ({"a": [[]] * 500_001}, "a result must have at most 500,000 lists and objects"),
+        ({"a": [[1] * 800_000] * 4}, "a result must have at most 3,000,000 values"),
+        (nested([0] * 300_000, 20), "a large value must have at most 16 nesting levels"),
+    ],
+    ids=["members", "nested", "items", "containers", "values", "levels"],
+)
+def test_a_result_over_a_limit_fails_its_run(data: dict[str, Any], problem: str) -> None:
+    for message in (RunDone(7, [], data, "full", "1", 5), RunDone(7, [], {}, "full", "1", 5, others=data)):
+        failure = large_messages.decode(protocol.encode(message))
+        assert failure == RunFailedMessage(7, f"The model returned too much: {problem}.", public=True)
+
+
+def test_large_results_equal_the_encoded_ones() -> None:
+    data = {
+        "numbers": [0.5] * 900_000,
+        "objects": [{"word": "ö", "start": 0.5, "others": [1, None, True]}] * 20_000,
+        "by number": dict.fromkeys(range(9000), "x" * 40),
+        "text": "é" * 300_000,
+    }
+    message = RunDone(1, [], data, "full", "1", 5, others={"second": data["objects"]})
+    assert large_messages.decode(protocol.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        protocol.encode(RunFailedMessage(1, "x" * 2**20, public=True)),
+        protocol.encode(StartFailed("x" * 2**20)),
+        protocol.encode(RunDone(1, [], {}, "full", "x" * 2**20, 5)),
+        protocol.encode(StepsDone(1, [StepDone(b"", [b""] * 300_000)])),
+        b"\xdc\0\x0c" + protocol.encode(LARGE)[1:],
+    ],
+    ids=["failure", "start", "version", "poses", "form"],
+)
+def test_other_large_messages_are_violations(body: bytes) -> None:
+    with pytest.raises((msgspec.MsgspecError, protocol.FrameTooLarge)):
+        large_messages.decode(body)

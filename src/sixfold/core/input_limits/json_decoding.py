@@ -58,7 +58,7 @@ def _any(raw: bytes | msgspec.Raw, levels: int, budget: InputBudget) -> Any:
         case b"{":
             return {name: _any(value, levels - 1, budget) for name, value in _members(raw).items()}
         case b"[":
-            return [value for piece in _pieces(_items(raw)) for value in _array(piece, levels - 1, budget)]
+            return [value for piece in pieces(_items(raw)) for value in _array(piece, levels - 1, budget)]
         case b'"':
             if view.nbytes > _LARGE_BYTES and _is_wide(view):
                 budget.check(text=view.nbytes)
@@ -72,13 +72,13 @@ def _is_wide(view: memoryview) -> bool:
     return any(not piece.isascii() or b"\\u" in piece for piece in pieces)
 
 
-def _pieces(items: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Group an array's items into pieces of at most `PIECE_BYTES`; a larger item is a piece of its own."""
+def pieces(items: list[msgspec.Raw], piece_bytes: int = PIECE_BYTES) -> Iterator[list[msgspec.Raw]]:
+    """Group an array's items into pieces of at most `piece_bytes`; a larger item is a piece of its own."""
     piece: list[msgspec.Raw] = []
     size = 0
     for item in items:
         bytes_of_item = memoryview(item).nbytes
-        if piece and size + bytes_of_item > PIECE_BYTES:
+        if piece and size + bytes_of_item > piece_bytes:
             yield piece
             piece, size = [], 0
         piece.append(item)
