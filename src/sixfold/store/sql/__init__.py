@@ -20,8 +20,8 @@ _COMMENT = re.compile(r"--.*")
 _CREATES = re.compile(r"\bCREATE TABLE (\w+)", re.IGNORECASE)
 _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
 _FRAGMENT = re.compile(r"^-- fragment: (\w+) \| .+$", re.MULTILINE)
-# A fragment for the rows of a table or alias: `{name alias}`.
-_USE = re.compile(r"\{(\w+) (\w+)\}")
+# A fragment for the rows of a table or alias, `{name alias}`, or for a value, such as `{name :parameter}`.
+_USE = re.compile(r"\{(\w+) ([^{}]+)\}")
 
 
 class SchemaMismatch(Exception):
@@ -75,11 +75,19 @@ def queries(dialect: str) -> dict[str, SqlStatement]:
 
 def _insert(fragments: Mapping[str, str], sql: str) -> str:
     """Insert fragments, which may use others with `{name row}`, into a statement."""
-    return _USE.sub(lambda use: _insert(fragments, fragments[use[1]]).replace("row.", f"{use[2]}."), sql)
+
+    def fragment(use: re.Match[str]) -> str:
+        text = _insert(fragments, fragments[use[1]])
+        return text.replace("row.", f"{use[2]}.").replace(":argument", use[2])
+
+    return _USE.sub(fragment, sql)
 
 
 def _fragments(path: Path) -> dict[str, str]:
-    """Return the expressions that statements share, by name; `row` stands for their table."""
+    """Return the expressions that statements share, by name.
+
+    `row` stands for their table, and `:argument` for their value.
+    """
     pieces = _FRAGMENT.split(path.read_text("utf-8"))[1:]
     return {name: sql.strip() for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
 

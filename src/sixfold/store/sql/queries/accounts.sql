@@ -100,7 +100,7 @@ UPDATE api_key SET name = :name
 WHERE id = :id AND account_id = :account_id AND revoked_at IS NULL AND hint <> '' RETURNING id;
 
 -- name: keys_used | Set the time of the last use of the keys of `ids`, a JSON array.
-UPDATE api_key SET used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
+UPDATE api_key SET used_at = :now WHERE id {in :ids};
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
 SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,

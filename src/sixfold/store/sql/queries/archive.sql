@@ -61,16 +61,16 @@ SELECT name, account_id, prediction_id, kind, content_type, size, sha256, blob, 
 FROM media WHERE prediction_id IN (SELECT id FROM below) ORDER BY name;
 
 -- name: archive_sessions | Return all columns of live sessions of `ids`, a JSON array.
-SELECT * FROM session WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+SELECT * FROM session WHERE id {in :ids} ORDER BY id;
 
 -- name: archive_audit | Return all columns of audit entries of `ids`, a JSON array.
-SELECT * FROM audit WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+SELECT * FROM audit WHERE id {in :ids} ORDER BY id;
 
 -- name: archive_calls | Return all columns of gateway calls of `ids`, a JSON array.
-SELECT * FROM relay_call WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+SELECT * FROM relay_call WHERE id {in :ids} ORDER BY id;
 
 -- name: archive_operators | Return all columns of what operators did of `ids`, a JSON array.
-SELECT *, actor_id AS account_id FROM operator_action WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+SELECT *, actor_id AS account_id FROM operator_action WHERE id {in :ids} ORDER BY id;
 
 -- name: archive_charges_page | Return charges after a time and id, oldest first; `due` is 1 if the prediction or session is gone.
 SELECT t.id, t.created_at,
@@ -86,7 +86,7 @@ ORDER BY t.created_at, t.id LIMIT :limit;
 SELECT t.id, t.debit, t.credit, t.amount, t.hold_id, t.kind, t.description, t.request_id, t.charge, t.created_at,
        h.amount AS held, h.created_at AS held_at, h.key_id
 FROM transfer t JOIN hold h ON h.id = t.hold_id
-WHERE t.id IN (SELECT value FROM json_each(:ids)) ORDER BY t.created_at, t.id;
+WHERE t.id {in :ids} ORDER BY t.created_at, t.id;
 
 -- name: archive_charge_delete | Delete an archived charge.
 DELETE FROM transfer WHERE id = :id;
@@ -95,7 +95,7 @@ DELETE FROM transfer WHERE id = :id;
 DELETE FROM hold WHERE id = :id AND state = 'captured';
 
 -- name: closing_balances | Return the closing balances of accounts of `ids`, a JSON array.
-SELECT account_id, balance, entries FROM closing_balance WHERE account_id IN (SELECT value FROM json_each(:ids));
+SELECT account_id, balance, entries FROM closing_balance WHERE account_id {in :ids};
 
 -- name: closing_balances_page | Return a page of all closing balances, ordered by account.
 SELECT account_id, balance, entries FROM closing_balance WHERE account_id > :after ORDER BY account_id LIMIT :limit;

@@ -126,7 +126,7 @@ VALUES (:batch_id, :number, :custom_id, :start, :length, 'pending') ON CONFLICT 
 UPDATE batch_line SET state = 'running', holder = :holder, lease_until = :now + :lease
 WHERE batch_id = :batch_id AND number IN (
     SELECT l.number FROM batch_line l WHERE l.batch_id = :batch_id AND l.state = 'pending' AND l.ready_at <= :now
-    ORDER BY l.tries, l.number LIMIT :limit)
+    ORDER BY l.tries, l.number LIMIT :limit {skip_locked l})
 RETURNING number, custom_id, start, length, tries, attempt;
 
 -- name: batch_lines_renew | Renew the leases of this server's lines.

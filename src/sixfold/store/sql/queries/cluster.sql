@@ -1,5 +1,5 @@
 -- name: servers_living | Return the ids in `boots` (a JSON array) of servers that are running.
-SELECT value AS boot FROM json_each(:boots) WHERE value = :own OR server_lives(value);
+SELECT value AS boot FROM {texts :boots} WHERE value = :own OR server_lives(value);
 
 -- name: prediction_claim_on | Lease the oldest queued predictions of an engine for one hardware.
 UPDATE prediction
@@ -7,7 +7,7 @@ SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now 
     started_at = COALESCE(started_at, :now)
 WHERE id IN (SELECT id FROM prediction
              WHERE state = 'queued' AND engine = :engine AND COALESCE(hardware, '') = :hardware
-             ORDER BY created_at, id LIMIT :limit)
+             ORDER BY created_at, id LIMIT :limit {skip_locked prediction})
 RETURNING *;
 
 -- name: key_rate_spend | Add a cost to a key's shared rate limit, and return how far the key is then ahead of it, in µs; return no row if the limit would be exceeded.

@@ -45,7 +45,7 @@ VALUES (:account_id, :conversation_id, :place, :id, :size, :item);
 -- name: conversation_items_known | Return which of these ids the items of a conversation have.
 SELECT id FROM relay_conversation_item
 WHERE account_id = :account_id AND conversation_id = :conversation_id
-  AND id IN (SELECT value FROM json_each(:ids));
+  AND id {in :ids};
 
 -- name: conversation_item_place | Return the place and size of an item of a conversation.
 SELECT place, size FROM relay_conversation_item
@@ -82,7 +82,7 @@ ON CONFLICT (account_id, id, credential_id) DO UPDATE SET server = excluded.serv
 -- name: objects_owned | Return which of these objects of model servers belong to an account.
 SELECT id, server, response_id FROM relay_object
 WHERE account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
-  AND id IN (SELECT value FROM json_each(:ids));
+  AND id {in :ids};
 
 -- name: objects_forget | Forget the objects of a deleted response.
 DELETE FROM relay_object WHERE account_id = :account_id AND response_id = :response_id;

@@ -32,7 +32,7 @@ NOT EXISTS (SELECT 1 FROM api_key k JOIN account u ON u.id = k.creator_id
 (row.id IS NULL OR :role = 'member' OR row.role = :role OR (row.role = 'owner' AND :role = 'admin'))
 
 -- fragment: active_guardrail | The document of a guardrail, without the hook of a member who is no longer an admin or is suspended.
-CASE WHEN {has_active_admin row} THEN row.document ELSE json_remove(row.document, '$.hook') END
+CASE WHEN {has_active_admin row} THEN row.document ELSE {without_hook row.document} END
 
 -- fragment: is_paid_outcome | Whether the run that stored a node output, and all runs whose outputs it used, have succeeded.
 EXISTS (SELECT 1 FROM prediction p WHERE p.id = row.prediction_id AND p.state = 'succeeded')
@@ -42,3 +42,26 @@ EXISTS (SELECT 1 FROM prediction p WHERE p.id = row.prediction_id AND p.state = 
 
 -- fragment: stored_chars | The length of the texts that a prediction stores, in characters.
 LENGTH(row.inputs) + LENGTH(row.task) + COALESCE(LENGTH(row.output), 0) + COALESCE(LENGTH(row.logs), 0)
+
+-- fragment: in | Whether a value is one of the texts of a JSON array.
+IN (SELECT value FROM json_each(:argument))
+
+-- fragment: texts | The texts of a JSON array, as rows with a `value`.
+json_each(:argument)
+
+-- fragment: json | A column with JSON, for `->>`.
+:argument
+
+-- fragment: day | The UTC day of a time in microseconds.
+strftime('%Y-%m-%d', :argument / 1000000, 'unixepoch')
+
+-- fragment: month | The UTC month of a time in microseconds.
+strftime('%Y-%m', :argument / 1000000, 'unixepoch')
+
+-- fragment: skip_locked | A lock of the selected rows of a table, which leaves out those that another server has locked.
+
+-- fragment: prompt_id | The prompt id of a client in the task of a prediction.
+json_extract(row.task, '$.inputs.prompt_id')
+
+-- fragment: without_hook | The document of a guardrail without its hook.
+json_remove(:argument, '$.hook')

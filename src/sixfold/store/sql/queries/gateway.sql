@@ -20,7 +20,7 @@ RETURNING id;
 
 -- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those of `holder` created before `before`.
 WITH held AS MATERIALIZED (
-    SELECT h.id, COALESCE(h.about ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
+    SELECT h.id, COALESCE({json h.about} ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'
     WHERE h.state = 'pending' AND (h.about IS NOT NULL OR c.id IS NOT NULL)),
 gone AS MATERIALIZED (
@@ -92,8 +92,8 @@ ORDER BY id DESC LIMIT :limit;
 
 -- name: key_spend_add | Add an amount to a key's spending of the day and month; return the periods within budget.
 INSERT INTO key_spend (key_id, period, amount)
-VALUES (:key_id, strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'), :amount),
-       (:key_id, strftime('%Y-%m', :now / 1000000, 'unixepoch'), :amount)
+VALUES (:key_id, {day :now}, :amount),
+       (:key_id, {month :now}, :amount)
 ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
 WHERE key_spend.amount + excluded.amount <= CASE length(key_spend.period) WHEN 10 THEN :day ELSE :month END
 RETURNING period;
@@ -104,8 +104,8 @@ SELECT amount FROM key_spend WHERE key_id = :key_id AND period = :period;
 -- name: key_spend_change | Add to the spending of a key now or at a time; changes no row of a period beyond its budget.
 INSERT INTO key_spend (key_id, period, amount)
 SELECT :key_id, spent.period, :amount
-FROM (SELECT strftime('%Y-%m-%d', COALESCE(:at, :now) / 1000000, 'unixepoch') AS period
-      UNION ALL SELECT strftime('%Y-%m', COALESCE(:at, :now) / 1000000, 'unixepoch')) AS spent
+FROM (SELECT {day COALESCE(:at, :now)} AS period
+      UNION ALL SELECT {month COALESCE(:at, :now)}) AS spent
 WHERE (:amount > 0 AND :amount <= :day AND :amount <= :month)
    OR (:amount < 0 AND EXISTS (SELECT 1 FROM key_spend s WHERE s.key_id = :key_id AND s.period = spent.period))
 ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
@@ -115,36 +115,34 @@ WHERE excluded.amount < 0
 -- name: credit_now | Return an account's balances, in a row for each current period in which a key has spent.
 SELECT a.kind, a.posted, a.held, s.key_id, s.period, s.amount
 FROM account a LEFT JOIN key_spend s ON s.key_id = :key_id
-     AND s.period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'),
-                      strftime('%Y-%m', :now / 1000000, 'unixepoch'))
+     AND s.period IN ({day :now}, {month :now})
 WHERE a.id = :account_id;
 
 -- name: credit_now_shared | Return an account's balances, in a row for each current period in which one of `ids` (a JSON array) has spent.
 SELECT a.kind, a.posted, a.held, s.key_id, s.period, s.amount
-FROM account a LEFT JOIN key_spend s ON s.key_id IN (SELECT value FROM json_each(:ids))
-     AND s.period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'),
-                      strftime('%Y-%m', :now / 1000000, 'unixepoch'))
+FROM account a LEFT JOIN key_spend s ON s.key_id {in :ids}
+     AND s.period IN ({day :now}, {month :now})
 WHERE a.id = :account_id;
 
 -- name: key_spent_now | Return the amounts that a key has spent in the current day and month.
 SELECT period, amount FROM key_spend
 WHERE key_id = :key_id
-  AND period IN (strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'), strftime('%Y-%m', :now / 1000000, 'unixepoch'));
+  AND period IN ({day :now}, {month :now});
 
 -- name: key_spend_return | Subtract an uncharged amount from a key's spending.
 UPDATE key_spend SET amount = amount - :amount WHERE key_id = :key_id AND period IN (:day, :month);
 
 -- name: budgets_spent | Return what each of `ids` (a JSON array of budgets) has spent in a day and a month.
 SELECT key_id, period, amount FROM key_spend
-WHERE key_id IN (SELECT value FROM json_each(:ids)) AND period IN (:day, :month);
+WHERE key_id {in :ids} AND period IN (:day, :month);
 
 -- name: budgets_spend | Add an amount to the spending of the day and month of all of `budgets` (a JSON array), or return no row if one would be exceeded.
 WITH budget AS (
     SELECT json_extract(value, '$.id') AS key_id, json_extract(value, '$.day') AS day,
            json_extract(value, '$.month') AS month FROM json_each(:budgets)),
 counter AS (
-    SELECT key_id, strftime('%Y-%m-%d', :now / 1000000, 'unixepoch') AS period, day AS most FROM budget
-    UNION ALL SELECT key_id, strftime('%Y-%m', :now / 1000000, 'unixepoch'), month FROM budget)
+    SELECT key_id, {day :now} AS period, day AS most FROM budget
+    UNION ALL SELECT key_id, {month :now}, month FROM budget)
 INSERT INTO key_spend (key_id, period, amount)
 SELECT key_id, period, :amount FROM counter
 WHERE NOT EXISTS (

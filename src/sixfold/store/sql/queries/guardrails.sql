@@ -14,7 +14,7 @@ SELECT {active_guardrail g} AS document FROM guardrail g WHERE g.account_id = :a
 SELECT key_id, document, member_id, updated_at FROM guardrail WHERE account_id = :account_id ORDER BY key_id;
 
 -- name: hooks_end_member | Remove the hooks that a member of an organization set; what is masked stays.
-UPDATE guardrail SET document = json_remove(document, '$.hook'), member_id = NULL, updated_at = :now
+UPDATE guardrail SET document = {without_hook document}, member_id = NULL, updated_at = :now
 WHERE account_id = :account_id AND member_id = :member_id;
 
 -- name: erase_guardrails | Delete an account's guardrails.

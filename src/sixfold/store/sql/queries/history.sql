@@ -9,17 +9,17 @@ ORDER BY id DESC LIMIT :limit;
 SELECT id, account_id, credential_id, model, state, quality, output_kind, cost, list_price, error, created_at, completed_at,
        CASE WHEN withheld = 0 THEN substr(inputs, 1, 4000) ELSE '' END AS inputs,
        CASE WHEN withheld = 0 AND output_kind IN ('text', 'json') THEN substr(output, 1, 600) END AS output
-FROM prediction WHERE id IN (SELECT value FROM json_each(:ids));
+FROM prediction WHERE id {in :ids};
 
 -- name: history_files | Return the unexpired output files of predictions of `ids`, a JSON array.
 SELECT prediction_id, name, content_type, size, created_at FROM media
-WHERE prediction_id IN (SELECT value FROM json_each(:ids)) AND kind = 'output'
+WHERE prediction_id {in :ids} AND kind = 'output'
   AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY prediction_id DESC, name LIMIT :limit;
 
 -- name: history_parts | Return the parts of predictions of `ids` (a JSON array), oldest first.
 SELECT id, parent_id, model, state FROM prediction
-WHERE parent_id IN (SELECT value FROM json_each(:ids)) ORDER BY parent_id, id LIMIT :limit;
+WHERE parent_id {in :ids} ORDER BY parent_id, id LIMIT :limit;
 
 -- name: run_parts | Return the succeeded parts of a prediction with their costs, oldest first.
 SELECT id, model, cost FROM prediction WHERE parent_id = :parent_id AND state = 'succeeded' ORDER BY id LIMIT :limit;
@@ -32,7 +32,7 @@ ORDER BY id DESC LIMIT :limit;
 
 -- name: history_sessions_by_id | Return an account's live sessions of `ids`, a JSON array.
 SELECT id, model, inputs, state, reason, cost, list_rate, created_at, ready_at, closed_at FROM session
-WHERE id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id
+WHERE id {in :ids} AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id);
 
 -- name: history_recordings | Return the latest succeeded recording of each live session of `sessions`, a JSON array of objects with two ids between which it was created and a pattern for its inputs.
@@ -100,18 +100,18 @@ SELECT id, account_id, CASE WHEN closed_at IS NULL THEN 0 ELSE 1 END AS due
 FROM session WHERE id > :after AND id < :before ORDER BY id LIMIT :limit;
 
 -- name: retention_standings_delete | Delete the saved states of live sessions of `ids`, a JSON array.
-DELETE FROM session_standing WHERE session_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM session_standing WHERE session_id {in :ids};
 
 -- name: retention_sessions_delete | Delete live sessions of `ids`, a JSON array.
-DELETE FROM session WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM session WHERE id {in :ids};
 
 -- name: retention_audit | Return audit entries between two ids, oldest first; `due` is always 1.
 SELECT id, account_id, 1 AS due FROM audit WHERE id > :after AND id < :before ORDER BY id LIMIT :limit;
 
 -- name: retention_audit_delete | Delete audit entries of `ids`, a JSON array.
-DELETE FROM audit WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM audit WHERE id {in :ids};
 
 -- name: media_origins | Return the file names of an account's media files of `names` (a JSON array), and the inputs of the runs that generated them.
 SELECT m.name, m.file_name, CASE WHEN p.withheld = 0 THEN substr(p.inputs, 1, 4000) ELSE '' END AS inputs
 FROM media m LEFT JOIN prediction p ON p.id = m.prediction_id AND m.kind = 'output'
-WHERE m.name IN (SELECT value FROM json_each(:names)) AND m.account_id = :account_id;
+WHERE m.name {in :names} AND m.account_id = :account_id;

@@ -17,8 +17,8 @@ WHERE id IN (
         FROM (SELECT w.id, w.due_at, p.account_id
               FROM webhook_outbox w JOIN prediction p ON p.id = w.prediction_id
               WHERE w.ended_at IS NULL AND w.due_at <= :now
-                AND p.account_id NOT IN (SELECT value FROM json_each(:busy))
-              ORDER BY w.due_at, w.id LIMIT :window) AS due) AS placed
+                AND p.account_id NOT IN (SELECT value FROM {texts :busy})
+              ORDER BY w.due_at, w.id LIMIT :window {skip_locked w}) AS due) AS placed
     WHERE place <= :share ORDER BY place, due_at LIMIT :limit)
 RETURNING id, prediction_id, event, attempts, created_at, CAST(:now AS BIGINT) AS now,
           COALESCE(LENGTH(webhook_outbox.prediction), 0) AS size,

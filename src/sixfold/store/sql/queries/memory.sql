@@ -32,7 +32,7 @@ WHERE r.account_id = :account_id AND r.slug = :slug;
 -- name: pages_by_slugs | Return pages by their slugs, including deleted pages.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:slugs));
+WHERE p.account_id = :account_id AND p.slug {in :slugs};
 
 -- name: pages_list | Return an account's pages after a slug, filtered and ordered by slug.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
@@ -131,7 +131,7 @@ ON CONFLICT (id) DO UPDATE SET
 
 -- name: versions_end | Set the end time of the current versions of pages.
 UPDATE page_version SET ended_at = :ended_at
-WHERE page_id IN (SELECT value FROM json_each(:ids)) AND ended_at IS NULL;
+WHERE page_id {in :ids} AND ended_at IS NULL;
 
 -- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
@@ -148,10 +148,10 @@ UPDATE page SET deleted_at = :deleted_at, updated_at = :deleted_at
 WHERE account_id = :account_id AND id = :id RETURNING id;
 
 -- name: page_tags_clear | Delete the tags of pages.
-DELETE FROM page_tag WHERE page_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM page_tag WHERE page_id {in :ids};
 
 -- name: page_collections_clear | Delete the collection memberships of pages.
-DELETE FROM page_collection WHERE page_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM page_collection WHERE page_id {in :ids};
 
 -- name: page_tags_put | Insert tags of pages.
 INSERT INTO page_tag (account_id, tag, page_id)
@@ -175,7 +175,7 @@ ON CONFLICT (account_id, slug) DO NOTHING;
 
 -- name: redirects_of | Return the former slugs of pages.
 SELECT page_id, slug FROM page_redirect
-WHERE account_id = :account_id AND page_id IN (SELECT value FROM json_each(:ids)) ORDER BY slug;
+WHERE account_id = :account_id AND page_id {in :ids} ORDER BY slug;
 
 -- name: links_redirected | Resolve unresolved links and links by name through the redirects of their target slugs.
 UPDATE page_link SET by_name = 0, target_id = (
@@ -186,13 +186,13 @@ WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by
 
 -- name: redirects_clear | Delete redirects whose slugs are used by pages again.
 DELETE FROM page_redirect
-WHERE account_id = :account_id AND slug IN (SELECT value FROM json_each(:slugs));
+WHERE account_id = :account_id AND slug {in :slugs};
 
 -- name: versions_list | Return a page's versions before a number within the allowed collections, newest first.
 SELECT version, slug, title, type, tags, collections, operation, created_by, on_behalf_of, created_at, ended_at,
        chars
 FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM json_each(collections) AS c
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM {texts collections} AS c
        WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))
 ORDER BY version DESC LIMIT :limit;
 
@@ -215,21 +215,21 @@ ORDER BY v.created_at DESC, v.version DESC LIMIT 1;
 
 -- name: link_targets | Return the pages whose current or former slug is in a list.
 SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
-WHERE p.account_id = :account_id AND p.slug IN (SELECT value FROM json_each(:targets))
+WHERE p.account_id = :account_id AND p.slug {in :targets}
 UNION ALL
 SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
-WHERE r.account_id = :account_id AND r.slug IN (SELECT value FROM json_each(:targets));
+WHERE r.account_id = :account_id AND r.slug {in :targets};
 
 -- name: link_names | Return for each last slug segment the page with the shortest slug.
 SELECT name AS target, id, slug, 2 AS rank FROM (
     SELECT p.name, p.id, p.slug, ROW_NUMBER() OVER (PARTITION BY p.name ORDER BY LENGTH(p.slug), p.slug) AS place
     FROM page p
-    WHERE p.account_id = :account_id AND p.name IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
+    WHERE p.account_id = :account_id AND p.name {in :names} AND p.deleted_at IS NULL
 ) AS named WHERE place = 1;
 
 -- name: links_kept | Return the current links of pages by one maker.
 SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
-WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = :maker AND ended_at IS NULL;
+WHERE page_id {in :ids} AND maker = :maker AND ended_at IS NULL;
 
 -- name: links_put | Insert links of pages; on a conflict, update and reopen the link.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
@@ -257,7 +257,7 @@ WHERE page_link.page_id = json_extract(j.value, '$.id') AND page_link.type = jso
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
-  AND target IN (SELECT value FROM json_each(:slugs));
+  AND target {in :slugs};
 
 -- name: links_arrive_by_name | Resolve unresolved links whose target is the last slug segment of a new page.
 UPDATE page_link SET by_name = 1, target_id = (
@@ -293,7 +293,7 @@ ORDER BY l.created_at, l.target, l.type;
 SELECT l.page_id, l.type, l.target, l.maker, l.origin, l.context, l.created_at, t.slug AS to_slug,
        t.collections AS to_collections, (t.id IS NOT NULL AND t.deleted_at IS NULL) AS resolved
 FROM page_link l LEFT JOIN page t ON t.id = l.target_id
-WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
+WHERE l.page_id {in :ids} AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed'
 ORDER BY l.page_id, l.created_at, l.target, l.type;
 
@@ -336,14 +336,14 @@ WHERE page_id = :page_id AND account_id = :account_id AND maker = 'inference' AN
 -- name: edges_out | Return the links of pages with their target pages for graph traversal.
 SELECT l.page_id AS from_id, l.target_id AS to_id, l.type, t.slug, t.title, t.collections
 FROM page_link l JOIN page t ON t.id = l.target_id
-WHERE l.page_id IN (SELECT value FROM json_each(:ids)) AND l.account_id = :account_id AND l.ended_at IS NULL
+WHERE l.page_id {in :ids} AND l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND t.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.page_id, t.slug, l.type LIMIT :limit;
 
 -- name: edges_in | Return 10,000 links to pages with their source pages for graph traversal.
 SELECT l.target_id AS from_id, l.page_id AS to_id, l.type, s.slug, s.title, s.collections
 FROM (SELECT page_id, target_id, type FROM page_link
-      WHERE target_id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id AND ended_at IS NULL
+      WHERE target_id {in :ids} AND account_id = :account_id AND ended_at IS NULL
         AND origin <> 'dismissed' AND (:type = '' OR type = :type)
       LIMIT 10000) AS l JOIN page s ON s.id = l.page_id
 WHERE s.deleted_at IS NULL
@@ -351,7 +351,7 @@ ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
 -- name: timeline_kept | Return the current timeline entries of pages that come from their bodies.
 SELECT id, page_id, date, summary, detail, source FROM timeline_entry
-WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = 'body' AND ended_at IS NULL;
+WHERE page_id {in :ids} AND maker = 'body' AND ended_at IS NULL;
 
 -- name: timeline_put | Insert timeline entries.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
@@ -361,7 +361,7 @@ SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.page_id'
 FROM json_each(:rows);
 
 -- name: timeline_end | Set the end time of timeline entries removed from a body.
-UPDATE timeline_entry SET ended_at = :ended_at WHERE id IN (SELECT value FROM json_each(:ids));
+UPDATE timeline_entry SET ended_at = :ended_at WHERE id {in :ids};
 
 -- name: timeline_list | Return a page's timeline at a point in time before a position, newest date first.
 SELECT id, maker, date, summary, detail, source, created_by, created_at FROM timeline_entry
@@ -372,7 +372,7 @@ ORDER BY date DESC, id DESC LIMIT :limit;
 
 -- name: timeline_of_calls | Return the current timeline entries of pages that were added by API, oldest first, for the export.
 SELECT page_id, date, summary, detail, source FROM timeline_entry
-WHERE page_id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_id AND maker = 'api'
+WHERE page_id {in :ids} AND account_id = :account_id AND maker = 'api'
   AND ended_at IS NULL
 ORDER BY page_id, date, id;
 
@@ -417,7 +417,7 @@ FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
   AND INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
   AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
-               AND c.collection IN (SELECT value FROM json_each(:collections)))
+               AND c.collection {in :collections})
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
 
 -- name: pages_in_folder | Return the pages directly in a folder after a slug, ordered by slug.
@@ -430,11 +430,11 @@ ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_titled | Return the slugs, titles and collections of pages by id.
 SELECT p.id, p.slug, p.title, p.collections FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids));
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id {in :ids};
 
 -- name: page_files | Return the files of pages.
 SELECT f.page_id, f.file_id, f.media_type FROM page_file f
-WHERE f.account_id = :account_id AND f.page_id IN (SELECT value FROM json_each(:ids));
+WHERE f.account_id = :account_id AND f.page_id {in :ids};
 
 -- name: page_file_put | Set the file of a page.
 INSERT INTO page_file (page_id, account_id, file_id, media_type)

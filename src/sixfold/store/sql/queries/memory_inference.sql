@@ -1,9 +1,9 @@
 -- name: names_of | Return the names by which pages are recognized.
 SELECT page_id, name, rank FROM memory_name
-WHERE page_id IN (SELECT value FROM json_each(:ids));
+WHERE page_id {in :ids};
 
 -- name: names_clear | Delete the names of pages.
-DELETE FROM memory_name WHERE page_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM memory_name WHERE page_id {in :ids};
 
 -- name: names_put | Insert names of pages.
 INSERT INTO memory_name (account_id, name, page_id, rank)
@@ -11,11 +11,11 @@ SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows);
 
 -- name: names_find | Return the pages that may be meant by names, ordered by rank within each name.
 SELECT n.name, n.rank, p.id, p.slug, p.type, p.collections FROM memory_name n JOIN page p ON p.id = n.page_id
-WHERE n.account_id = :account_id AND n.name IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
+WHERE n.account_id = :account_id AND n.name {in :names} AND p.deleted_at IS NULL
 ORDER BY n.name, n.rank, p.slug LIMIT :limit;
 
 -- name: statements_clear | Delete the statements of pages; return the links inferred from them.
-DELETE FROM memory_statement WHERE page_id IN (SELECT value FROM json_each(:ids))
+DELETE FROM memory_statement WHERE page_id {in :ids}
 RETURNING subject_id, relation, object_id;
 
 -- name: statements_put | Insert statements extracted from pages.
@@ -26,18 +26,18 @@ SELECT value ->> 0, value ->> 1, :account_id, value ->> 2, value ->> 3, value ->
 
 -- name: statements_naming | Return statements with a subject or object name in a list, with their source pages.
 SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
-WHERE s.account_id = :account_id AND s.subject IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
+WHERE s.account_id = :account_id AND s.subject {in :names} AND p.deleted_at IS NULL
 UNION
 SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
-WHERE s.account_id = :account_id AND s.object IN (SELECT value FROM json_each(:names)) AND p.deleted_at IS NULL
+WHERE s.account_id = :account_id AND s.object {in :names} AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_meaning | Return statements with a subject or object page in a list, with their source pages.
 SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
-WHERE s.subject_id IN (SELECT value FROM json_each(:ids)) AND p.deleted_at IS NULL
+WHERE s.subject_id {in :ids} AND p.deleted_at IS NULL
 UNION
 SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
-WHERE s.object_id IN (SELECT value FROM json_each(:ids)) AND p.deleted_at IS NULL
+WHERE s.object_id {in :ids} AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_settle | Update the subject page, object page and relation of statements after pages have changed.
@@ -59,13 +59,13 @@ FROM memory_statement s
 JOIN page a ON a.id = s.subject_id
 JOIN page o ON o.id = s.object_id
 JOIN page p ON p.id = s.page_id
-WHERE s.subject_id IN (SELECT value FROM json_each(:subjects)) AND +s.object_id IN (SELECT value FROM json_each(:objects))
+WHERE s.subject_id {in :subjects} AND +s.object_id {in :objects}
   AND a.deleted_at IS NULL AND o.deleted_at IS NULL AND p.deleted_at IS NULL
 ORDER BY s.subject_id, s.relation, s.object_id, s.page_id, s.number LIMIT :limit;
 
 -- name: statements_kept | Return the current inferred links of pages.
 SELECT page_id, type, target, target_id, origin, context FROM page_link
-WHERE page_id IN (SELECT value FROM json_each(:ids)) AND maker = 'inference' AND ended_at IS NULL;
+WHERE page_id {in :ids} AND maker = 'inference' AND ended_at IS NULL;
 
 -- name: statements_of_page | Return the statements of a page in text order, with their subject and object pages.
 SELECT s.relation, s.pattern, s.subject, s.object, s.said, s.sentence, s.start, s.moment,
@@ -82,7 +82,7 @@ WHERE s.page_id = :page_id AND s.account_id = :account_id ORDER BY s.number LIMI
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s JOIN page p ON p.id = s.page_id
 WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
-  AND s.relation IN (SELECT value FROM json_each(:relations))
+  AND s.relation {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
@@ -93,7 +93,7 @@ ORDER BY s.page_id DESC LIMIT :limit;
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s JOIN page p ON p.id = s.page_id
 WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
-  AND s.relation IN (SELECT value FROM json_each(:relations))
+  AND s.relation {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
@@ -105,7 +105,7 @@ SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.
 FROM page_link l JOIN page p ON p.id = l.page_id
 WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
-  AND l.type IN (SELECT value FROM json_each(:relations))
+  AND l.type {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
@@ -115,16 +115,16 @@ SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.
 FROM page_link l JOIN page p ON p.id = l.page_id
 WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
-  AND l.type IN (SELECT value FROM json_each(:relations))
+  AND l.type {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: pages_within | Return the pages of a list of ids within the allowed collections.
 SELECT p.id, p.slug, p.title FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id IN (SELECT value FROM json_each(:ids))
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id {in :ids}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
 
 -- name: statements_touch | Set the change number of index entries so that search reloads pages whose links have changed.
-UPDATE memory_index SET change = :change WHERE page_id IN (SELECT value FROM json_each(:ids)) AND entry <> '';
+UPDATE memory_index SET change = :change WHERE page_id {in :ids} AND entry <> '';

@@ -152,7 +152,7 @@ ORDER BY u.changed_at LIMIT :limit;
 
 -- name: connections_keys | Return the keys of `ids` (a JSON array) that may keep a connection open that requires `role`, with `suspended` also those of suspended accounts.
 SELECT k.id FROM api_key k JOIN account a ON a.id = k.account_id LEFT JOIN member m ON m.id = k.member_id
-WHERE k.id IN (SELECT value FROM json_each(:ids)) AND a.closing_at IS NULL
+WHERE k.id {in :ids} AND a.closing_at IS NULL
   AND (:suspended = 1 OR (
       a.suspended_at IS NULL
       AND NOT EXISTS (SELECT 1 FROM account u WHERE u.id IN (m.person_id, k.creator_id) AND u.suspended_at IS NOT NULL)))
@@ -163,7 +163,7 @@ WHERE k.id IN (SELECT value FROM json_each(:ids)) AND a.closing_at IS NULL
 
 -- name: connections_sessions | Return the unexpired login sessions of `ids`, a JSON array of hexadecimal token hashes, that have `role`, with `suspended` also those of suspended and closed accounts; an owner's export continues when the account is closed.
 SELECT lower(hex(token_hash)) AS id FROM signin
-WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
+WHERE lower(hex(token_hash)) {in :ids} AND kind = 'session' AND expires_at > :now
   AND (:suspended = 1 OR NOT EXISTS (
       SELECT 1 FROM account a
       WHERE a.id IN (signin.account_id, signin.organization_id)
@@ -173,7 +173,7 @@ WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = '
 
 -- name: connections_logins | Return the unexpired login sessions of `ids`, a JSON array of their own ids, with `suspended` also those of suspended and closed accounts.
 SELECT id FROM signin
-WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
+WHERE id {in :ids} AND kind = 'session' AND expires_at > :now
   AND (:suspended = 1 OR NOT EXISTS (
       SELECT 1 FROM account a
       WHERE a.id IN (signin.account_id, signin.organization_id)
@@ -181,6 +181,6 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires
 
 -- name: connections_folders | Return the shares of folders of `ids` (a JSON array) that have not ended.
 SELECT f.id FROM shared_folder f JOIN account a ON a.id = f.account_id
-WHERE f.id IN (SELECT value FROM json_each(:ids))
+WHERE f.id {in :ids}
   AND a.closing_at IS NULL AND a.suspended_at IS NULL
   AND {has_active_admin f} AND {has_valid_credential f} AND {has_valid_key f};

@@ -33,7 +33,7 @@ ORDER BY c.depth DESC LIMIT 1;
 
 -- name: response_sizes | Return the total size of stored responses.
 SELECT COALESCE(SUM(size), 0) AS size FROM relay_response
-WHERE account_id = :account_id AND id IN (SELECT value FROM json_each(:ids));
+WHERE account_id = :account_id AND id {in :ids};
 
 -- name: response_known | Return a response's id if any account stores it.
 SELECT id FROM relay_response WHERE id = :id LIMIT 1;

@@ -45,7 +45,7 @@ ON CONFLICT (account_id) DO UPDATE SET cached_bytes = storage_usage.cached_bytes
 SELECT o.key, o.shown, o.media, o.prediction_id, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
 WHERE o.account_id = :account_id AND o.expires_at > :now
   AND (o.prediction_id = '' OR {is_paid_outcome o})
-  AND o.key IN (SELECT value FROM json_each(:keys));
+  AND o.key {in :keys};
 
 -- name: graph_source_put | Record that a run uses cached outputs of another run, and so those of the runs whose outputs that one used.
 INSERT INTO graph_source (account_id, prediction_id, source_id, expires_at)

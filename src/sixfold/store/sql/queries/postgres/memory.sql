@@ -1,8 +1,3 @@
--- name: pages_by_slugs | Return pages by their slugs, including deleted pages.
-SELECT p.*, v.head, v.body, v.path FROM page p
-JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
-
 -- name: pages_list | Return an account's pages after a slug, filtered and ordered by slug; `COALESCE` forces the slug index.
 SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.version, p.created_at, p.updated_at, p.created_by
 FROM page p
@@ -31,10 +26,6 @@ ON CONFLICT (id) DO UPDATE SET
     tags = excluded.tags, collections = excluded.collections, version = excluded.version,
     updated_at = excluded.updated_at, deleted_at = NULL;
 
--- name: versions_end | Set the end time of the current versions of pages.
-UPDATE page_version SET ended_at = :ended_at
-WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND ended_at IS NULL;
-
 -- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
                           operation, created_by, on_behalf_of, created_at, chars)
@@ -45,12 +36,6 @@ SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.valu
        (j.value ->> 'updated_at')::bigint,
        (j.value ->> 'chars')::bigint
 FROM json_array_elements(:rows::json) AS j (value);
-
--- name: page_tags_clear | Delete the tags of pages.
-DELETE FROM page_tag WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: page_collections_clear | Delete the collection memberships of pages.
-DELETE FROM page_collection WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
 
 -- name: page_tags_put | Insert tags of pages.
 INSERT INTO page_tag (account_id, tag, page_id)
@@ -66,10 +51,6 @@ SELECT :account_id, (j.value ->> 'slug'), (j.value ->> 'id'), :now FROM json_arr
 WHERE NOT EXISTS (SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = (j.value ->> 'slug'))
 ON CONFLICT (account_id, slug) DO NOTHING;
 
--- name: redirects_of | Return the former slugs of pages.
-SELECT page_id, slug FROM page_redirect
-WHERE account_id = :account_id AND page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) ORDER BY slug;
-
 -- name: links_redirected | Resolve unresolved links and links by name through the redirects of their target slugs.
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
@@ -77,27 +58,12 @@ WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by
     SELECT r.slug FROM json_array_elements(:rows::json) AS j (value)
     JOIN page_redirect r ON r.account_id = :account_id AND r.slug = (j.value ->> 'slug'));
 
--- name: redirects_clear | Delete redirects whose slugs are used by pages again.
-DELETE FROM page_redirect
-WHERE account_id = :account_id AND slug = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
-
--- name: link_targets | Return the pages whose current or former slug is in a list.
-SELECT p.slug AS target, p.id, p.slug, 0 AS rank FROM page p
-WHERE p.account_id = :account_id AND p.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)))
-UNION ALL
-SELECT r.slug, p.id, p.slug, 1 FROM page_redirect r JOIN page p ON p.id = r.page_id
-WHERE r.account_id = :account_id AND r.slug = ANY (ARRAY(SELECT json_array_elements_text(:targets::json)));
-
 -- name: link_names | Return for each last slug segment the page with the shortest slug; `OFFSET 0` forces a lookup by name.
 SELECT DISTINCT ON (p.name) p.name AS target, p.id, p.slug, 2 AS rank
 FROM json_array_elements_text(:names::json) AS requested (name)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE account_id = :account_id AND page.name = requested.name OFFSET 0) AS p
 WHERE p.deleted_at IS NULL
 ORDER BY p.name, LENGTH(p.slug), p.slug;
-
--- name: links_kept | Return the current links of pages by one maker.
-SELECT page_id, type, target, created_at, target_id, by_name, origin, context FROM page_link
-WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = :maker AND ended_at IS NULL;
 
 -- name: links_put | Insert links of pages; on a conflict, update and reopen the link.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
@@ -123,12 +89,6 @@ WHERE page_link.page_id = (j.value ->> 'id') AND page_link.type = (j.value ->> '
   AND page_link.target = (j.value ->> 'target') AND page_link.maker = 'body'
   AND page_link.ended_at IS NULL
   AND page_link.page_id = ANY (ARRAY(SELECT (k.value ->> 'id') FROM json_array_elements(:rows::json) AS k (value)));
-
--- name: links_arrive | Resolve unresolved links and links by name whose target is the slug of a new page.
-UPDATE page_link SET by_name = 0, target_id = (
-    SELECT p.id FROM page p WHERE p.account_id = :account_id AND p.slug = page_link.target)
-WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1)
-  AND target = ANY (ARRAY(SELECT json_array_elements_text(:slugs::json)));
 
 -- name: links_arrive_by_name | Resolve unresolved links whose target is the last slug segment of a new page.
 UPDATE page_link SET by_name = 1, target_id = (
@@ -181,25 +141,12 @@ WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
--- name: timeline_kept | Return the current timeline entries of pages that come from their bodies.
-SELECT id, page_id, date, summary, detail, source FROM timeline_entry
-WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = 'body' AND ended_at IS NULL;
-
 -- name: timeline_put | Insert timeline entries.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
 SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'maker'),
        (j.value ->> 'date'), (j.value ->> 'summary'), (j.value ->> 'detail'),
        (j.value ->> 'source'), :created_by, :at
 FROM json_array_elements(:rows::json) AS j (value);
-
--- name: timeline_end | Set the end time of timeline entries removed from a body.
-UPDATE timeline_entry SET ended_at = :ended_at WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: timeline_of_calls | Return the current timeline entries of pages that were added by API, oldest first, for the export.
-SELECT page_id, date, summary, detail, source FROM timeline_entry
-WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND account_id = :account_id AND maker = 'api'
-  AND ended_at IS NULL
-ORDER BY page_id, date, id;
 
 -- name: pages_titled | Return the slugs, titles and collections of pages by id; `OFFSET 0` forces a lookup by id.
 SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::json) AS requested (id)
@@ -228,13 +175,5 @@ FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
   AND STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
   AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
-               AND c.collection = ANY (ARRAY(SELECT json_array_elements_text(:collections::json))))
+               AND c.collection {in :collections})
 GROUP BY 1 ORDER BY 1 LIMIT :limit;
-
--- name: versions_list | Return a page's versions before a number within the allowed collections, newest first.
-SELECT version, slug, title, type, tags, collections, operation, created_by, on_behalf_of, created_at, ended_at,
-       chars
-FROM page_version WHERE account_id = :account_id AND page_id = :page_id AND version < :before
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM json_array_elements_text(collections::json) AS c (value)
-       WHERE REPLACE(:scope, :sep || c.value || :sep, '') <> :scope))
-ORDER BY version DESC LIMIT :limit;

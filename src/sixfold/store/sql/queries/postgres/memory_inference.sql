@@ -1,25 +1,9 @@
 -- `OFFSET 0` makes the planner look up pages by id. Without statistics, such as right after an import, it
 -- would scan all pages of the account.
 
--- name: names_of | Return the names by which pages are recognized.
-SELECT page_id, name, rank FROM memory_name
-WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
-
--- name: names_clear | Delete the names of pages.
-DELETE FROM memory_name WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)));
-
 -- name: names_put | Insert names of pages.
 INSERT INTO memory_name (account_id, name, page_id, rank)
 SELECT :account_id, value ->> 0, value ->> 1, (value ->> 2)::bigint FROM json_array_elements(:rows::json);
-
--- name: names_find | Return the pages that may be meant by names, ordered by rank within each name.
-SELECT n.name, n.rank, p.id, p.slug, p.type, p.collections FROM memory_name n JOIN page p ON p.id = n.page_id
-WHERE n.account_id = :account_id AND n.name = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
-ORDER BY n.name, n.rank, p.slug LIMIT :limit;
-
--- name: statements_clear | Delete the statements of pages; return the links inferred from them.
-DELETE FROM memory_statement WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json)))
-RETURNING subject_id, relation, object_id;
 
 -- name: statements_put | Insert statements extracted from pages.
 INSERT INTO memory_statement (page_id, number, account_id, relation, pattern, subject, subject_id, object,
@@ -29,18 +13,18 @@ SELECT value ->> 0, (value ->> 1)::bigint, :account_id, value ->> 2, value ->> 3
 
 -- name: statements_naming | Return statements with a subject or object name in a list, with their source pages.
 SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
-WHERE s.account_id = :account_id AND s.subject = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
+WHERE s.account_id = :account_id AND s.subject {in :names} AND p.deleted_at IS NULL
 UNION
 SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
-WHERE s.account_id = :account_id AND s.object = ANY (ARRAY(SELECT json_array_elements_text(:names::json))) AND p.deleted_at IS NULL
+WHERE s.account_id = :account_id AND s.object {in :names} AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_meaning | Return statements with a subject or object page in a list, with their source pages.
 SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
-WHERE s.subject_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND p.deleted_at IS NULL
+WHERE s.subject_id {in :ids} AND p.deleted_at IS NULL
 UNION
 SELECT s.*, p.slug, p.collections FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
-WHERE s.object_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND p.deleted_at IS NULL
+WHERE s.object_id {in :ids} AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_settle | Update the subject page, object page and relation of statements after pages have changed.
@@ -62,19 +46,15 @@ FROM memory_statement s
 JOIN page a ON a.id = s.subject_id
 JOIN page o ON o.id = s.object_id
 JOIN page p ON p.id = s.page_id
-WHERE s.subject_id = ANY (ARRAY(SELECT json_array_elements_text(:subjects::json))) AND s.object_id IN (SELECT json_array_elements_text(:objects::json))
+WHERE s.subject_id {in :subjects} AND s.object_id IN (SELECT json_array_elements_text(:objects::json))
   AND a.deleted_at IS NULL AND o.deleted_at IS NULL AND p.deleted_at IS NULL
 ORDER BY s.subject_id, s.relation, s.object_id, s.page_id, s.number LIMIT :limit;
-
--- name: statements_kept | Return the current inferred links of pages.
-SELECT page_id, type, target, target_id, origin, context FROM page_link
-WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND maker = 'inference' AND ended_at IS NULL;
 
 -- name: statements_of_subject | Return statements with a page as subject of given relations, except dismissed ones.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
-  AND s.relation = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
+  AND s.relation {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
@@ -85,7 +65,7 @@ ORDER BY s.page_id DESC LIMIT :limit;
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
 FROM memory_statement s CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = s.page_id OFFSET 0) AS p
 WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
-  AND s.relation = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
+  AND s.relation {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
@@ -97,7 +77,7 @@ SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.
 FROM page_link l CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = l.page_id OFFSET 0) AS p
 WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
-  AND l.type = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
+  AND l.type {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
@@ -107,7 +87,7 @@ SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.
 FROM page_link l CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = l.page_id OFFSET 0) AS p
 WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
-  AND l.type = ANY (ARRAY(SELECT json_array_elements_text(:relations::json)))
+  AND l.type {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
 ORDER BY l.page_id, l.type LIMIT :limit;
@@ -118,6 +98,3 @@ CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = requested.id OFFSET 0) AS
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
        AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
-
--- name: statements_touch | Set the change number of index entries so that search reloads pages whose links have changed.
-UPDATE memory_index SET change = :change WHERE page_id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND entry <> '';

@@ -1,11 +1,3 @@
--- name: prediction_claim | Lease the oldest queued predictions of an engine to this server, skipping locked rows.
-UPDATE prediction
-SET state = :state, attempt = attempt + 1, holder = :holder, lease_until = :now + :lease,
-    started_at = COALESCE(started_at, :now)
-WHERE id IN (SELECT id FROM prediction WHERE state = 'queued' AND engine = :engine
-             ORDER BY created_at, id LIMIT :limit FOR UPDATE SKIP LOCKED)
-RETURNING *;
-
 -- name: prediction_claim_shared | Lease the oldest queued predictions, skipping locked rows; limit free ones to each account's share.
 WITH busy AS (
     SELECT account_id, COUNT(*) AS runs FROM prediction
@@ -31,14 +23,7 @@ WHERE id IN (SELECT id FROM prediction
              FOR UPDATE SKIP LOCKED)
 RETURNING *;
 
--- name: predictions_by_id | Return predictions by their ids; `ids` is a JSON array.
-SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json));
-
 -- name: prediction_sizes | Return the sums of the sizes in bytes of the predictions of `ids`.
 SELECT SUM({stored_chars p}) OVER (ORDER BY e.place) AS total
 FROM json_array_elements_text(:ids::json) WITH ORDINALITY AS e (id, place) JOIN prediction p ON p.id = e.id
 ORDER BY e.place;
-
--- name: predictions_ended | Return the ended and canceling predictions of `ids`, a JSON array.
-SELECT * FROM prediction WHERE id IN (SELECT json_array_elements_text(:ids::json))
-  AND state IN ('canceling', 'succeeded', 'failed', 'canceled', 'expired');
