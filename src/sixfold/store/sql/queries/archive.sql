@@ -48,17 +48,13 @@ FROM hold h WHERE h.id > :after AND h.id < :before ORDER BY h.id LIMIT :limit;
 DELETE FROM hold WHERE id = :id AND state = 'released';
 
 -- name: archive_predictions | Return all columns of predictions of `ids` (a JSON array) and of their parts at any depth.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
-SELECT * FROM prediction WHERE id IN (SELECT id FROM below) ORDER BY id;
+{below :ids}
+SELECT * FROM prediction WHERE {is_below id} ORDER BY id;
 
 -- name: archive_media | Return the files of predictions of `ids` (a JSON array) and of their parts, without their bytes.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+{below :ids}
 SELECT name, account_id, prediction_id, kind, content_type, size, sha256, blob, created_at, expires_at
-FROM media WHERE prediction_id IN (SELECT id FROM below) ORDER BY name;
+FROM media WHERE {is_below prediction_id} ORDER BY name;
 
 -- name: archive_sessions | Return all columns of live sessions of `ids`, a JSON array.
 SELECT * FROM session WHERE id {in :ids} ORDER BY id;

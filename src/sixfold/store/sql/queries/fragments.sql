@@ -65,3 +65,23 @@ json_extract(row.task, '$.inputs.prompt_id')
 
 -- fragment: without_hook | The document of a guardrail without its hook.
 json_remove(:argument, '$.hook')
+
+-- fragment: items | The objects or arrays of a JSON array, as rows with a `value`.
+json_each(:argument)
+
+-- fragment: below | The ids of a JSON array of predictions and of their parts at any depth, as `below`.
+WITH RECURSIVE below (id) AS (
+    SELECT value FROM json_each(:argument)
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+
+-- fragment: is_below | Whether an id is in `below`.
+:argument IN (SELECT id FROM below)
+
+-- fragment: page_of | The page of a row, as `p`.
+JOIN page p ON p.id = row.page_id
+
+-- fragment: position | The position of a text in another one, or 0.
+INSTR(:argument)
+
+-- fragment: has_phrase | Whether a text has the words `phrase` in sequence, without regard to punctuation.
+INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(:argument), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0

@@ -138,8 +138,8 @@ WHERE key_id {in :ids} AND period IN (:day, :month);
 
 -- name: budgets_spend | Add an amount to the spending of the day and month of all of `budgets` (a JSON array), or return no row if one would be exceeded.
 WITH budget AS (
-    SELECT json_extract(value, '$.id') AS key_id, json_extract(value, '$.day') AS day,
-           json_extract(value, '$.month') AS month FROM json_each(:budgets)),
+    SELECT value ->> 'id' AS key_id, CAST(value ->> 'day' AS BIGINT) AS day,
+           CAST(value ->> 'month' AS BIGINT) AS month FROM {items :budgets}),
 counter AS (
     SELECT key_id, {day :now} AS period, day AS most FROM budget
     UNION ALL SELECT key_id, {month :now}, month FROM budget)

@@ -36,11 +36,11 @@ WHERE id {in :ids} AND account_id = :account_id
   AND (:credential_id = '' OR credential_id = :credential_id);
 
 -- name: history_recordings | Return the latest succeeded recording of each live session of `sessions`, a JSON array of objects with two ids between which it was created and a pattern for its inputs.
-SELECT json_extract(s.value, '$.id') AS session_id, p.id FROM json_each(:sessions) AS s
+SELECT s.value ->> 'id' AS session_id, p.id FROM {items :sessions} AS s
 JOIN prediction p ON p.id = (
     SELECT r.id FROM prediction r
-    WHERE r.account_id = :account_id AND r.id > json_extract(s.value, '$.after') AND r.id < json_extract(s.value, '$.before') AND r.model = 'live-recording'
-      AND r.state = 'succeeded' AND r.withheld = 0 AND r.inputs LIKE json_extract(s.value, '$.pattern')
+    WHERE r.account_id = :account_id AND r.id > s.value ->> 'after' AND r.id < s.value ->> 'before' AND r.model = 'live-recording'
+      AND r.state = 'succeeded' AND r.withheld = 0 AND r.inputs LIKE s.value ->> 'pattern'
       AND (:credential_id = '' OR r.credential_id = :credential_id)
     ORDER BY r.id DESC LIMIT 1);
 
@@ -52,36 +52,26 @@ SELECT id FROM prediction
 WHERE id IN (SELECT id FROM below) AND state NOT IN ('succeeded', 'failed', 'canceled', 'expired') LIMIT 1;
 
 -- name: history_delete_messages | Delete the webhook deliveries about predictions of `ids` (a JSON array) and their parts at any depth.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+{below :ids}
 DELETE FROM webhook_outbox WHERE prediction_id IN (SELECT id FROM below);
 
 -- name: history_delete_files | Mark the files of predictions of `ids` (a JSON array) and their parts as expired, so that the sweep deletes their bytes.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
-UPDATE media SET expires_at = :now, prediction_id = NULL WHERE prediction_id IN (SELECT id FROM below);
+{below :ids}
+UPDATE media SET expires_at = :now, prediction_id = NULL WHERE {is_below prediction_id};
 
 -- name: history_delete_prompts | Forget that predictions of `ids` (a JSON array) and their parts were removed from the workflow history.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+{below :ids}
 DELETE FROM graph_forgotten WHERE (account_id, prediction_id) IN (
     SELECT p.account_id, p.id FROM prediction p JOIN below b ON p.id = b.id);
 
 -- name: history_delete_shares | End the shares of predictions of `ids` (a JSON array) and their parts.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+{below :ids}
 DELETE FROM share WHERE (account_id, kind, object_id) IN (
     SELECT p.account_id, 'run', p.id FROM prediction p JOIN below b ON p.id = b.id);
 
 -- name: history_delete_predictions | Delete predictions of `ids` (a JSON array) and their parts at any depth.
-WITH RECURSIVE below (id) AS (
-    SELECT value FROM json_each(:ids)
-    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
-DELETE FROM prediction WHERE id IN (SELECT id FROM below);
+{below :ids}
+DELETE FROM prediction WHERE {is_below id};
 
 -- name: retention_predictions | Return predictions between two ids, oldest first; `due` is 1 if one can be deleted with its parts.
 SELECT p.id, p.account_id,

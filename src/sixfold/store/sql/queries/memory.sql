@@ -119,11 +119,11 @@ GROUP BY c.collection ORDER BY c.collection LIMIT :limit;
 -- name: pages_put | Insert or update pages.
 INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
                   created_by, deleted_at)
-SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.slug'), json_extract(value, '$.name'),
-       json_extract(value, '$.title'), json_extract(value, '$.type'), json_extract(value, '$.tags'),
-       json_extract(value, '$.collections'), json_extract(value, '$.version'), json_extract(value, '$.created_at'),
-       json_extract(value, '$.updated_at'), json_extract(value, '$.created_by'), NULL
-FROM json_each(:rows) WHERE 1
+SELECT value ->> 'id', :account_id, value ->> 'slug', value ->> 'name',
+       value ->> 'title', value ->> 'type', value ->> 'tags',
+       value ->> 'collections', CAST(value ->> 'version' AS BIGINT), CAST(value ->> 'created_at' AS BIGINT),
+       CAST(value ->> 'updated_at' AS BIGINT), value ->> 'created_by', NULL
+FROM {items :rows} WHERE TRUE
 ON CONFLICT (id) DO UPDATE SET
     slug = excluded.slug, name = excluded.name, title = excluded.title, type = excluded.type,
     tags = excluded.tags, collections = excluded.collections, version = excluded.version,
@@ -136,12 +136,12 @@ WHERE page_id {in :ids} AND ended_at IS NULL;
 -- name: versions_put | Insert page versions.
 INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
                           operation, created_by, on_behalf_of, created_at, chars)
-SELECT json_extract(value, '$.id'), json_extract(value, '$.version'), :account_id, json_extract(value, '$.slug'),
-       json_extract(value, '$.title'), json_extract(value, '$.type'), json_extract(value, '$.tags'),
-       json_extract(value, '$.collections'), json_extract(value, '$.head'), json_extract(value, '$.body'),
-       json_extract(value, '$.path'), json_extract(value, '$.operation'), json_extract(value, '$.by'),
-       json_extract(value, '$.behalf'), json_extract(value, '$.updated_at'), json_extract(value, '$.chars')
-FROM json_each(:rows);
+SELECT value ->> 'id', CAST(value ->> 'version' AS BIGINT), :account_id, value ->> 'slug',
+       value ->> 'title', value ->> 'type', value ->> 'tags',
+       value ->> 'collections', value ->> 'head', value ->> 'body',
+       value ->> 'path', value ->> 'operation', value ->> 'by',
+       value ->> 'behalf', CAST(value ->> 'updated_at' AS BIGINT), CAST(value ->> 'chars' AS BIGINT)
+FROM {items :rows};
 
 -- name: page_delete | Mark a page as deleted.
 UPDATE page SET deleted_at = :deleted_at, updated_at = :deleted_at
@@ -155,11 +155,11 @@ DELETE FROM page_collection WHERE page_id {in :ids};
 
 -- name: page_tags_put | Insert tags of pages.
 INSERT INTO page_tag (account_id, tag, page_id)
-SELECT :account_id, json_extract(value, '$.name'), json_extract(value, '$.id') FROM json_each(:rows);
+SELECT :account_id, value ->> 'name', value ->> 'id' FROM {items :rows};
 
 -- name: page_collections_put | Insert collection memberships of pages.
 INSERT INTO page_collection (account_id, collection, page_id)
-SELECT :account_id, json_extract(value, '$.name'), json_extract(value, '$.id') FROM json_each(:rows);
+SELECT :account_id, value ->> 'name', value ->> 'id' FROM {items :rows};
 
 -- name: redirect_put | Insert or replace the redirect from a former slug to a page.
 INSERT INTO page_redirect (account_id, slug, page_id, created_at)
@@ -168,9 +168,9 @@ ON CONFLICT (account_id, slug) DO UPDATE SET page_id = excluded.page_id, created
 
 -- name: redirects_put | Insert redirects from former slugs to pages, unless a page or redirect already has the slug.
 INSERT INTO page_redirect (account_id, slug, page_id, created_at)
-SELECT :account_id, json_extract(j.value, '$.slug'), json_extract(j.value, '$.id'), :now FROM json_each(:rows) AS j
+SELECT :account_id, j.value ->> 'slug', j.value ->> 'id', :now FROM {items :rows} AS j
 WHERE NOT EXISTS (
-    SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = json_extract(j.value, '$.slug'))
+    SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = j.value ->> 'slug')
 ON CONFLICT (account_id, slug) DO NOTHING;
 
 -- name: redirects_of | Return the former slugs of pages.
@@ -181,8 +181,8 @@ WHERE account_id = :account_id AND page_id {in :ids} ORDER BY slug;
 UPDATE page_link SET by_name = 0, target_id = (
     SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
 WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target IN (
-    SELECT r.slug FROM json_each(:rows) AS j
-    JOIN page_redirect r ON r.account_id = :account_id AND r.slug = json_extract(j.value, '$.slug'));
+    SELECT r.slug FROM {items :rows} AS j
+    JOIN page_redirect r ON r.account_id = :account_id AND r.slug = j.value ->> 'slug');
 
 -- name: redirects_clear | Delete redirects whose slugs are used by pages again.
 DELETE FROM page_redirect
@@ -233,10 +233,10 @@ WHERE page_id {in :ids} AND maker = :maker AND ended_at IS NULL;
 
 -- name: links_put | Insert links of pages; on a conflict, update and reopen the link.
 INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
-SELECT json_extract(value, '$.id'), json_extract(value, '$.type'), json_extract(value, '$.target'),
-       json_extract(value, '$.maker'), :at, :account_id, json_extract(value, '$.target_id'),
-       json_extract(value, '$.by_name'), json_extract(value, '$.origin'), json_extract(value, '$.context')
-FROM json_each(:rows) WHERE 1
+SELECT value ->> 'id', value ->> 'type', value ->> 'target',
+       value ->> 'maker', :at, :account_id, value ->> 'target_id',
+       CAST(value ->> 'by_name' AS BIGINT), value ->> 'origin', value ->> 'context'
+FROM {items :rows} WHERE TRUE
 ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
     ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
     origin = excluded.origin;
@@ -355,10 +355,10 @@ WHERE page_id {in :ids} AND maker = 'body' AND ended_at IS NULL;
 
 -- name: timeline_put | Insert timeline entries.
 INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
-SELECT json_extract(value, '$.id'), :account_id, json_extract(value, '$.page_id'), json_extract(value, '$.maker'),
-       json_extract(value, '$.date'), json_extract(value, '$.summary'), json_extract(value, '$.detail'),
-       json_extract(value, '$.source'), :created_by, :at
-FROM json_each(:rows);
+SELECT value ->> 'id', :account_id, value ->> 'page_id', value ->> 'maker',
+       value ->> 'date', value ->> 'summary', value ->> 'detail',
+       value ->> 'source', :created_by, :at
+FROM {items :rows};
 
 -- name: timeline_end | Set the end time of timeline entries removed from a body.
 UPDATE timeline_entry SET ended_at = :ended_at WHERE id {in :ids};
@@ -399,23 +399,23 @@ ORDER BY p.slug LIMIT :limit;
 
 -- name: folders_changed | Add differences to the page counts of folders.
 INSERT INTO memory_folder (account_id, parent, name, pages)
-SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows) WHERE 1
+SELECT :account_id, value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM {items :rows} WHERE TRUE
 ON CONFLICT (account_id, parent, name) DO UPDATE SET pages = memory_folder.pages + excluded.pages;
 
 -- name: folders_emptied | Delete the folders of a list that contain no pages.
 DELETE FROM memory_folder WHERE account_id = :account_id AND pages = 0
-  AND (parent, name) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows));
+  AND (parent, name) IN (SELECT value ->> 0, value ->> 1 FROM {items :rows});
 
 -- name: folders_counted | Return the subfolders of a folder with their page counts.
 SELECT name, pages AS count FROM memory_folder
 WHERE account_id = :account_id AND parent = :prefix ORDER BY name LIMIT :limit;
 
 -- name: folders_counted_in | Count pages by subfolder within a list of collections, from the pages themselves.
-SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
+SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, {position SUBSTR(p.slug, LENGTH(:prefix) + 1), '/'} - 1) AS name,
        COUNT(*) AS count
 FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
-  AND INSTR(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
+  AND {position SUBSTR(p.slug, LENGTH(:prefix) + 1), '/'} > 0
   AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
                AND c.collection {in :collections})
 GROUP BY 1 ORDER BY 1 LIMIT :limit;

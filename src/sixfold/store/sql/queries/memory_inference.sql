@@ -7,7 +7,7 @@ DELETE FROM memory_name WHERE page_id {in :ids};
 
 -- name: names_put | Insert names of pages.
 INSERT INTO memory_name (account_id, name, page_id, rank)
-SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows);
+SELECT :account_id, value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT) FROM {items :rows};
 
 -- name: names_find | Return the pages that may be meant by names, ordered by rank within each name.
 SELECT n.name, n.rank, p.id, p.slug, p.type, p.collections FROM memory_name n JOIN page p ON p.id = n.page_id
@@ -21,36 +21,36 @@ RETURNING subject_id, relation, object_id;
 -- name: statements_put | Insert statements extracted from pages.
 INSERT INTO memory_statement (page_id, number, account_id, relation, pattern, subject, subject_id, object,
                               object_id, said, sentence, start, moment)
-SELECT value ->> 0, value ->> 1, :account_id, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6,
-       value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11 FROM json_each(:rows);
+SELECT value ->> 0, CAST(value ->> 1 AS BIGINT), :account_id, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6,
+       value ->> 7, value ->> 8, value ->> 9, CAST(value ->> 10 AS BIGINT), value ->> 11 FROM {items :rows};
 
 -- name: statements_naming | Return statements with a subject or object name in a list, with their source pages.
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s {page_of s}
 WHERE s.account_id = :account_id AND s.subject {in :names} AND p.deleted_at IS NULL
 UNION
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s {page_of s}
 WHERE s.account_id = :account_id AND s.object {in :names} AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_meaning | Return statements with a subject or object page in a list, with their source pages.
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s {page_of s}
 WHERE s.subject_id {in :ids} AND p.deleted_at IS NULL
 UNION
-SELECT s.*, p.slug, p.collections FROM memory_statement s JOIN page p ON p.id = s.page_id
+SELECT s.*, p.slug, p.collections FROM memory_statement s {page_of s}
 WHERE s.object_id {in :ids} AND p.deleted_at IS NULL
 LIMIT :limit;
 
 -- name: statements_settle | Update the subject page, object page and relation of statements after pages have changed.
 UPDATE memory_statement SET
-    subject_id = (SELECT j.value ->> 2 FROM json_each(:rows) AS j
-        WHERE j.value ->> 0 = memory_statement.page_id AND j.value ->> 1 = memory_statement.number),
-    object_id = (SELECT j.value ->> 3 FROM json_each(:rows) AS j
-        WHERE j.value ->> 0 = memory_statement.page_id AND j.value ->> 1 = memory_statement.number),
-    relation = (SELECT j.value ->> 4 FROM json_each(:rows) AS j
-        WHERE j.value ->> 0 = memory_statement.page_id AND j.value ->> 1 = memory_statement.number)
-WHERE page_id IN (SELECT value ->> 0 FROM json_each(:rows))
-  AND EXISTS (SELECT 1 FROM json_each(:rows) AS j
-        WHERE j.value ->> 0 = memory_statement.page_id AND j.value ->> 1 = memory_statement.number);
+    subject_id = (SELECT j.value ->> 2 FROM {items :rows} AS j
+        WHERE j.value ->> 0 = memory_statement.page_id AND CAST(j.value ->> 1 AS BIGINT) = memory_statement.number),
+    object_id = (SELECT j.value ->> 3 FROM {items :rows} AS j
+        WHERE j.value ->> 0 = memory_statement.page_id AND CAST(j.value ->> 1 AS BIGINT) = memory_statement.number),
+    relation = (SELECT j.value ->> 4 FROM {items :rows} AS j
+        WHERE j.value ->> 0 = memory_statement.page_id AND CAST(j.value ->> 1 AS BIGINT) = memory_statement.number)
+WHERE page_id IN (SELECT value ->> 0 FROM {items :rows})
+  AND EXISTS (SELECT 1 FROM {items :rows} AS j
+        WHERE j.value ->> 0 = memory_statement.page_id AND CAST(j.value ->> 1 AS BIGINT) = memory_statement.number);
 
 -- name: statements_between | Return statements between subject and object pages, with the pages' collections.
 SELECT s.page_id, s.subject_id, s.relation, s.object_id, s.sentence, o.slug AS object_slug,
@@ -80,7 +80,7 @@ WHERE s.page_id = :page_id AND s.account_id = :account_id ORDER BY s.number LIMI
 
 -- name: statements_of_subject | Return statements with a page as subject of given relations, except dismissed ones.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
-FROM memory_statement s JOIN page p ON p.id = s.page_id
+FROM memory_statement s {page_of s}
 WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
@@ -91,7 +91,7 @@ ORDER BY s.page_id DESC LIMIT :limit;
 
 -- name: statements_of_object | Return statements with a page as object of given relations, except dismissed ones.
 SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p.slug
-FROM memory_statement s JOIN page p ON p.id = s.page_id
+FROM memory_statement s {page_of s}
 WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation {in :relations}
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
@@ -102,7 +102,7 @@ ORDER BY s.page_id DESC LIMIT :limit;
 
 -- name: links_of_subject | Return explicit and confirmed links with a page as subject of given relations.
 SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
-FROM page_link l JOIN page p ON p.id = l.page_id
+FROM page_link l {page_of l}
 WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
   AND l.type {in :relations}
@@ -112,7 +112,7 @@ ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: links_of_object | Return explicit and confirmed links with a page as object of given relations.
 SELECT l.page_id AS subject_id, l.target_id AS object_id, l.type AS relation, l.context AS sentence
-FROM page_link l JOIN page p ON p.id = l.page_id
+FROM page_link l {page_of l}
 WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
   AND l.type {in :relations}

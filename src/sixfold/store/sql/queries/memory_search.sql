@@ -17,7 +17,7 @@ SELECT 1 AS found FROM memory_index LIMIT 1;
 
 -- name: memory_index_put | Insert or replace the search index entries of pages.
 INSERT INTO memory_index (page_id, account_id, change, entry)
-SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_each(:rows) WHERE 1
+SELECT value ->> 0, :account_id, :change, value ->> 1 FROM {items :rows} WHERE TRUE
 ON CONFLICT (page_id) DO UPDATE SET
     change = excluded.change, entry = excluded.entry, embedded = '';
 
@@ -85,16 +85,16 @@ JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 
 -- name: memory_phrase | Return the pages of the 2,000 last changed ones with a phrase in the title, or in a short text without comments; texts of 4,000,000 characters are read.
-SELECT p.id, INSTR(LOWER(p.title), :phrase) > 0 AS titled
+SELECT p.id, {position LOWER(p.title), :phrase} > 0 AS titled
 FROM (SELECT q.id, q.version, q.title,
              SUM(CASE WHEN w.chars <= 16384 THEN w.chars ELSE 0 END) OVER (ORDER BY q.updated_at DESC, q.id) AS upto
       FROM (SELECT id, version, title, updated_at FROM page
             WHERE account_id = :account_id AND deleted_at IS NULL ORDER BY updated_at DESC LIMIT 2000) AS q
       JOIN page_version w ON w.page_id = q.id AND w.version = q.version) AS p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
-WHERE (INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(p.title), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0)
-   OR (p.upto <= 4000000 AND v.chars <= 16384 AND INSTR(v.body, '%%') = 0
-       AND INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(v.body), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0);
+WHERE {has_phrase p.title}
+   OR (p.upto <= 4000000 AND v.chars <= 16384 AND {position v.body, '%%'} = 0
+       AND {has_phrase v.body});
 
 -- name: memory_waiting | Return pages that need vectors, with their text, newest first.
 SELECT i.page_id, i.account_id, i.change, p.slug, p.title, v.body FROM memory_index i

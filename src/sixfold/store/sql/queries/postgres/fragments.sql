@@ -24,3 +24,24 @@ row.task::json #>> '{inputs,prompt_id}'
 
 -- fragment: without_hook | The document of a guardrail without its hook.
 (:argument::jsonb - 'hook')::text
+
+-- fragment: items | The objects or arrays of a JSON array, as rows with a `value`.
+json_array_elements(:argument::json)
+
+-- fragment: below | The ids of a JSON array of predictions and of their parts at any depth, as `below`.
+WITH RECURSIVE below (id) AS (
+    SELECT e.id COLLATE "C" FROM json_array_elements_text(:argument::json) AS e (id)
+    UNION ALL SELECT c.id FROM below b, LATERAL (
+        SELECT id FROM prediction WHERE parent_id = b.id OFFSET 0) AS c)
+
+-- fragment: is_below | Whether an id is in `below`; an array lets PostgreSQL use an index of the id.
+:argument = ANY (ARRAY(SELECT id FROM below))
+
+-- fragment: page_of | The page of a row, as `p`; `OFFSET 0` makes PostgreSQL look it up by its id.
+CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = row.page_id OFFSET 0) AS p
+
+-- fragment: position | The position of a text in another one, or 0.
+STRPOS(:argument)
+
+-- fragment: has_phrase | Whether a text has the words `phrase` in sequence, without regard to punctuation.
+STRPOS(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(:argument), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), chr(10), ' ') || ' ', ' ' || :phrase || ' ') > 0

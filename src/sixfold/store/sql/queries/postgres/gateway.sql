@@ -26,18 +26,3 @@ FROM (
     ORDER BY id DESC LIMIT :limit)
 ) AS calls
 ORDER BY id DESC LIMIT :limit;
-
--- name: budgets_spend | Add an amount to the spending of the day and month of all of `budgets` (a JSON array), or return no row if one would be exceeded.
-WITH budget AS (
-    SELECT each ->> 'id' AS key_id, (each ->> 'day')::bigint AS day, (each ->> 'month')::bigint AS month
-    FROM json_array_elements(:budgets::json) AS listed (each)),
-counter AS (
-    SELECT key_id, {day :now} AS period, day AS most FROM budget
-    UNION ALL SELECT key_id, {month :now}, month FROM budget)
-INSERT INTO key_spend (key_id, period, amount)
-SELECT key_id, period, :amount FROM counter
-WHERE NOT EXISTS (
-    SELECT 1 FROM counter c LEFT JOIN key_spend s ON s.key_id = c.key_id AND s.period = c.period
-    WHERE COALESCE(s.amount, 0) + :amount > c.most)
-ON CONFLICT (key_id, period) DO UPDATE SET amount = key_spend.amount + excluded.amount
-RETURNING period;

@@ -13,67 +13,12 @@ WHERE p.account_id = :account_id AND COALESCE(p.deleted_at, 0) = 0
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
--- name: pages_put | Insert or update pages.
-INSERT INTO page (id, account_id, slug, name, title, type, tags, collections, version, created_at, updated_at,
-                  created_by, deleted_at)
-SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'slug'), (j.value ->> 'name'),
-       (j.value ->> 'title'), (j.value ->> 'type'), (j.value ->> 'tags'),
-       (j.value ->> 'collections'), (j.value ->> 'version')::bigint, (j.value ->> 'created_at')::bigint,
-       (j.value ->> 'updated_at')::bigint, (j.value ->> 'created_by'), NULL
-FROM json_array_elements(:rows::json) AS j (value)
-ON CONFLICT (id) DO UPDATE SET
-    slug = excluded.slug, name = excluded.name, title = excluded.title, type = excluded.type,
-    tags = excluded.tags, collections = excluded.collections, version = excluded.version,
-    updated_at = excluded.updated_at, deleted_at = NULL;
-
--- name: versions_put | Insert page versions.
-INSERT INTO page_version (page_id, version, account_id, slug, title, type, tags, collections, head, body, path,
-                          operation, created_by, on_behalf_of, created_at, chars)
-SELECT (j.value ->> 'id'), (j.value ->> 'version')::bigint, :account_id, (j.value ->> 'slug'),
-       (j.value ->> 'title'), (j.value ->> 'type'), (j.value ->> 'tags'),
-       (j.value ->> 'collections'), (j.value ->> 'head'), (j.value ->> 'body'),
-       (j.value ->> 'path'), (j.value ->> 'operation'), (j.value ->> 'by'), (j.value ->> 'behalf'),
-       (j.value ->> 'updated_at')::bigint,
-       (j.value ->> 'chars')::bigint
-FROM json_array_elements(:rows::json) AS j (value);
-
--- name: page_tags_put | Insert tags of pages.
-INSERT INTO page_tag (account_id, tag, page_id)
-SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
-
--- name: page_collections_put | Insert collection memberships of pages.
-INSERT INTO page_collection (account_id, collection, page_id)
-SELECT :account_id, (j.value ->> 'name'), (j.value ->> 'id') FROM json_array_elements(:rows::json) AS j (value);
-
--- name: redirects_put | Insert redirects from former slugs to pages, unless a page or redirect already has the slug.
-INSERT INTO page_redirect (account_id, slug, page_id, created_at)
-SELECT :account_id, (j.value ->> 'slug'), (j.value ->> 'id'), :now FROM json_array_elements(:rows::json) AS j (value)
-WHERE NOT EXISTS (SELECT 1 FROM page p WHERE p.account_id = :account_id AND p.slug = (j.value ->> 'slug'))
-ON CONFLICT (account_id, slug) DO NOTHING;
-
--- name: links_redirected | Resolve unresolved links and links by name through the redirects of their target slugs.
-UPDATE page_link SET by_name = 0, target_id = (
-    SELECT r.page_id FROM page_redirect r WHERE r.account_id = :account_id AND r.slug = page_link.target)
-WHERE account_id = :account_id AND ended_at IS NULL AND (target_id IS NULL OR by_name = 1) AND target IN (
-    SELECT r.slug FROM json_array_elements(:rows::json) AS j (value)
-    JOIN page_redirect r ON r.account_id = :account_id AND r.slug = (j.value ->> 'slug'));
-
 -- name: link_names | Return for each last slug segment the page with the shortest slug; `OFFSET 0` forces a lookup by name.
 SELECT DISTINCT ON (p.name) p.name AS target, p.id, p.slug, 2 AS rank
 FROM json_array_elements_text(:names::json) AS requested (name)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE account_id = :account_id AND page.name = requested.name OFFSET 0) AS p
 WHERE p.deleted_at IS NULL
 ORDER BY p.name, LENGTH(p.slug), p.slug;
-
--- name: links_put | Insert links of pages; on a conflict, update and reopen the link.
-INSERT INTO page_link (page_id, type, target, maker, created_at, account_id, target_id, by_name, origin, context)
-SELECT (j.value ->> 'id'), (j.value ->> 'type'), (j.value ->> 'target'),
-       (j.value ->> 'maker'), :at, :account_id, (j.value ->> 'target_id'),
-       (j.value ->> 'by_name')::bigint, (j.value ->> 'origin'), (j.value ->> 'context')
-FROM json_array_elements(:rows::json) AS j (value)
-ON CONFLICT (page_id, type, target, maker, created_at) DO UPDATE SET
-    ended_at = NULL, target_id = excluded.target_id, by_name = excluded.by_name, context = excluded.context,
-    origin = excluded.origin;
 
 -- name: links_end | Set the end time of removed links.
 UPDATE page_link SET ended_at = :ended_at
@@ -141,13 +86,6 @@ WHERE l.account_id = :account_id AND l.ended_at IS NULL
   AND l.origin <> 'dismissed' AND s.deleted_at IS NULL AND (:type = '' OR l.type = :type)
 ORDER BY l.target_id, s.slug, l.type LIMIT :limit;
 
--- name: timeline_put | Insert timeline entries.
-INSERT INTO timeline_entry (id, account_id, page_id, maker, date, summary, detail, source, created_by, created_at)
-SELECT (j.value ->> 'id'), :account_id, (j.value ->> 'page_id'), (j.value ->> 'maker'),
-       (j.value ->> 'date'), (j.value ->> 'summary'), (j.value ->> 'detail'),
-       (j.value ->> 'source'), :created_by, :at
-FROM json_array_elements(:rows::json) AS j (value);
-
 -- name: pages_titled | Return the slugs, titles and collections of pages by id; `OFFSET 0` forces a lookup by id.
 SELECT p.id, p.slug, p.title, p.collections FROM json_array_elements_text(:ids::json) AS requested (id)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = requested.id OFFSET 0) AS p
@@ -157,23 +95,3 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 SELECT f.page_id, f.file_id, f.media_type FROM json_array_elements_text(:ids::json) AS requested (id)
 JOIN page_file f ON f.page_id = requested.id
 WHERE f.account_id = :account_id;
-
--- name: folders_changed | Add differences to the page counts of folders.
-INSERT INTO memory_folder (account_id, parent, name, pages)
-SELECT :account_id, j.value ->> 0, j.value ->> 1, (j.value ->> 2)::bigint
-FROM json_array_elements(:rows::json) AS j (value)
-ON CONFLICT (account_id, parent, name) DO UPDATE SET pages = memory_folder.pages + excluded.pages;
-
--- name: folders_emptied | Delete the folders of a list that contain no pages.
-DELETE FROM memory_folder WHERE account_id = :account_id AND pages = 0
-  AND (parent, name) IN (SELECT j.value ->> 0, j.value ->> 1 FROM json_array_elements(:rows::json) AS j (value));
-
--- name: folders_counted_in | Count pages by subfolder within a list of collections, from the pages themselves.
-SELECT SUBSTR(p.slug, LENGTH(:prefix) + 1, STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') - 1) AS name,
-       COUNT(*) AS count
-FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug >= :prefix AND p.slug < :prefix_end
-  AND STRPOS(SUBSTR(p.slug, LENGTH(:prefix) + 1), '/') > 0
-  AND p.id IN (SELECT c.page_id FROM page_collection c WHERE c.account_id = :account_id
-               AND c.collection {in :collections})
-GROUP BY 1 ORDER BY 1 LIMIT :limit;
