@@ -1,4 +1,4 @@
-"""Files whose size another server or program decides: they leave a part of the disk free."""
+"""Files whose size a client, another server or a program decides: they leave a part of the disk free."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 from starlette.requests import Request
@@ -18,6 +17,7 @@ from sixfold.core.concurrency import fair_threads
 from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.temporary_files import temporary_path
+from sixfold.disk_space import SpaceLimitedFile, WritableFile
 from sixfold.web import multipart
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.multipart import Head, PartHandler
@@ -56,7 +56,7 @@ class _UploadSink(msgspec.Struct):
     """Counts and hashes data, and writes it in blocks in a thread."""
 
     received: ReceivedUpload
-    file: BinaryIO
+    file: WritableFile
     block: bytearray = msgspec.field(default_factory=bytearray)
 
     def take(self, data: bytes | memoryview) -> None:
@@ -68,7 +68,10 @@ class _UploadSink(msgspec.Struct):
     async def flush(self, *, at_least: int = 1) -> None:
         if len(self.block) >= at_least:
             block, self.block = self.block, bytearray()
-            await asyncio.to_thread(self.file.write, block)
+            try:
+                await asyncio.to_thread(self.file.write, block)
+            except OSError as error:
+                raise errors.StoreFailed(f"The upload could not be stored: {error.strerror}") from error
 
 
 async def receive(
@@ -77,7 +80,7 @@ async def receive(
     """Write the upload of a request to `path`: its body, or the form's `part`. The caller removes the file.
 
     With `max_fields`, a form may have that many fields beside its one file, and they are returned. Raises
-    `BadRequest`, `TooLarge` or `TooManyRequests`.
+    `BadRequest`, `TooLarge`, `TooManyRequests`, and `StoreFailed` before the disk is full.
     """
     with _IN_PROGRESS.running(fair_threads.owner.get()):
         return await _receive(request, path, part, max_fields)
@@ -109,7 +112,7 @@ async def _receive(request: Request, path: Path, part: bytes, max_fields: int | 
     digest = hashlib.sha256(kind.encode("latin-1", "replace"))
     file = await asyncio.to_thread(path.open, "xb")
     try:
-        sink = _UploadSink(received, file)
+        sink = _UploadSink(received, SpaceLimitedFile(file, path.parent))
         upload = _Upload(sink, part, digest.update, keep_fields=max_fields is not None)
         limits = {} if max_fields is None else {"files": 1, "fields": max_fields}
         is_form = kind == multipart.TYPE

@@ -1,4 +1,4 @@
-"""Uploads in progress, which are on disk and in no quota, are limited for each account."""
+"""Uploads in progress, which are on disk and in no quota, are limited for each account and by the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from sixfold import errors
+from sixfold import disk_space, errors
 from sixfold.core.concurrency import fair_threads
 from sixfold.web import uploads
 
@@ -36,3 +36,15 @@ async def test_uploads_in_progress_of_one_account_are_limited(tmp_path: Path) ->
     released.set()
     assert await asyncio.gather(*tasks) == [1] * (MOST + 1)
     assert await asyncio.create_task(upload("ann", MOST)) == 1
+
+
+async def test_uploads_leave_a_part_of_the_disk_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    monkeypatch.setattr(disk_space, "_RESERVE_BYTES", 2**62)
+    monkeypatch.setattr(disk_space, "_RESERVE_PART", 1)
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    with pytest.raises(errors.StoreFailed, match="could not be stored: less than .* MiB of the disk"):
+        await uploads.receive(request, tmp_path / "large")
+    assert not (tmp_path / "large").read_bytes()
