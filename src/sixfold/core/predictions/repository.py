@@ -33,6 +33,12 @@ UNUSABLE = "unusable_input"
 # The two states from which a prediction can succeed; the guarded UPDATE contains both.
 _SUCCEED_FROM = sources(PredictionEvent.SUCCEED)
 _MAX_SWEEP = 500
+# The length in bytes of inputs that are counted if their run is free or does not succeed.
+LARGE_INPUTS = 2**16
+_COLUMNS = (
+    *("id", "account_id", "job_id", "request_id", "idempotency_id", "parent_id", "face", "model", "engine"),
+    *("quality", "output_kind", "fingerprint", "key_id", "hardware", "priced_us"),
+)
 
 
 class StaleAttempt(Exception):
@@ -130,31 +136,19 @@ def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
 
 
 def _row(draft: PredictionDraft) -> dict[str, Any]:
-    return {
-        "id": draft.id,
-        "account_id": draft.account_id,
-        "job_id": draft.job_id,
-        "request_id": draft.request_id,
-        "idempotency_id": draft.idempotency_id,
-        "parent_id": draft.parent_id,
-        "face": draft.face,
-        "model": draft.model,
-        "engine": draft.engine,
-        "quality": draft.quality,
-        "output_kind": draft.output_kind,
-        "inputs": encode_json(draft.inputs),
-        "task": encode_json(draft.task),
-        "fingerprint": draft.fingerprint,
+    inputs, task = encode_json(draft.inputs), encode_json(draft.task)
+    size = sum(len(text) if text.isascii() else len(text.encode()) for text in (inputs, task))
+    return {name: getattr(draft, name) for name in _COLUMNS} | {
+        "inputs": inputs,
+        "task": task,
+        "input_bytes": size if size >= LARGE_INPUTS else 0,
         "price": draft.price.micros,
         "credits": draft.price.credits,
         "meter": draft.price.meter,
         "rate": draft.price.rate,
         "list_price": draft.price.list_micros,
-        "key_id": draft.key_id,
-        "hardware": draft.hardware,
         "charge": draft.price.charge,
         "webhook": None if draft.webhook is None else encode_json(draft.webhook),
-        "priced_us": draft.priced_us,
         "keyless": int(draft.keyless),
         "credential_id": draft.credential_id or None,
     }

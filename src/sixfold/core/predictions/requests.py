@@ -99,8 +99,9 @@ class AdmissionPolicy(msgspec.Struct, frozen=True):
     """Limits on the queue and on a run, and the policy by which engines are selected.
 
     `free_queue_limit` counts unfinished free requests of one account, and `free_bytes` the bytes that its
-    free runs have stored; 0 means unlimited. `model_versions` counts all versions of an account's custom
-    models. `check_glyphs` raises `InvalidInput` for texts of a checked video project that cannot be drawn.
+    free runs have stored and, separately, its large inputs; 0 means unlimited. `model_versions` counts all
+    versions of an account's custom models. `check_glyphs` raises `InvalidInput` for texts of a checked video
+    project that cannot be drawn.
     """
 
     queue_limit: int
@@ -138,6 +139,10 @@ def _accept(
     )
     if is_free and is_limited and policy.free_bytes:
         yield from _check_free_bytes(drafts[0].account_id, policy.free_bytes)
+    # A character has up to 4 bytes.
+    may_be_large = any(each.size >= predictions.LARGE_INPUTS // 4 for each in accepted)
+    if may_be_large and is_limited and policy.free_bytes:
+        yield from _check_input_bytes(drafts[0].account_id, policy.free_bytes)
     return accepted
 
 
@@ -148,6 +153,16 @@ def _check_free_bytes(account_id: str, most: int) -> Transaction[None]:
         raise errors.TooLarge(
             f"The outputs of this account's free runs use {used_bytes:,} bytes, and the limit is {most:,}: "
             "delete some of these runs"
+        )
+
+
+def _check_input_bytes(account_id: str, most: int) -> Transaction[None]:
+    row = yield from one("prediction_input_bytes", account_id=account_id)
+    used_bytes = int(row["used"]) if row is not None else 0
+    if used_bytes > most:
+        raise errors.TooLarge(
+            f"The inputs of this account's free and unsuccessful runs use {used_bytes:,} bytes, and the "
+            f"limit is {most:,}: delete some of these runs"
         )
 
 

@@ -2,7 +2,7 @@
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
-    charge, webhook, priced_us, list_price, key_id, keyless, credential_id, withheld, created_at)
+    charge, webhook, priced_us, list_price, key_id, keyless, credential_id, input_bytes, withheld, created_at)
 SELECT
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint,
@@ -11,7 +11,7 @@ SELECT
                 AND o.state NOT IN ('failed', 'canceled', 'expired')
               ORDER BY o.id LIMIT 1), :id),
     'queued', :price, :credits, :meter, :rate, :hardware,
-    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id,
+    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id, :input_bytes,
     COALESCE((SELECT CASE WHEN p.price > 0 OR p.withheld = 1 THEN 1 ELSE 0 END FROM prediction p WHERE p.id = :parent_id), 0),
     :now
 -- `|| ''` is in the condition of the index `prediction_waiting`, which claims must not use.
@@ -96,6 +96,11 @@ SELECT COUNT(*) AS unfinished FROM (
 -- name: storage_usage | Return the bytes that the free runs of an account have stored, with the parts of its workflows, and those of its cached node outputs.
 SELECT a.kind, COALESCE(u.free_bytes, 0) AS free_bytes, COALESCE(u.cached_bytes, 0) AS cached_bytes
 FROM account a LEFT JOIN storage_usage u ON u.account_id = a.id WHERE a.id = :account_id;
+
+-- name: prediction_input_bytes | Return the bytes of the large inputs of an account's free and unsuccessful runs.
+SELECT CAST(COALESCE(SUM(input_bytes), 0) AS BIGINT) AS used FROM prediction
+WHERE account_id = :account_id AND input_bytes > 0
+  AND (price = 0 OR state IN ('failed', 'canceled', 'expired'));
 
 -- name: prediction_position | Count the queued predictions of an engine ahead of one.
 SELECT COUNT(*) AS ahead FROM prediction

@@ -1,0 +1,2 @@
+DROP INDEX prediction_input_bytes;
+ALTER TABLE prediction DROP COLUMN input_bytes;
