@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import idempotency, keys
 from sixfold.core.accounts.keys import KeyLimits
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines
+from sixfold.core.batches import processor as batch_processor
 from sixfold.core.batches.models import BatchOutcome
-from sixfold.core.database import Query, Transaction, many
+from sixfold.core.database import Query, Transaction, encode_json, many
 from sixfold.core.failpoints import FailpointHit, Failpoints
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_batches import chat_line, content, create_batch, finished_batch
@@ -38,14 +43,20 @@ async def line_is_charged(gateway: Gateway) -> int:
     return money.parse_usd(call["cost_usd"])
 
 
+def expire_line(gateway: Gateway, batch_id: str) -> Transaction[None]:
+    """Let the lease of the only line expire, and release the line."""
+    holder, ids = gateway.app.server.batch_processor._boot, encode_json([f"{batch_id}/1"])
+    yield Query("batch_lines_renew", {"holder": holder, "lease": -1_000_000, "ids": ids})
+    yield Query("batch_lines_reclaim", {"holder": "another"})
+
+
 async def end_without_another_try(gateway: Gateway, batch_id: str, outcome: BatchOutcome) -> None:
     """End a batch, and release its line from the dead server."""
     processor = gateway.app.server.batch_processor
 
     def end() -> Transaction[None]:
         yield from lines.decide(batch_id, outcome)
-        yield Query("batch_lines_renew", {"holder": processor._boot, "lease": -1_000_000})
-        yield Query("batch_lines_reclaim", {"holder": "another"})
+        yield from expire_line(gateway, batch_id)
 
     await gateway.app.database.write(end())
     processor.wake()
@@ -156,11 +167,7 @@ async def test_a_charged_line_whose_repetition_fails_is_refunded(
     monkeypatch.setattr(processor, "_failpoints", Failpoints(""))
     stopping_gateway.acme.modes = [mode]
 
-    def lose() -> Transaction[None]:
-        yield Query("batch_lines_renew", {"holder": processor._boot, "lease": -1_000_000})
-        yield Query("batch_lines_reclaim", {"holder": "another"})
-
-    await stopping_gateway.app.database.write(lose())
+    await stopping_gateway.app.database.write(expire_line(stopping_gateway, batch.id))
     processor.wake()
     final_batch = await finished_batch(stopping_gateway, batch)
     assert final_batch.request_counts is not None
@@ -199,3 +206,30 @@ async def test_idempotency_key_of_a_line_makes_no_other_call_free(either: Path) 
         assert response.headers["x-sixfold-cost"] == first["cost_usd"]
         assert [call["cost_usd"] for call in calls] == [first["cost_usd"]] * 2
         assert len(gateway.acme.requests) == 2
+
+
+async def test_lines_whose_claim_has_an_unknown_result_are_run(
+    either: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection to the database broke after the commit, so that the server does not know its lines."""
+    monkeypatch.setattr(batch_processor, "POLL_SECONDS", 0.02)
+    async with running_gateway(either) as gateway:
+        processor, database = gateway.app.server.batch_processor, gateway.app.database
+        claims: list[object] = []
+
+        async def write(transaction: Transaction[Any], *, durable: bool = True) -> Any:
+            result = await database.write(transaction, durable=durable)
+            if result and getattr(transaction, "__name__", "") == "claim":
+                claims.append(result)
+                if len(claims) == 1:
+                    raise errors.StoreFailed
+            return result
+
+        monkeypatch.setattr(processor, "_limits", replace(processor._limits, lease_us=50_000))
+        monkeypatch.setattr(processor, "_database", SimpleNamespace(read=database.read, write=write))
+        batch = await create_batch(gateway, [chat_line(name) for name in "abc"])
+        final_batch = await finished_batch(gateway, batch)
+        assert final_batch.request_counts is not None
+        assert final_batch.request_counts.completed == 3
+        assert len(claims) >= 2
+        assert len(gateway.acme.requests) == 3

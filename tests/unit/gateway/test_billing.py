@@ -273,6 +273,24 @@ async def test_end_that_cannot_be_written_is_settled_later(
 
 
 @pytest.mark.parametrize("stored", [False, True])
+async def test_hold_with_an_unknown_result_is_released(
+    database: Database, monkeypatch: pytest.MonkeyPatch, *, stored: bool
+) -> None:
+    monkeypatch.setattr("sixfold.core.gateway.billing._REPEAT_SECONDS", 0.01)
+    unreliable = UnreliableDatabase(database)
+    batcher, account_id = await _batcher(unreliable, credit=100)
+    call = _call(account_id)
+    unreliable.fails, unreliable.stored = True, stored
+    with pytest.raises(errors.StoreFailed):
+        await batcher.hold(call, None)
+    assert (await _account(database, account_id))[1] == (10 if stored else 0)
+    unreliable.fails = False
+    await batcher.flush()
+    assert await _account(database, account_id) == (100, 0)
+    assert await _log(database, account_id) == ([("failed", 10, 0)] if stored else [])
+
+
+@pytest.mark.parametrize("stored", [False, True])
 async def test_stored_charge_of_a_keyed_call_is_left_to_its_repetition(
     database: Database, monkeypatch: pytest.MonkeyPatch, *, stored: bool
 ) -> None:

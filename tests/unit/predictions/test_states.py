@@ -38,7 +38,7 @@ STEPS: dict[PredictionEvent, Callable[[Prediction], Transaction[object]]] = {
     PredictionEvent.SUCCEED: lambda p: predictions.succeed(p.id, p.attempt, SUCCESS),
     PredictionEvent.FAIL: lambda p: predictions.fail(p.id, p.attempt, FailureRecord("no", "engine")),
     PredictionEvent.LOSE: lambda p: predictions.lose(p.id, p.attempt, 3, "test"),
-    PredictionEvent.PUT_BACK: lambda p: predictions.put_back(p.id, p.attempt),
+    PredictionEvent.PUT_BACK: lambda p: predictions.put_back(p.id, p.attempt, LEASE.holder),
     PredictionEvent.CANCEL: lambda p: predictions.cancel(p.id, Tenant.of(p)),
     PredictionEvent.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
     PredictionEvent.EXPIRE: lambda p: predictions.expire(2**62),
@@ -173,12 +173,35 @@ async def test_expired_lease_is_reclaimed_and_active_one_is_not(tmp_path: Path) 
         prediction = await _bring_to(still, PredictionState.RUNNING)
         now[0] += LEASE.life_us - 1
         assert await still.database.write(predictions.lapse(3)) == ()
-        assert await still.database.write(predictions.heartbeat(LEASE)) == 1
+        assert await still.database.write(predictions.heartbeat(LEASE, [prediction.id])) == 1
         now[0] += LEASE.life_us
         assert await still.database.write(predictions.lapse(3)) == (), "its last moment is its holder's"
         now[0] += 1
         (backend,) = await still.database.write(predictions.lapse(3))
         assert (backend.id, backend.state) == (prediction.id, PredictionState.QUEUED)
+
+
+async def test_claim_with_an_unknown_result_lapses(tmp_path: Path) -> None:
+    """The server does not run the prediction, because the result of its claim was lost."""
+    now = [1_000_000_000]
+    async with running_pipeline(tmp_path, Options(start=False, clock=lambda: now[0])) as still:
+        prediction, unknown = [await still.service.submit(still.request(extras={"n": n})) for n in range(2)]
+        await still.database.write(claims.claim("echo", LEASE, 2, warm=True))
+        now[0] += LEASE.life_us
+        assert await still.database.write(predictions.heartbeat(LEASE, [prediction.id])) == 1
+        now[0] += 1
+        (lapsed,) = await still.database.write(predictions.lapse(3))
+        assert (lapsed.id, lapsed.state) == (unknown.id, PredictionState.QUEUED)
+
+
+async def test_repeated_return_of_a_claim_keeps_the_next_claim(still: PipelineFixture) -> None:
+    """A commit whose result is unknown is repeated, while another server may have claimed the prediction."""
+    prediction = await _bring_to(still, PredictionState.RUNNING)
+    await still.database.write(predictions.put_back(prediction.id, prediction.attempt, LEASE.holder))
+    (claimed,) = await still.database.write(claims.claim("echo", RunLease("boot_2", 1), 1, warm=True))
+    assert claimed.attempt == prediction.attempt
+    with pytest.raises(StaleAttempt):
+        await still.database.write(predictions.put_back(prediction.id, prediction.attempt, LEASE.holder))
 
 
 async def test_claims_are_handed_out_oldest_first_and_once(still: PipelineFixture) -> None:

@@ -358,8 +358,9 @@ async def test_restart_ends_open_sessions_and_releases_their_interval(fixture: S
     session = await fixture.bring(SessionState.ACTIVE)
     fixture.clock["now"] += 61 * SECOND
     await fixture.write(sessions.renew_slice(session.id, None))
-    assert await fixture.write(sessions.end_lost(LEASE.holder, lapsed_only=False)) == ()
-    assert await fixture.write(sessions.heartbeat(LEASE)) == 1
+    running = (session.id,)
+    assert await fixture.write(sessions.end_lost(LEASE.holder, running, lapsed_only=False)) == ()
+    assert await fixture.write(sessions.heartbeat(LEASE, running)) == 1
     assert await fixture.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
     (final_session,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
     assert (final_session.state, final_session.reason, final_session.cost) == (
@@ -368,6 +369,16 @@ async def test_restart_ends_open_sessions_and_releases_their_interval(fixture: S
         SLICE,
     )
     assert await fixture.money() == (30_000 - SLICE, 0)
+
+
+async def test_session_with_an_unknown_creation_ends_with_its_lease(fixture: SessionFixture) -> None:
+    """Its server does not run it, because the result of its creation was lost."""
+    session = await fixture.bring(SessionState.REQUESTED)
+    fixture.clock["now"] += LEASE.life_us + 1
+    assert await fixture.write(sessions.heartbeat(LEASE, ())) == 0
+    (final_session,) = await fixture.write(sessions.end_lost(LEASE.holder, lapsed_only=True))
+    assert (final_session.id, final_session.state) == (session.id, SessionState.FAILED)
+    assert await fixture.money() == (30_000, 0)
 
 
 async def test_session_belongs_to_its_server_until_the_lease_expires(fixture: SessionFixture) -> None:

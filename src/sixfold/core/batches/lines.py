@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -10,7 +11,7 @@ from sixfold.core.accounts import accounts, idempotency, keys
 from sixfold.core.batches import models
 from sixfold.core.batches.models import Batch, BatchOutcome, ClaimedLine, LineReply
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Query, Transaction, one
+from sixfold.core.database import Query, Transaction, encode_json, one
 from sixfold.errors import BudgetExceeded
 
 MAX_TRIES = 3
@@ -209,9 +210,13 @@ def requeue(batch: Batch, number: int, holder: str, verdict: Verdict, reason: st
     return seconds
 
 
-def renew(holder: str, lease_us: int) -> Transaction[None]:
-    """Renew the leases of a server's lines, and release those of servers that have ended."""
-    yield Query("batch_lines_renew", {"holder": holder, "lease": lease_us})
+def renew(holder: str, lease_us: int, held: Iterable[tuple[Batch, ClaimedLine]]) -> Transaction[None]:
+    """Renew the leases of the lines that a server has, and release others whose lease or server has ended.
+
+    The server does not have a line whose claim has an unknown result.
+    """
+    names = encode_json([f"{batch.id}/{line.number}" for batch, line in held])
+    yield Query("batch_lines_renew", {"holder": holder, "lease": lease_us, "ids": names})
     yield Query("batch_lines_reclaim", {"holder": holder})
 
 

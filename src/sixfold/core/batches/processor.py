@@ -72,7 +72,7 @@ class BatchProcessor:
         self._changed = asyncio.Event()
         self._claimed: deque[tuple[Batch, ClaimedLine]] = deque()
         # The tasks of lines with their batches, and the tasks of batches by batch id.
-        self._running: dict[asyncio.Task[None], str] = {}
+        self._running: dict[asyncio.Task[None], tuple[Batch, ClaimedLine]] = {}
         self._paces: dict[str, Pace] = {}
         self._jobs: dict[str, asyncio.Task[bool]] = {}
         # The running calls of background responses, by batch id.
@@ -148,7 +148,8 @@ class BatchProcessor:
         if self._renewed_at and moment - self._renewed_at < self._limits.lease_us / SECOND_US / 3:
             return
         self._renewed_at = moment
-        await self._database.write(lines.renew(self._boot, self._limits.lease_us), durable=False)
+        held = [*self._running.values(), *self._claimed]
+        await self._database.write(lines.renew(self._boot, self._limits.lease_us, held), durable=False)
 
     # -- lines -----------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class BatchProcessor:
     def _start_lines(self) -> None:
         """Start claimed lines within the free capacity, as many of each batch as its pace allows."""
         waiting: deque[tuple[Batch, ClaimedLine]] = deque()
-        running = Counter(self._running.values())
+        running = Counter(batch.id for batch, _ in self._running.values())
         while self._claimed and len(self._running) < self._limits.concurrency:
             batch, line = self._claimed.popleft()
             if not self._pace(batch).allows(running[batch.id], self._time()):
@@ -183,7 +184,7 @@ class BatchProcessor:
                 continue
             task = asyncio.create_task(self._run_line(batch, line), name=f"batch-line {batch.id}")
             running[batch.id] += 1
-            self._running[task] = batch.id
+            self._running[task] = batch, line
             task.add_done_callback(self._line_ended)
         self._claimed.extendleft(reversed(waiting))
 

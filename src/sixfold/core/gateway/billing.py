@@ -32,6 +32,7 @@ _MAX_BATCH = 256
 DEFER_SECONDS = 0.01
 # How often a write is repeated while the database fails, and how long `flush` waits for it.
 _REPEAT_SECONDS, _FLUSH_SECONDS = 0.5, 5.0
+_UNHELD = CallOutcome("failed")
 
 
 class _BillingEntry(NamedTuple):
@@ -93,6 +94,10 @@ class BillingBatcher:
             await entry.done
         except asyncio.CancelledError:
             self._cancel(entry)
+            raise
+        except StoreFailed:
+            # The hold may be stored.
+            self._repeat(partial(request_log.undo, call, _UNHELD, self.holder), call.id)
             raise
         self.active.add(call.id)
 

@@ -353,9 +353,10 @@ def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
 # -- leases --------------------------------------------------------------------------------------
 
 
-def heartbeat(lease: RunLease) -> Transaction[int]:
-    """Extend all leases of a server; return their number."""
-    return len((yield Query("prediction_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
+def heartbeat(lease: RunLease, prediction_ids: Sequence[str]) -> Transaction[int]:
+    """Extend the leases of the predictions that a server runs, not of unknown claims; return their number."""
+    held = {"holder": lease.holder, "lease": lease.life_us, "ids": encode_json(prediction_ids)}
+    return len((yield Query("prediction_heartbeat", held)))
 
 
 def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Transaction[Prediction]:
@@ -364,15 +365,15 @@ def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Tr
     return (yield from _lose(row, max_attempts, reason))
 
 
-def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
-    """Requeue a claimed prediction that was not started, without counting an attempt.
+def put_back(prediction_id: str, attempt: int, holder: str) -> Transaction[Prediction]:
+    """Requeue a prediction that `holder` has claimed and not started, without counting an attempt.
 
-    Raises `StaleAttempt`.
+    Raises `StaleAttempt`, also if another server has claimed it since then as the same attempt.
     """
     row, state = yield from _transition(prediction_id, attempt, PredictionEvent.PUT_BACK)
     if state is PredictionState.CANCELED:
         return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
-    requeued = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt})
+    requeued = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt, "holder": holder})
     if not requeued:
         raise StaleAttempt(prediction_id)
     return Prediction.from_row(requeued[0])

@@ -10,6 +10,7 @@ Time in which the server or the worker was stopped, and which the session skippe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -293,11 +294,17 @@ def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionR
     return (yield from transition(session_id, SessionEvent.CLOSE, lease, "no credit"))
 
 
-def end_lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, ...]]:
-    """End the sessions of other servers: all of them, or only those with an expired lease."""
+def end_lost(
+    holder: str, running: Sequence[str] = (), *, lapsed_only: bool
+) -> Transaction[tuple[SessionRecord, ...]]:
+    """End sessions that do not run on this server: all of them, or only those with an expired lease.
+
+    They include own sessions that are not `running`, because the result of their creation was lost.
+    """
     now_us = yield from now()
     expired_before = now_us if lapsed_only else 2**62
-    rows = yield Query("session_lost", {"holder": holder, "before": expired_before, "limit": _MAX_SWEEP})
+    query = {"holder": holder, "ids": encode_json(running), "before": expired_before, "limit": _MAX_SWEEP}
+    rows = yield Query("session_lost", query)
     expired: list[SessionRecord] = []
     for row in rows:
         expired.append(
@@ -306,9 +313,10 @@ def end_lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionReco
     return tuple(expired)
 
 
-def heartbeat(lease: SessionLease) -> Transaction[int]:
-    """Extend the leases of a holder's open sessions and return their number."""
-    return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
+def heartbeat(lease: SessionLease, running: Sequence[str]) -> Transaction[int]:
+    """Extend the leases of a holder's running sessions and return their number."""
+    held = {"holder": lease.holder, "lease": lease.life_us, "ids": encode_json(running)}
+    return len((yield Query("session_heartbeat", held)))
 
 
 def get(session_id: str) -> Transaction[SessionRecord]:

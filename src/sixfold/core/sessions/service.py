@@ -134,9 +134,10 @@ class SessionService:
 
         async def renew() -> None:
             self._ended_recordings.sweep()
-            await self._database.write(sessions.heartbeat(self._lease), durable=False)
+            await self._database.write(sessions.heartbeat(self._lease, tuple(self._running)), durable=False)
             if lease_guard.is_reliable():
-                await self._database.write(sessions.end_lost(self._lease.holder, lapsed_only=True))
+                running = tuple(self._running)
+                await self._database.write(sessions.end_lost(self._lease.holder, running, lapsed_only=True))
 
         await background.repeat(interval, {"heartbeat of sessions": renew})
 

@@ -128,10 +128,10 @@ class WorkerRun:
         except StaleAttempt:
             await self._publish_current_state()
 
-    async def put_back(self) -> None:
+    async def put_back(self, holder: str) -> None:
         """Requeue a prediction that was not assigned a worker in time; the attempt does not count."""
         try:
-            await self._finish(lambda: predictions.put_back(self.id, self._attempt))
+            await self._finish(lambda: predictions.put_back(self.id, self._attempt, holder))
         except StaleAttempt:
             await self._publish_current_state()
 

@@ -313,7 +313,7 @@ class Scheduler:
             await self._serve(pool, run, slot)
             return
         del self._runs[run.id]
-        await run.put_back()
+        await run.put_back(self.boot)
         self.notify_work(pool.engine.name)
 
     async def _serve(self, pool: WorkerPool, run: WorkerRun, slot: WorkerSlot) -> None:
@@ -389,7 +389,7 @@ class Scheduler:
 
     async def _heartbeat(self) -> None:
         if self._runs:
-            await self._database.write(predictions.heartbeat(self._lease), durable=False)
+            await self._database.write(predictions.heartbeat(self._lease, self.running()), durable=False)
 
     def _sweep_steps(self) -> dict[str, Work]:
         return {

@@ -129,12 +129,13 @@ WHERE batch_id = :batch_id AND number IN (
     ORDER BY l.tries, l.number LIMIT :limit {skip_locked l})
 RETURNING number, custom_id, start, length, tries, attempt;
 
--- name: batch_lines_renew | Renew the leases of this server's lines.
-UPDATE batch_line SET lease_until = :now + :lease WHERE state = 'running' AND holder = :holder;
+-- name: batch_lines_renew | Renew the leases of this server's lines in `ids` (a JSON array of batches and numbers, with a `/` between).
+UPDATE batch_line SET lease_until = :now + :lease
+WHERE state = 'running' AND holder = :holder AND batch_id || '/' || number {in :ids};
 
--- name: batch_lines_reclaim | Take back lines from servers that are gone or late.
+-- name: batch_lines_reclaim | Take back lines whose lease has expired or whose server is gone.
 UPDATE batch_line SET state = 'pending', holder = NULL, lease_until = NULL
-WHERE state = 'running' AND holder <> :holder AND (lease_until < :now OR NOT server_lives(holder));
+WHERE state = 'running' AND (lease_until < :now OR (holder <> :holder AND NOT server_lives(holder)));
 
 -- name: batch_line_finish | Store the answer to a line, unless it has one.
 UPDATE batch_line SET state = 'done', status = :status, request_id = :request_id, response = :response, holder = NULL,

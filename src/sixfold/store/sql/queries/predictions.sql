@@ -170,12 +170,12 @@ RETURNING *;
 UPDATE prediction
 SET state = 'queued', attempt = attempt - 1, holder = NULL, lease_until = NULL,
     started_at = CASE WHEN attempt = 1 THEN NULL ELSE started_at END
-WHERE id = :id AND state = 'running' AND attempt = :attempt
+WHERE id = :id AND state = 'running' AND attempt = :attempt AND holder = :holder
 RETURNING *;
 
--- name: prediction_heartbeat | Extend all prediction leases of this server.
+-- name: prediction_heartbeat | Extend the leases of the predictions in `ids` (a JSON array) that this server holds.
 UPDATE prediction SET lease_until = :now + :lease
-WHERE holder = :holder AND state IN ('starting', 'running', 'canceling')
+WHERE id {in :ids} AND holder = :holder AND state IN ('starting', 'running', 'canceling')
 RETURNING id;
 
 -- name: prediction_lapsed | Return predictions whose lease has expired, at most a limit.

@@ -49,13 +49,13 @@ UPDATE session SET slice_amount = 0, cost = cost + :captured WHERE id = :id RETU
 -- name: session_end | Set the end time of a session.
 UPDATE session SET closed_at = :now WHERE id = :id RETURNING *;
 
--- name: session_heartbeat | Extend the leases of this server's open sessions.
-UPDATE session SET lease_until = :now + :lease WHERE holder = :holder AND closed_at IS NULL
+-- name: session_heartbeat | Extend the leases of the sessions in `ids` (a JSON array) that this server holds.
+UPDATE session SET lease_until = :now + :lease WHERE id {in :ids} AND holder = :holder AND closed_at IS NULL
 RETURNING id;
 
--- name: session_lost | Return open sessions of other servers whose lease expired before `before`.
+-- name: session_lost | Return open sessions whose lease expired before `before`, without this server's sessions in `ids` (a JSON array).
 SELECT * FROM session
-WHERE closed_at IS NULL AND holder <> :holder AND lease_until < :before
+WHERE closed_at IS NULL AND lease_until < :before AND NOT (holder = :holder AND id {in :ids})
 ORDER BY lease_until, id LIMIT :limit;
 
 -- name: session_count | Count an account's open sessions.
