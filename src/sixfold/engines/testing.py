@@ -60,7 +60,10 @@ class EchoEngine:
         )
         files = {name: len(path.read_bytes()) for name, path in task.files.items()}
         data = {"inputs": dict(inputs), "files": files, "model": task.model}
-        return Result(artifacts, data, "full", billed=inputs.get("billed"))
+        cost, billed = inputs.get("upstream_cost"), inputs.get("billed")
+        # JSON has no infinite numbers, which are inputs as texts.
+        billed = float(billed) if isinstance(billed, str) else billed
+        return Result(artifacts, data, "full", upstream_cost_micros=cost, billed=billed)
 
 
 class SlowEngine:

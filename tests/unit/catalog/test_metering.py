@@ -98,6 +98,15 @@ async def test_charge_never_exceeds_the_hold(pipeline: PipelineFixture) -> None:
     assert await read_spent(pipeline) == 10 * PRICE
 
 
+@pytest.mark.parametrize("reported", ["-1", "1e300", "nan", "inf"])
+async def test_implausible_report_is_ignored(pipeline: PipelineFixture, reported: str) -> None:
+    extras = {"billed": reported, "upstream_cost": -1 if reported == "-1" else 2**63 - 1}
+    prediction = await pipeline.run("metered", extras=extras)
+    assert (prediction.state, prediction.attempt) == (PredictionState.SUCCEEDED, 1)
+    assert prediction.cost == 10 * PRICE == itemize(prediction)
+    assert await read_spent(pipeline) == 10 * PRICE
+
+
 async def test_fixed_price_is_itemized_as_in_the_ledger(pipeline: PipelineFixture) -> None:
     prediction = await pipeline.run()
     assert prediction.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))

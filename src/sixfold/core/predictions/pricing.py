@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import charges
+from sixfold.core.accounts import charges, ledger
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import PriceRow, PriceTable
 from sixfold.core.catalog import metering
@@ -22,6 +22,7 @@ from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
+N = TypeVar("N", int, float)
 # Unit of an amount that the engine reports.
 _RUN = "run"
 # Units are counted in millionths, because a priced unit may be as long as a minute.
@@ -114,15 +115,20 @@ class QuoteCache:
             self._tables.pop(prediction_id, None)
 
 
+def plausible(amount: N | None) -> N | None:
+    """Return the amount that an engine reports, or None if it is negative, not a number or too large."""
+    return amount if amount is not None and 0 <= amount <= ledger.MAX_BALANCE else None
+
+
 def final_charge(
     prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
 ) -> RunCharge | None:
     """Return the charge of a successful metered run, or None if the price or children's costs apply.
 
-    `billed` is the number of units that the engine reports; if it is None, the held amount is charged.
-    `lines` itemize `billed` if it is an amount in micro-dollars.
+    `billed` is the number of units that the engine reports; if it is None or not `plausible`, the held amount
+    is charged. `lines` itemize `billed` if it is an amount in micro-dollars.
     """
-    metered_line = _metered(prediction, run_us, billed, lines)
+    metered_line = _metered(prediction, run_us, plausible(billed), lines)
     if metered_line is None:
         return None
     if prediction.list_price is None:

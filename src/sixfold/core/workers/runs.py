@@ -250,7 +250,7 @@ class WorkerRun:
             engine_version=completion.engine_version,
             trace=trace,
             media=stored.records,
-            upstream_cost_micros=completion.upstream_cost_micros,
+            upstream_cost_micros=pricing.plausible(completion.upstream_cost_micros),
             charge=pricing.final_charge(self.prediction, trace.run_us, completion.billed, completion.lines),
             document=await PARSER.run(output.encode) if output.is_large else None,
         )
