@@ -13,9 +13,10 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, cast
-from urllib.parse import SplitResult, urljoin, urlsplit
+from typing import IO, Annotated, Any, cast
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import msgspec
 
@@ -28,6 +29,8 @@ _TIMEOUT_SECONDS = 60
 # A list of the server has at most 4 MiB, and a page 1 MiB; files are downloaded to disk.
 _MAX_RESPONSE_BYTES = 64 * 2**20
 _POLL_SECONDS = 0.25
+# More parts than a list of this API has.
+_MAX_LISTS = 20_000
 # The same name as in web/connections/local_socket.py, which is slow to import.
 SOCKET = "sixfold.sock"
 KEY_FILE = "local.key"
@@ -138,6 +141,20 @@ class ServerClient:
         """Send a GET request and return the JSON response."""
         return self._json("GET", path)
 
+    def lists(self, path: str) -> Iterator[Document]:
+        """Yield the responses with the parts of a list; raises `CommandError` for a list without an end."""
+        cursor = ""
+        for _ in range(_MAX_LISTS):
+            query = f"{'&' if '?' in path else '?'}{urlencode({'cursor': cursor}, errors='replace')}"
+            page = self.get(f"{path}{query}" if cursor else path)
+            yield page
+            previous, cursor = cursor, page.get("next_cursor")
+            if not cursor:
+                return
+            if cursor == previous:
+                break
+        raise CommandError(f"The list of {self.origin} at {path} does not end: is it a Sixfold server?")
+
     def post(self, path: str, document: Mapping[str, Any] | None = None) -> Document:
         """Send a POST request with a JSON body and return the JSON response."""
         body = json.dumps(document or {}).encode()
@@ -193,7 +210,10 @@ class ServerClient:
 
     def download(self, url: str, target: Path) -> int:
         """Download a URL of the server to a file, created when complete; return its size in bytes."""
-        parts = urlsplit(urljoin(self.origin + "/", url))
+        try:
+            parts = urlsplit(urljoin(self.origin + "/", url))
+        except ValueError:
+            raise CommandError(f"The server returned the invalid URL {url[:200]!r}") from None
         response = self._open("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, None, {})
         if response.status != http.client.OK:
             raise CommandError(f"The server returned {response.status} for {url}")
@@ -216,6 +236,12 @@ class ServerClient:
             temporary.unlink(missing_ok=True)
             response.close()
         return target.stat().st_size
+
+    def document(self, response: CliResponse, path: str) -> Document:
+        """Return the JSON object of a response; raises `CommandError` for an error or another response."""
+        if response.status >= 400 or not isinstance(response.document, dict):
+            raise CommandError(self.reason(response, path))
+        return response.document
 
     def _json(
         self,
@@ -266,7 +292,7 @@ class ServerClient:
         try:
             connection.request(method, parts.path + path, body, {**bearer, **headers, "Connection": "close"})
             return connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             connection.close()
             if isinstance(error, TimeoutError):
                 raise CommandError(
@@ -334,11 +360,63 @@ def _split(origin: str) -> SplitResult:
 _EVENT_FIELDS = ("status", "progress", "queue_position")
 
 
-class ResponseObject(dict[str, Any]):
-    """A JSON object from a server; `CommandError` is raised for a required field that it lacks."""
+_Number = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+_Object, _Objects, _Texts = dict[str, Any], list[dict[str, Any]], list[str]
+# The types of the fields that commands convert, iterate or index. A field has the same type in all responses.
+_FIELDS: Mapping[str, Any] = {
+    **dict.fromkeys(("added", "backlinks", "batches", "documents", "dropped", "errors"), _Objects),
+    **dict.fromkeys(("inputs", "lines", "links", "orders", "pages", "predictions", "results"), _Objects),
+    **dict.fromkeys(("sentences", "spaces", "superseded"), _Objects),
+    **dict.fromkeys(("apiInputs", "receipt"), _Objects | None),
+    **dict.fromkeys(("deleted", "left_out", "restored", "tags"), _Texts),
+    **dict.fromkeys(("charge", "estimate", "metrics", "outputs"), _Object | None),
+    **dict.fromkeys(("schema", "verification"), _Object),
+    **dict.fromkeys(("eta_seconds", "score"), _Number),
+    **dict.fromkeys(("ms", "predict_ms", "progress", "queue_ms", "vram_gb"), _Number | None),
+    **dict.fromkeys(("batch", "context", "cost_usd", "created_at", "folder", "from", "id", "kind"), str),
+    **dict.fromkeys(("model", "name", "origin", "slug", "source", "state", "status", "title", "to"), str),
+    **dict.fromkeys(("type", "updated_at"), str),
+    **dict.fromkeys(("class_type", "next_cursor", "snippet"), str | None),
+    "ignored": _Texts | None,
+    "sources": list[_Object | int],
+    "version": int | str,
+}
 
-    def __missing__(self, name: str) -> Any:
-        raise CommandError(f"The response of the server has no {name!r}: is it a Sixfold server?")
+
+class ResponseObject(dict[str, Any]):
+    """A JSON object from a server.
+
+    Reading a field raises `CommandError` if it is missing or has another type than in Sixfold's API.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise CommandError(f"The response of the server has no {name!r}: is it a Sixfold server?")
+        value = super().__getitem__(name)
+        if (kind := _FIELDS.get(name)) is not None:
+            try:
+                msgspec.convert(value, kind)
+            except msgspec.ValidationError as error:
+                raise _invalid(name, str(error)) from None
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 - `get` would call itself
+
+
+def local_time(document: Document, name: str) -> datetime:
+    """Return a time of a response in the time zone of this machine; raises `CommandError`."""
+    try:
+        return datetime.fromisoformat(document[name]).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise _invalid(name, str(error)) from None
+
+
+def _invalid(name: str, reason: str) -> CommandError:
+    return CommandError(
+        f"The field {name!r} of the server's response is invalid ({reason}): is it a Sixfold server of this "
+        "version?"
+    )
 
 
 def _parse(text: str | bytes) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import os
 import sys
 
@@ -37,6 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"`sixfold {arguments.command}` requires Linux (this is {sys.platform}): use WSL 2, a virtual "
             "machine or the container image. Commands that only call a server work here with --api-url"
         )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Texts of a server may have characters that the encoding lacks, as may the names of files.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = TerminalStream.of(sys.stdout), TerminalStream.of(sys.stderr)
     try:
         command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)
@@ -53,13 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
         # The reader closed the pipe; otherwise Python would report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        # Only commands that call a server have this option; `python -X dev` shows where the error occurred.
-        if not hasattr(arguments, "api_url") or sys.flags.dev_mode:
-            raise
-        return _fail(
-            f"The response of the server is invalid ({error}): is it a Sixfold server of this version?"
-        )
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}")

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sixfold.cli import run as runs
-from sixfold.cli.client import Document, ServerClient
+from sixfold.cli.client import Document, ServerClient, local_time
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.humanize import duration
 
@@ -52,7 +52,7 @@ def _list(client: ServerClient, arguments: argparse.Namespace) -> int:
 def _row(prediction: Document) -> tuple[str, ...]:
     metrics: dict[str, Any] = prediction.get("metrics") or {}
     return (
-        _format_time(str(prediction["created_at"])),
+        _format_time(local_time(prediction, "created_at")),
         str(prediction["model"]),
         str(prediction["status"]),
         _took(metrics.get("queue_ms")),
@@ -66,9 +66,8 @@ def _took(ms: float | None) -> str:
     return "" if ms is None else duration(float(ms))
 
 
-def _format_time(text: str) -> str:
+def _format_time(moment: datetime) -> str:
     """Return a local time, without the date if it is today."""
-    moment = datetime.fromisoformat(text).astimezone()
     today = moment.date() == datetime.now(UTC).astimezone().date()
     return moment.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")
 

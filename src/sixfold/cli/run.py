@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from sixfold.cli import receipt
 from sixfold.cli.client import Document, ServerClient
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from sixfold.core.catalog.models import Catalog, Model
 
 _ID_TAIL = 8
+# Characters that are replaced in the name of a file, and the longest parts of such a name.
+_UNSAFE = re.compile(r"[^\w.-]")
+_MAX_NAME, _MAX_SUFFIX = 150, 16
 _MOUNTS = "_artifacts_mounts"
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -254,25 +257,29 @@ def _save_data(prediction: Document, output_path: str) -> tuple[Path, int]:
     output = prediction["output"]
     text, suffix = (output, ".txt") if isinstance(output, str) else (json_text(output), ".json")
     path = _target(prediction, suffix, output_path, (0, 1))
-    return path, path.write_bytes(text.encode())
+    return path, path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 
 def _suffix(file: Mapping[str, Any]) -> str:
     """Return the suffix for a file from its URL, or else from its content type."""
-    suffix = Path(urlsplit(str(file["url"])).path).suffix
-    return suffix or mimetypes.guess_extension(file["content_type"]) or ""
+    suffix = Path(re.split(r"[?#]", file["url"], maxsplit=1)[0]).suffix
+    suffix = suffix or mimetypes.guess_extension(file["content_type"]) or ""
+    return _UNSAFE.sub("-", suffix)[:_MAX_SUFFIX]
 
 
 def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
     """Yield every file in the output or outputs of a prediction."""
-    if isinstance(output, dict):
-        if isinstance(output.get("url"), str) and "content_type" in output:
-            yield output
-            return
-        output = list(output.values())
-    if isinstance(output, list):
-        for item in output:
-            yield from outputs(item)
+    pending = [output]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            if isinstance(fields.get("url"), str) and isinstance(fields.get("content_type"), str):
+                yield fields
+            else:
+                pending += reversed(fields.values())
+        elif isinstance(value, list):
+            pending += reversed(cast("list[Any]", value))
 
 
 def _target(prediction: Document, suffix: str, output_path: str | None, position: tuple[int, int]) -> Path:
@@ -282,8 +289,14 @@ def _target(prediction: Document, suffix: str, output_path: str | None, position
     if output_path and not Path(output_path).is_dir() and not output_path.endswith("/"):
         path = Path(output_path)
         return path.with_name(f"{path.stem}{number}{path.suffix or suffix}")
-    name = f"{prediction['model']}-{str(prediction['id'])[-_ID_TAIL:]}{number}{suffix}"
-    return Path(output_path or ".") / name.replace("/", "-").replace(":", "-")
+    # The server chooses this name, so it must not have separators, and must not replace a file.
+    name = f"{prediction['model']}-{prediction['id'][-_ID_TAIL:]}{number}"[-_MAX_NAME:]
+    stem = _UNSAFE.sub("-", name).lstrip(".-")
+    names = (f"{stem}{again}{suffix}" for again in ("", *(f"-{count}" for count in range(2, 100))))
+    paths = (Path(output_path or ".") / name for name in names)
+    if (free := next((path for path in paths if not path.exists()), None)) is None:
+        raise CommandError(f"The files {stem}*{suffix} already exist: choose another name with -o")
+    return free
 
 
 def print_result(prediction: Document, paths: list[Path], *, as_json: bool) -> None:

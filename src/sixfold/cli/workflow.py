@@ -19,18 +19,11 @@ _FILES = frozenset({"image", "video"})
 def list_spaces(arguments: argparse.Namespace) -> int:
     """Run `workflow list`: print the workflows and their inputs."""
     client = ServerClient.of(arguments)
-    document = client.get(_PATH)
-    while cursor := document.pop("next_cursor", None):
-        page = client.get(f"{_PATH}?cursor={quote(cursor, safe='')}")
-        document["spaces"] += page["spaces"]
-        document["next_cursor"] = page["next_cursor"]
+    spaces = [space for page in client.lists(_PATH) for space in page["spaces"]]
     if arguments.json:
-        put_json(document)
+        put_json({"spaces": spaces, "success": True})
         return 0
-    rows = [
-        (space["slug"], space["kind"], str(space["nodeCount"]), _inputs(space))
-        for space in document["spaces"]
-    ]
+    rows = [(space["slug"], space["kind"], str(space["nodeCount"]), _inputs(space)) for space in spaces]
     TerminalStyle().table(("workflow", "kind", "nodes", "inputs"), rows)
     return 0
 
@@ -205,9 +198,7 @@ def _import(client: ServerClient, path: Path, name: str) -> Document:
         raise CommandError(f"{path} cannot be read ({error.strerror})") from None
     address = f"{_PATH}?name={quote(name or path.stem, safe='')}"
     answer = client.ask("POST", address, data, {"Content-Type": "application/octet-stream"})
-    if answer.status != 201:
-        raise CommandError(client.reason(answer, _PATH))
-    return dict(answer.document)
+    return client.document(answer, _PATH)
 
 
 def _parse_input(client: ServerClient, types: dict[str, str], text: str) -> tuple[str, Any]:

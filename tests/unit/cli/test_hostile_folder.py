@@ -8,10 +8,10 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sixfold.cli.client import ServerClient
 from sixfold.cli.memory.commands import _locked, _pages
 from sixfold.cli.sync import engine, files
 from sixfold.cli.sync.engine import FolderSync
@@ -165,17 +165,19 @@ def test_state_is_written_less_often_for_many_files(tmp_path: Path, monkeypatch:
 
 
 def test_list_of_pages_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sixfold.cli.memory.commands._MAX_LISTS", 5)
+    monkeypatch.setattr("sixfold.cli.client._MAX_LISTS", 5)
 
-    class Endless:
-        origin = "http://127.0.0.1:1"
-        calls = 0
+    calls: list[str] = []
 
-        def get(self, path: str) -> dict[str, object]:
-            self.calls += 1
-            return {"pages": [], "next_cursor": str(self.calls)}
+    def get(path: str) -> dict[str, object]:
+        calls.append(path)
+        return {"pages": [], "next_cursor": str(len(calls))}
 
-    server: Any = Endless()
-    with pytest.raises(CommandError, match="lists more than"):
+    server = ServerClient("http://127.0.0.1:1", None)
+    monkeypatch.setattr(server, "get", get)
+    with pytest.raises(CommandError, match="does not end"):
         list(_pages(server, {}))
-    assert server.calls == 5
+    assert len(calls) == 5
+    monkeypatch.setattr(server, "get", lambda _path: {"pages": [], "next_cursor": "same"})
+    with pytest.raises(CommandError, match="does not end"):
+        list(server.lists("/api/graph/spaces"))

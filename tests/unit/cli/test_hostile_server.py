@@ -109,14 +109,19 @@ def test_missing_field_is_one_sentence(
     assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["memory search x", "memory list", "workflow list"])
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [("memory search x", "results"), ("memory list", "pages"), ("workflow list", "spaces")],
+)
 def test_value_of_another_type_is_one_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, field: str
 ) -> None:
     monkeypatch.setenv("SIXFOLD_API_KEY", "sf_key")
     with serving(iter([b'{"results": 5, "pages": 5, "spaces": 5}'])) as (asker, _):
         assert main.main([*command.split(), "--api-url", asker.origin]) == 1
-    expected = "sixfold: The response of the server is invalid ('int' object is not iterable): is it"
+    expected = (
+        f"sixfold: The field '{field}' of the server's response is invalid (Expected `array`, got `int`)"
+    )
     assert capsys.readouterr().err.startswith(expected)
 
 
@@ -125,7 +130,7 @@ def test_value_of_another_type_is_one_sentence(
     [
         ({"id": "pred_1"}, "has no 'status'"),
         ({"id": "pred_1", "status": "done"}, "has the unknown status 'done'"),
-        ({"id": "pred_1", "status": ["queued"]}, "has the unknown status"),
+        ({"id": "pred_1", "status": ["queued"]}, "'status' .* is invalid"),
     ],
 )
 def test_run_with_an_unknown_status_is_not_followed(

@@ -6,11 +6,12 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 from urllib.parse import quote, unquote, urlencode
 
 from sixfold.cli import server_lock
@@ -25,9 +26,8 @@ from sixfold.core.memory.import_export import archives, attachments
 
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
+_TAG = re.compile(r'(?:W/)?"(\d{1,18})"', re.ASCII)
 _PAGE = 500
-# Requests for one list of pages.
-_MAX_LISTS = 20_000
 # With --watch, the pause is at least the duration of a sync multiplied by this factor.
 _REST = 5
 _VERBS = {
@@ -95,7 +95,7 @@ def read(arguments: argparse.Namespace) -> int:
     query = f"?{urlencode({'as_of': arguments.as_of})}" if arguments.as_of else ""
     path = f"/api/pages/{quote(arguments.slug)}{query}"
     if arguments.json:
-        put_json(_document(client, client.ask("GET", path), path))
+        put_json(client.document(client.ask("GET", path), path))
         return 0
     response = client.ask("GET", path, headers={"Accept": "text/markdown"})
     if response.status >= 400:
@@ -178,7 +178,8 @@ def link(arguments: argparse.Namespace) -> int:
     path = f"/api/links/{quote(arguments.slug)}"
     end = {"to": arguments.to, "type": arguments.type, "if_version": arguments.if_version}
     if arguments.to is None:
-        response = client.get(path) | client.get(f"/api/backlinks/{quote(arguments.slug)}")
+        response = client.get(path)
+        response |= client.get(f"/api/backlinks/{quote(arguments.slug)}")
     elif arguments.remove:
         response = _send_json(client, "DELETE", path, end)
     else:
@@ -233,17 +234,8 @@ def list_pages(arguments: argparse.Namespace) -> int:
 
 
 def _pages(client: ServerClient, filters: Document) -> Iterator[Document]:
-    cursor = ""
-    for _ in range(_MAX_LISTS):
-        query = urlencode({**filters, "limit": _PAGE, "cursor": cursor})
-        response = client.get(f"/api/pages?{query}")
+    for response in client.lists(f"/api/pages?{urlencode({**filters, 'limit': _PAGE})}"):
         yield from response["pages"]
-        cursor = response["next_cursor"]
-        if cursor is None:
-            return
-    raise CommandError(
-        f"{client.origin} lists more than {_MAX_LISTS * _PAGE:,} pages: is it a Sixfold server?"
-    )
 
 
 def import_files(arguments: argparse.Namespace) -> int:
@@ -255,7 +247,7 @@ def import_files(arguments: argparse.Namespace) -> int:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(sent.size)}
         body = cast("IO[bytes]", CountedProgress(sent.file, progress))
         path = _import_path(source, arguments)
-        report = _document(client, client.ask("POST", path, body, headers), path)
+        report = client.document(client.ask("POST", path, body, headers), path)
     report["errors"] += [{"path": name, "error": folder_archive.OMITTED} for name in sent.omitted]
     if arguments.json:
         put_json(report)
@@ -421,7 +413,12 @@ def _origin(path: str) -> dict[str, str]:
 
 
 def _version(response: CliResponse) -> int:
-    return int(response.headers["etag"].strip('W/"'))
+    tag = response.headers.get("etag", "")
+    if (match := _TAG.fullmatch(tag)) is None:
+        raise CommandError(
+            f"The response of the server has the invalid ETag {tag[:40]!r}: is it a Sixfold server?"
+        )
+    return int(match[1])
 
 
 # -- shared by the commands ----------------------------------------------------------------------
@@ -443,15 +440,7 @@ def _inline(text: str) -> str:
 
 def _send_json(client: ServerClient, method: str, path: str, document: Document) -> Document:
     body = json.dumps(document).encode()
-    return _document(client, client.ask(method, path, body, _JSON), path)
-
-
-def _document(client: ServerClient, response: CliResponse, path: str) -> Document:
-    """Return the JSON document of a response; raises `CommandError` for an error response."""
-    document: Any = response.document
-    if response.status >= 400 or not isinstance(document, dict):
-        raise CommandError(client.reason(response, path))
-    return document
+    return client.document(client.ask(method, path, body, _JSON), path)
 
 
 def _show(page: Document, arguments: argparse.Namespace) -> int:

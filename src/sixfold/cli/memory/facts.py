@@ -75,8 +75,8 @@ def answer(arguments: argparse.Namespace) -> int:
         paint.line(f"  {sentence['text']} {sentence['sources']}")
     if not response["known"]:
         paint.line(f"  {response['text']}")
-    cited = {number for sentence in response["sentences"] for number in sentence["sources"]}
+    cited = {str(number) for sentence in response["sentences"] for number in sentence["sources"]}
     for source in response["sources"]:
-        if source["number"] in cited:
+        if isinstance(source, dict) and str(source["number"]) in cited:
             paint.line(paint.dim(f"    [{source['number']}] {source['slug']}"))
     return 0

@@ -7,13 +7,12 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from sixfold import settings
-from sixfold.cli.client import TERMINAL, Document, ServerClient
+from sixfold.cli.client import TERMINAL, Document, ServerClient, local_time
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.humanize import duration
 
@@ -126,8 +125,9 @@ class _LogText:
         self._fault = ""
 
     def began(self, run: Document) -> None:
-        moment = datetime.fromisoformat(str(run["created_at"])).astimezone()
-        self.paint.line(f"{moment:%Y-%m-%d %H:%M:%S}  {self.paint.bold(str(run['id']))}")
+        self.paint.line(
+            f"{local_time(run, 'created_at'):%Y-%m-%d %H:%M:%S}  {self.paint.bold(str(run['id']))}"
+        )
 
     def line(self, text: str) -> None:
         """Print one line of the run's output."""
