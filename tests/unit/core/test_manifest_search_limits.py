@@ -100,8 +100,17 @@ def test_search_for_a_workflow_in_a_photo_is_short(head: bytes, tmp_path: Path) 
     assert gil_time.longest_call(read, 20) < 20
 
 
+@pytest.mark.parametrize("read", [webm.header, webm.extract, lambda data: list(webm.tag_removals(data))])
+def test_elements_of_a_webm_are_limited_by_its_size(read: Callable[[bytes], object]) -> None:
+    head = bytes.fromhex("1a45dfa380 18538067 01ffffffffffffff")
+    read(head + b"\xec\x80" * 16_000)
+    read(head + (b"\xec\x8e" + bytes(14)) * 70_000)
+    with pytest.raises(MalformedFile, match="more than 32,768 parts"):
+        read(head + b"\xec\x80" * 200_000)
+
+
 def test_elements_of_all_tracks_of_a_webm_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webm, "part_budget", lambda: parts.part_budget(100))
+    monkeypatch.setattr(webm, "part_budget", lambda _: parts.part_budget(100))
     track = b"\xae\x40\x40" + b"\xae\x80" * 32
     data = b"\x1a\x45\xdf\xa3\x80\x18\x53\x80\x67\xff"
     assert list(webm.tag_removals(data + track * 2)) == []

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from sixfold.core.input_limits.budget import InputBudget
 from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of, zeros
-from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget
+from sixfold.core.provenance.formats.parts import MAX_PARTS, ContainerPart, MediaHeader, part_budget
 
 _HEADER = 0x1A45DFA3
 _SEGMENT = 0x18538067
@@ -37,6 +37,8 @@ _PRIVATE = frozenset({_TAGS, _ATTACHMENTS, _TITLE, _DATE, *_FILE_NAMES, _TRACK_N
 _PARENTS = frozenset({_INFO, _TRACKS, _TRACK})
 _OURS = b"SIXFOLD_MANIFEST"
 _MAX_TAGS_BYTES = 2**19
+# The average size of elements, including those of live recordings, whose clusters are not skipped.
+_MIN_PART_BYTES, _SMALL_FILE_PARTS = 16, 2**14
 # Only the last tags are searched, which limits the work on a malicious file.
 _MAX_TAGS = 4
 
@@ -91,7 +93,7 @@ def tag_removals(data: bytes) -> Iterator[FileEdit]:
     """Yield the edits that overwrite tags, attachments, titles, dates and names, without moving data."""
     segment = _segment(data)
     if segment is not None:
-        yield from _private(data, segment, part_budget())
+        yield from _private(data, segment, _budget(data))
 
 
 def _private(data: bytes, parent: ContainerPart[int], budget: InputBudget) -> Iterator[FileEdit]:
@@ -133,13 +135,19 @@ def _children(
 
     The children of an element of unknown size follow that element.
     """
-    budget = budget or part_budget()
+    budget = budget or _budget(data)
     while (element := _element(data, at, limit)) is not None:
         budget.spend(parts=1)
         yield element
         if element.is_open and element.kind not in (_SEGMENT, _CLUSTER):
             return
         at = element.body if element.is_open else element.end
+
+
+def _budget(data: bytes) -> InputBudget:
+    """Return a budget of one element per 16 bytes: 2 MB of empty elements took 1.3 s."""
+    parts = 1 << (len(data) // _MIN_PART_BYTES).bit_length()
+    return part_budget(max(_SMALL_FILE_PARTS, min(parts, MAX_PARTS)))
 
 
 def _element(data: bytes, at: int, limit: int) -> ContainerPart[int] | None:
