@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from sixfold.core.gateway.conversations.chats import ChatVersion
@@ -79,6 +81,45 @@ def test_code_with_a_long_run_of_spaces_has_no_colors() -> None:
     code = "A " + "\n " * 9_999
     assert cpu_seconds(lambda: code_blocks.highlight(code, "c"), 0.05) < 0.1
     assert code_blocks.highlight(code, "c") == code
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [
+        ("$'" + "\\\\" * 40, "bash"),
+        ("$ echo $'" + "\\\\" * 40, "console"),
+        ("RUN echo $'" + "\\\\" * 40, "docker"),
+        ("all:\n\techo $'" + "\\\\" * 40, "make"),
+        ("<?php <<<" + "é" * 40, "php"),
+        ('raw"' + "\\\\" * 40, "scala"),
+        ("```xquery\n" + "start " * 600 + "\n```\n", "markdown"),
+    ],
+    ids=["bash", "console", "docker", "make", "php", "scala", "markdown"],
+)
+def test_ambiguous_code_is_colored_in_little_time(code: str, language: str) -> None:
+    assert cpu_seconds(lambda: code_blocks.highlight(code, language), 0.02) < 0.05
+
+
+def test_code_does_not_select_other_lexers() -> None:
+    block = "```scala\nclass A\n```\n"
+    assert 'class="k"' not in code_blocks.highlight(block, "markdown")
+    request = "GET / HTTP/1.1\nContent-Type: text/x-scala\n\nclass A"
+    assert code_blocks.highlight(request, "http") == request
+
+
+async def test_a_text_with_code_is_rendered_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    render = rendering.render
+
+    def record(text: str) -> str:
+        threads.append(threading.current_thread().name)
+        return render(text)
+
+    monkeypatch.setattr(rendering, "render", record)
+    await rendering.rendered("a *short* text")
+    await rendering.rendered("```python\nx = 1\n```")
+    assert threads[0] == "MainThread"
+    assert threads[1].startswith("chat-text")
 
 
 @pytest.mark.parametrize(

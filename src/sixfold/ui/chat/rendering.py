@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ MAX_CHARS = 200_000
 _CACHE_CHARS = 16 * 2**20
 # A text of this length is rendered within 20 ms.
 _LOOP_CHARS = 2_000
+# The first code block of a language loads its lexer, which takes up to 20 ms.
+_CODE = re.compile("```|~~~")
 _CONTEXT = RenderContext()
 _TOP = "top"
 # Blocks that end at an empty line; lists continue after it.
@@ -117,8 +120,10 @@ class RenderedTexts:
 
 
 async def rendered(text: str) -> str:
-    """Return a text as HTML; a long text is rendered in a separate thread."""
-    return render(text) if len(text) <= _LOOP_CHARS else await _RENDERER.run(render, text)
+    """Return a text as HTML; a long text, and one with code, is rendered in a separate thread."""
+    if len(text) <= _LOOP_CHARS and not _CODE.search(text):
+        return render(text)
+    return await _RENDERER.run(render, text)
 
 
 class TextGrowth(NamedTuple):
