@@ -13,7 +13,7 @@ from sixfold.core.predictions import pricing
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.catalog.example_outputs import ExampleOutput
 from sixfold.ui.login import passwords
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers
 from sixfold.web import requests
 from sixfold.web.services import WebServices
 
@@ -47,12 +47,8 @@ _PROMPTS = (
 _PROMPT_CHARS = 1000
 
 
-class StartPage:
+class StartPage(PageHandlers):
     """The start page."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request) -> Response:
         session = await self._services.sessions.admitted(request)

@@ -28,6 +28,7 @@ from sixfold.core.media import thumbnails
 from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
 from sixfold.web import responses, sessions
+from sixfold.web.services import ServiceHandlers, WebServices
 from sixfold.web.sessions import SessionCookie
 
 _FOLDER = Path(__file__).parent
@@ -157,6 +158,14 @@ def _asset(name: str) -> str:
     """Return the URL of a static file with its content hash, so that browsers may cache it forever."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
+
+
+class PageHandlers(ServiceHandlers):
+    """Handlers of requests that render pages."""
+
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
+        super().__init__(services)
+        self._pages = pages
 
 
 def _code_spans(text: str) -> Markup:

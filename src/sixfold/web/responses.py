@@ -22,6 +22,8 @@ from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
 Url = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
 _encode = msgspec.json.Encoder().encode
+# The headers of responses that neither the client nor a proxy may store.
+NO_STORE = {"Cache-Control": "no-store"}
 # The maximum length of `X-Sixfold-Ignored` in characters.
 _MAX_WORDS_HEADER = 1024
 
@@ -37,6 +39,11 @@ def raw(content: Any) -> msgspec.Raw:
 
 def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(_encode(content), status, headers, "application/json")
+
+
+def unstored_json(content: Any, status: int = 200) -> Response:
+    """Return a document that neither the client nor a proxy may store."""
+    return json(content, status, NO_STORE)
 
 
 async def encode_each(rows: Iterable[Any]) -> list[msgspec.Raw]:

@@ -144,3 +144,10 @@ class WebServices(CoreServices, frozen=True, kw_only=True):
 
     def media_url(self, file: OutputFile) -> str:
         return f"{self.settings.base_url}{MEDIA_PATH}{file.name}"
+
+
+class ServiceHandlers:
+    """Handlers of requests with the server's services."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services

@@ -15,7 +15,7 @@ from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import CallFilter
 from sixfold.web import requests, responses
 from sixfold.web.routing import ApiGroup, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 PAGE, MAX_PAGE, MAX_TEXT = 50, 200, 200
 STATES = ("running", "succeeded", "left", "failed")
@@ -54,11 +54,8 @@ class CallSchema(TypedDict):
     response: NotRequired[Any]
 
 
-class RequestLogRoutes:
+class RequestLogRoutes(ServiceHandlers):
     """Handlers for the log of calls."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def list_calls(self, request: Request) -> Response:
         """Return a page of the account's calls, newest first."""

@@ -17,14 +17,11 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 
-class TrainingRoutes:
+class TrainingRoutes(ServiceHandlers):
     """Starts training runs; a finished one is the service `custom:<name>` of its account."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def begin(self, request: Request) -> Response:
         """Start a training run and return 202 with its status URL."""

@@ -14,7 +14,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.custom_models import KIND
 from sixfold.web import bodies, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _MAX_IMAGE = 255
@@ -26,11 +26,8 @@ _IMAGE = re.compile(
 )
 
 
-class ContainerImageRoutes:
+class ContainerImageRoutes(ServiceHandlers):
     """Imports container images as models."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def post(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)

@@ -18,16 +18,13 @@ from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.web import bodies, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _NO_CONTAINERS = 'No container can be started: install Docker or Podman, or send `"run": "remote"`'
 
 
-class SpaceImportRoutes:
+class SpaceImportRoutes(ServiceHandlers):
     """Imports spaces as models."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def post(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)

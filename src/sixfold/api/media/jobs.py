@@ -13,17 +13,14 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 # A client with the alternative base URL appends `status_url` to it.
 PATHS = ("/api/media/status/{job_id}", "/alt/api/media/status/{job_id}")
 
 
-class JobRoutes:
+class JobRoutes(ServiceHandlers):
     """Handlers for one job."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def status(self, request: Request) -> Response:
         return self._job(await self._find(request))

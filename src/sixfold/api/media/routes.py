@@ -21,17 +21,14 @@ from sixfold.web.bodies import BodyFields
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import failure_of
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 POLLING = "polling"
 _MODES = ("", "inline", POLLING)
 
 
-class MediaRoutes:
+class MediaRoutes(ServiceHandlers):
     """Handlers for the endpoints that run a model."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     def maker(self, endpoint: MediaEndpoint) -> Handler:
         async def make(request: Request) -> Response:

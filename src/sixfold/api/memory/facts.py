@@ -21,7 +21,6 @@ REMEMBER = schemas.fields(*fact_requests.REMEMBER)
 UNDO = schemas.fields(*fact_requests.UNDO)
 BATCHES = schemas.fields(*fact_requests.BATCHES)
 ANSWER = schemas.fields(*fact_requests.ANSWER)
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class FactRoutes:
@@ -35,21 +34,19 @@ class FactRoutes:
         """Write the facts of a source on pages."""
         arguments = await schemas.from_body(REMEMBER, request)
         document = await fact_requests.remember(self._facts, principal, arguments, await _once(request))
-        return responses.json(document, headers=_NO_STORE)
+        return responses.unstored_json(document)
 
     async def undo(self, request: Request) -> Response:
         """Undo the changes of a batch."""
         caller = await schemas.caller_of(self._services, request)
         arguments = await schemas.from_body(UNDO, request)
-        return responses.json(await fact_requests.undo(self._facts, caller, arguments), headers=_NO_STORE)
+        return responses.unstored_json(await fact_requests.undo(self._facts, caller, arguments))
 
     async def list(self, request: Request) -> Response:
         """List batches, newest first."""
         caller = await schemas.caller_of(self._services, request)
         arguments = schemas.from_query(BATCHES, request)
-        return responses.json(
-            await fact_requests.list_batches(self._facts, caller, arguments), headers=_NO_STORE
-        )
+        return responses.unstored_json(await fact_requests.list_batches(self._facts, caller, arguments))
 
     async def answer(self, request: Request, principal: Principal) -> Response:
         arguments = await schemas.from_body(ANSWER, request)
@@ -57,7 +54,7 @@ class FactRoutes:
         document = await fact_requests.answer(
             self._facts, principal, arguments, base_url, await _once(request)
         )
-        return responses.json(document, headers=_NO_STORE)
+        return responses.unstored_json(document)
 
 
 async def _once(request: Request) -> str:

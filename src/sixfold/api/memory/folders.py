@@ -18,7 +18,6 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 PATH = "/api/shared-folders"
-_NO_STORE = {"Cache-Control": "no-store"}
 
 NewFolderShareSchema = TypedDict(
     "NewFolderShareSchema",
@@ -60,14 +59,14 @@ class FolderRoutes:
             "folders": [own_folder.record for own_folder in own_folders],
             "received": [other.received_record for other in received_folders],
         }
-        return responses.json(document, headers=_NO_STORE)
+        return responses.unstored_json(document)
 
     async def share(self, request: Request, principal: Principal) -> Response:
         """Share a folder with an account or a team."""
         draft = FolderShareDraft.of(bodies.parse_object(await request.body()))
         shared = await self._database.write(folders.share(principal, draft))
         await membership.move_all(self._database, principal.account_id, draft.folder)
-        return responses.json(shared.record, 201, _NO_STORE)
+        return responses.unstored_json(shared.record, 201)
 
     async def end(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)

@@ -32,7 +32,6 @@ from sixfold.web.services import WebServices
 
 Work = Callable[[Request, Caller], Awaitable[Response]]
 MARKDOWN = "text/markdown"
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class PageRoutes:
@@ -62,13 +61,13 @@ class PageRoutes:
     async def search(self, request: Request, caller: Caller) -> Response:
         arguments = await schemas.from_body(schemas.SEARCH, request)
         result = await self._memory.search(caller, operations.parse_search(arguments))
-        return responses.json(memory_serializers.answer(result, self._base), headers=_NO_STORE)
+        return responses.unstored_json(memory_serializers.answer(result, self._base))
 
     async def context(self, request: Request, caller: Caller) -> Response:
         """Return the passages relevant to a query, packed into a token budget."""
         arguments = await schemas.from_body(schemas.CONTEXT, request)
         context_pack = await context.build(self._memory, caller, context.parse(arguments))
-        return responses.json(context_pack.to_json(self._base), headers=_NO_STORE)
+        return responses.unstored_json(context_pack.to_json(self._base))
 
     async def list(self, request: Request, caller: Caller) -> Response:
         arguments = schemas.from_query(schemas.LIST, request)
@@ -91,7 +90,10 @@ class PageRoutes:
         slug, moment = _slug(request), schemas.moment(request)
         if _wants_file(request):
             view, text = await self._memory.file(caller, slug, moment)
-            headers = _NO_STORE | {"ETag": f'"{view.page.version}"', "X-Sixfold-Path": quote(view.page.path)}
+            headers = responses.NO_STORE | {
+                "ETag": f'"{view.page.version}"',
+                "X-Sixfold-Path": quote(view.page.path),
+            }
             if view.moved:
                 headers["Location"] = _location(request, view)
             return Response(text.encode(), 308 if view.moved else 200, headers, MARKDOWN)
@@ -127,14 +129,14 @@ class PageRoutes:
 
     async def _written(self, caller: Caller, saved_page: SavedPage) -> Response:
         view = await self._memory.with_relations(caller, saved_page.page)
-        headers = _NO_STORE | {"ETag": f'"{saved_page.page.version}"'}
+        headers = responses.NO_STORE | {"ETag": f'"{saved_page.page.version}"'}
         status = 201 if saved_page.created else 200
         if saved_page.created:
             headers["Location"] = f"/api/pages/{quote(saved_page.page.slug)}"
         return responses.json(memory_serializers.page(view, self._base), status, headers)
 
     def _page(self, request: Request, view: PageGraphView) -> Response:
-        headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
+        headers = responses.NO_STORE | {"ETag": f'"{view.page.version}"'}
         document = memory_serializers.page(view, self._base)
         if not view.moved:
             return responses.json(document, headers=headers)
@@ -147,14 +149,12 @@ class PageRoutes:
         if arguments["version"] is not None:
             if _wants_file(request):
                 text = await self._memory.version_file(caller, slug, arguments["version"])
-                return Response(text.encode(), 200, _NO_STORE, MARKDOWN)
+                return Response(text.encode(), 200, responses.NO_STORE, MARKDOWN)
             page = await self._memory.version(caller, slug, arguments["version"])
-            return responses.json(
-                memory_serializers.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE
-            )
+            return responses.unstored_json(memory_serializers.brief(page, self._base) | {"body": page.body})
         if arguments["from"] is not None and arguments["to"] is not None:
             change = await self._memory.diff(caller, slug, arguments["from"], arguments["to"])
-            return responses.json(memory_serializers.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
+            return responses.unstored_json(memory_serializers.change(change, limits.DIFF_CHARS))
         _, result = await self._memory.history(
             caller, slug, arguments["limit"], operations.before(arguments["cursor"])
         )
@@ -207,7 +207,7 @@ class PageRoutes:
             )
         route = Walking(arguments["depth"], arguments["type"] or "", arguments["direction"])
         result = await self._memory.traverse(caller, _slug(request), route)
-        return responses.json(memory_serializers.walk(result), headers=_NO_STORE)
+        return responses.unstored_json(memory_serializers.walk(result))
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
         arguments = schemas.from_query(schemas.PARTS, request)
@@ -280,7 +280,9 @@ def _part(
     headers: dict[str, str] | None = None,
 ) -> Response:
     """Return a page of a list, with the cursor of the next one."""
-    return responses.json({noun: rows, "next_cursor": following}, status, _NO_STORE | (headers or {}))
+    return responses.json(
+        {noun: rows, "next_cursor": following}, status, responses.NO_STORE | (headers or {})
+    )
 
 
 def _wants_file(request: Request) -> bool:

@@ -18,11 +18,10 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Transaction
 from sixfold.web import openapi, requests, responses
 from sixfold.web.openapi import Node
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 MAX_PAGE, PAGE = 200, 50
 MAX_TEXT, USAGE_DAYS = 100, 30
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class AccountSchema(TypedDict):
@@ -74,11 +73,8 @@ def usage_content(shape: type[Any]) -> Node:
     return {**rows, "content": {**rows["content"], "text/csv": {"schema": openapi.Text}}}
 
 
-class AccountRoutes:
+class AccountRoutes(ServiceHandlers):
     """Handlers for the caller's own account."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def show(self, request: Request) -> Response:
         """Return the balance and the amount on hold."""
@@ -98,14 +94,14 @@ class AccountRoutes:
             "plan": account.plan,
             "webhook_secret": secret,
         }
-        return responses.json(result, headers=_NO_STORE)
+        return responses.unstored_json(result)
 
     async def replace_webhook_secret(self, request: Request) -> Response:
         """Replace the webhook secret, which a former admin or the holder of a revoked key may know."""
         principal = await self._services.authenticator.bearer(request)
         secret = await self._services.webhook_secrets.replace(principal.account_id)
         document: AccountSecretSchema = {"webhook_secret": secret}
-        return responses.json(document, headers=_NO_STORE)
+        return responses.unstored_json(document)
 
     async def entries(self, request: Request) -> Response:
         """Return the ledger, newest entries first."""
@@ -114,7 +110,7 @@ class AccountRoutes:
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))
         rows = [ledger_queries.to_json(row) for row in page.entries]
-        return responses.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
+        return responses.unstored_json({"entries": rows, "next_cursor": page.next_cursor})
 
     async def usage(self, request: Request) -> Response:
         """Return the usage by day, kind, model, key, member, team and tag; members see their own."""
@@ -136,9 +132,9 @@ async def usage_response(
     result = await services.database.read(report, in_thread=True)
     if as_csv:
         text = await asyncio.to_thread(result.csv)
-        return Response(text, media_type="text/csv", headers=_NO_STORE)
+        return Response(text, media_type="text/csv", headers=responses.NO_STORE)
     content = await PARSER.run(responses.encode, {"days": days, "usage": result.rows})
-    return Response(content, media_type="application/json", headers=_NO_STORE)
+    return Response(content, media_type="application/json", headers=responses.NO_STORE)
 
 
 def usage_days(request: Request) -> int:

@@ -14,10 +14,9 @@ from sixfold.core.alerts import alerts
 from sixfold.core.alerts.alerts import CostAlert
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 PATH = "/api/account/alerts"
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class NewAlertSchema(TypedDict):
@@ -43,24 +42,21 @@ class AlertSchema(TypedDict):
     created_at: str
 
 
-class AlertRoutes:
+class AlertRoutes(ServiceHandlers):
     """Handlers of an account's cost alerts."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def page(self, request: Request) -> Response:
         """List the alerts, oldest first."""
         principal = await self._services.authenticator.bearer(request)
         rows = await self._services.database.read(alerts.of_account(principal.account_id))
-        return responses.json({"alerts": [alerts.to_json(row) for row in rows]}, headers=_NO_STORE)
+        return responses.unstored_json({"alerts": [alerts.to_json(row) for row in rows]})
 
     async def create(self, request: Request, principal: Principal) -> Response:
         alert = CostAlert(bodies.parse_object(await request.body()))
         alerts.check_receiver(self._services.outbox.sender, alert.url)
         creation = alerts.create(principal.account_id, alert, principal.member_id)
         row = await self._services.database.write(access_checks.while_permitted(principal, creation))
-        return responses.json(alerts.to_json(row), 201, _NO_STORE)
+        return responses.unstored_json(alerts.to_json(row), 201)
 
     async def delete(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)

@@ -15,10 +15,9 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.content_log import storage as contents
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 PATH = "/api/account/logging"
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class ContentLoggingSchema(TypedDict):
@@ -46,11 +45,8 @@ class LoggedContentSchema(LoggedCallSchema):
     response: str
 
 
-class ContentLogRoutes:
+class ContentLogRoutes(ServiceHandlers):
     """Handlers of the content log."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def show(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
@@ -74,7 +70,7 @@ class ContentLogRoutes:
             contents.page(principal.account_id, limit, cursor)
         )
         calls = [_call(dict(row)) for row in rows]
-        return responses.json({"calls": calls, "next_cursor": following}, headers=_NO_STORE)
+        return responses.unstored_json({"calls": calls, "next_cursor": following})
 
     async def get(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
@@ -83,7 +79,7 @@ class ContentLogRoutes:
             raise errors.NotConfigured
         row = await log.get(principal.account_id, requests.path_value(request, "request_id"))
         document = {**_call(row), "request": row["request"], "response": row["response"]}
-        return responses.json(document, headers=_NO_STORE)
+        return responses.unstored_json(document)
 
     async def clear(self, request: Request) -> Response:
         """Delete all logged calls."""
@@ -95,7 +91,7 @@ class ContentLogRoutes:
 
 def _setting(days: int) -> Response:
     setting: ContentLoggingSchema = {"enabled": days > 0, "days": days}
-    return responses.json(setting, headers=_NO_STORE)
+    return responses.unstored_json(setting)
 
 
 def _call(row: dict[str, Any]) -> LoggedCallSchema:

@@ -12,7 +12,7 @@ from sixfold.core.catalog import availability
 from sixfold.core.catalog.availability import ReportSchema
 from sixfold.core.gpu.report import GpuSchema
 from sixfold.web import responses
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers
 
 _FLAGS = {"true": True, "false": False}
 
@@ -25,11 +25,8 @@ class EnginesSchema(ReportSchema):
     gpus: Sequence[GpuSchema]
 
 
-class EngineRoutes:
+class EngineRoutes(ServiceHandlers):
     """Handlers that report how the server chooses engines."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def show(self, request: Request) -> Response:
         """Return the resources, engines and models; `refresh=true` detects servers and weights first."""

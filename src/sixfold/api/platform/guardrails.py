@@ -18,11 +18,10 @@ from sixfold.core.gateway.guardrails import models as guardrails
 from sixfold.core.gateway.guardrails.models import Guardrail
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 PATH = "/api/account/guardrails"
 _MAX_KEY = 100
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class GuardrailHookSchema(TypedDict, total=False):
@@ -53,11 +52,8 @@ class GuardrailSchema(TypedDict):
     updated_at: str
 
 
-class GuardrailRoutes:
+class GuardrailRoutes(ServiceHandlers):
     """Handlers of an account's guardrails."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def page(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
@@ -65,7 +61,7 @@ class GuardrailRoutes:
         items = [
             to_json(row["key_id"], guardrails.decode(row["document"]), row["updated_at"]) for row in rows
         ]
-        return responses.json({"guardrails": items}, headers=_NO_STORE)
+        return responses.unstored_json({"guardrails": items})
 
     async def put(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
@@ -79,7 +75,7 @@ class GuardrailRoutes:
         moment = await self._services.database.write(
             access_checks.while_permitted(principal, _set(principal, key_id, guardrail))
         )
-        return responses.json(to_json(key_id, guardrail, moment), headers=_NO_STORE)
+        return responses.unstored_json(to_json(key_id, guardrail, moment))
 
     async def delete(self, request: Request) -> Response:
         """Remove the guardrail of the key in the query, or of the account."""

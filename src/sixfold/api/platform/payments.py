@@ -12,18 +12,15 @@ from sixfold.errors import EngineFailed
 from sixfold.web import bodies, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _MESSAGE_BYTES = 1 << 20
 # A call to the payment processor that failed has changed nothing, so the client may repeat the request.
 _RETRIED = frozenset({EngineFailed.status})
 
 
-class PaymentRoutes:
+class PaymentRoutes(ServiceHandlers):
     """Handlers that start a payment, and the webhook, which accepts signed messages only."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def checkout(self, request: Request) -> Response:
         """Return the URL to pay for credit by card."""

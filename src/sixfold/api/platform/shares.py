@@ -14,11 +14,10 @@ from sixfold.core.shares.shares import ShareDraft
 from sixfold.web import bodies, idempotency, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 PATH = "/api/shares"
 _PAGE, _MAX_PAGE, _MAX_TEXT = 50, 100, 100
-_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class NewShareSchema(TypedDict):
@@ -67,11 +66,8 @@ class ReceivedShareSchema(CreatedShareSchema):
     owner: str
 
 
-class ShareRoutes:
+class ShareRoutes(ServiceHandlers):
     """Handlers of an account's shares."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def page(self, request: Request) -> Response:
         """List the shares that have not expired, newest first."""
@@ -80,7 +76,7 @@ class ShareRoutes:
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
         result = await self._services.database.read(shares.page(principal, limit, cursor))
         rows = [share.record for share in result.shares]
-        return responses.json({"shares": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+        return responses.unstored_json({"shares": rows, "next_cursor": result.next_cursor})
 
     async def received(self, request: Request) -> Response:
         """List the shares that only the account or the team of the key may open, newest first."""
@@ -94,14 +90,14 @@ class ShareRoutes:
             for share, owner in found[:limit]
         ]
         following = found[limit - 1][0].id if len(found) > limit else None
-        return responses.json({"shares": rows, "next_cursor": following}, headers=_NO_STORE)
+        return responses.unstored_json({"shares": rows, "next_cursor": following})
 
     async def create(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)
         draft = ShareDraft.of(bodies.parse_object(await request.body()))
         share, token = await self._services.database.write(shares.create(principal, draft))
         link = {"url": f"{self._services.settings.base_url}{shares.path_of(token)}"}
-        return responses.json({**share.record, **link}, 201, _NO_STORE)
+        return responses.unstored_json({**share.record, **link}, 201)
 
     async def end(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)

@@ -17,7 +17,7 @@ from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import auth, files, requests
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers
 
 _MAX_NAME = 128
 _TAG_CHARS = 32
@@ -27,11 +27,8 @@ _NO_FILE = "The file was not found"
 _LINKED = ("image/", "video/", "audio/")
 
 
-class StoredFileRoutes:
+class StoredFileRoutes(ServiceHandlers):
     """Handlers for stored files; an unguessable URL is sufficient to read a file."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def named(self, request: Request) -> Response:
         """Return an immutable file by its unguessable name; with `w`, a small image of it.

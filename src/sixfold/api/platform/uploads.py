@@ -13,7 +13,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.history import titles
 from sixfold.web import responses, uploads
 from sixfold.web.responses import Url
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers
 from sixfold.web.uploads import ReceivedUpload
 
 
@@ -27,11 +27,8 @@ class UploadSchema(TypedDict):
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class UploadRoutes:
+class UploadRoutes(ServiceHandlers):
     """Handlers for uploads."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def take(self, request: Request) -> Response:
         """Store a file, whose URL can be an input of any model."""

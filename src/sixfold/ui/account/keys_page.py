@@ -22,7 +22,7 @@ from sixfold.core.gateway.search import service as web_search
 from sixfold.core.gateway.tools import servers
 from sixfold.ui import forms
 from sixfold.ui.auth import session_page
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -50,12 +50,8 @@ _RIGHTS = {
 }
 
 
-class KeysPage:
+class KeysPage(PageHandlers):
     """The page of keys and its forms."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the keys and, for an organization, its OAuth clients."""

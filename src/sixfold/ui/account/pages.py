@@ -18,7 +18,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.ui import forms
 from sixfold.ui.account import keys_page, ledger_lines, usage, usage_chart
 from sixfold.ui.auth import session_page
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -30,12 +30,8 @@ _FORM_BYTES = 16_384
 _ENTRIES, _LATEST = 25, 5
 
 
-class AccountPage:
+class AccountPage(PageHandlers):
     """The overview, and the billing page with its forms."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the balance and a summary of each tab; links of the former single page are redirected."""

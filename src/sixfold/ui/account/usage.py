@@ -19,7 +19,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Transaction, now
 from sixfold.ui.account import usage_chart
 from sixfold.ui.auth import session_page
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -55,12 +55,8 @@ class AccountUsage(msgspec.Struct, frozen=True):
     spending: Spending
 
 
-class UsagePage:
+class UsagePage(PageHandlers):
     """The usage page and its CSV."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the chart and the table of a period."""

@@ -26,7 +26,7 @@ from sixfold.ui.admin.content import KIND_TITLES, guardrail_fields
 from sixfold.ui.admin.entry_forms import whole_number
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.organization.members_page import amount
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
@@ -54,12 +54,8 @@ class FormResult(msgspec.Struct, frozen=True):
     guardrail_key: str = ""
 
 
-class PeoplePages:
+class PeoplePages(PageHandlers):
     """The list of accounts, and the page of each account."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """List the accounts, newest first; `q` searches their e-mail addresses."""

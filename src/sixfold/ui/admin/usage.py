@@ -18,7 +18,7 @@ from sixfold.ui.account import usage_chart
 from sixfold.ui.account.usage import AccountUsage
 from sixfold.ui.admin import people
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -29,12 +29,8 @@ _CSV = ("day", "account", "email", "model")
 _MAX_TEXT = 200
 
 
-class OperatorUsagePages:
+class OperatorUsagePages(PageHandlers):
     """The usage of the server and of an account, as pages and as CSV."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show the usage of all accounts in a period, and what the engines earned and cost."""

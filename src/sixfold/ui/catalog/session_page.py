@@ -16,7 +16,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.sessions.recording import MAX_SECONDS, SessionRecording
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -24,12 +24,8 @@ from sixfold.web.services import WebServices
 _MOVES = {"w": "Forward", "a": "Turn left", "s": "Back", "d": "Turn right"}
 
 
-class SessionPages:
+class SessionPages(PageHandlers):
     """The session page, whose script opens the session, and the endpoint for its recordings."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, user: PageUser) -> Response:
         name = requests.path_value(request, "model")

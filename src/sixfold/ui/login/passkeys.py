@@ -31,7 +31,6 @@ _BODY_BYTES = 16_384
 _REGISTRATION, _SIGN_IN = "passkey.make", "passkey.use"
 # The name of the challenge in stored records.
 _CHALLENGE = "asked"
-_NO_STORE = {"Cache-Control": "no-store"}
 _UNSUPPORTED = "Passkeys require https with a domain name, or http://localhost on this machine"
 
 
@@ -75,7 +74,7 @@ class PasskeyPages:
             auth_challenges.create(_REGISTRATION, session.token, {_CHALLENGE: webauthn.encode(challenge)})
         )
         options = webauthn.registration_options(party, account.id, account.email or "you", challenge, stored)
-        return responses.json(options, 200, _NO_STORE)
+        return responses.unstored_json(options, 200)
 
     async def register(self, request: Request) -> Response:
         """Store the passkey that the browser created; each challenge is valid once."""
@@ -100,7 +99,7 @@ class PasskeyPages:
             name if isinstance(name, str) else "",
         )
         transaction = login_sessions.while_active(session.token, addition)
-        return responses.json({"id": await self._services.database.write(transaction)}, 201, _NO_STORE)
+        return responses.unstored_json({"id": await self._services.database.write(transaction)}, 201)
 
     async def remove(self, request: Request) -> Response:
         session, _ = await forms.read_with_session(request, self._services.sessions)
@@ -120,7 +119,7 @@ class PasskeyPages:
         challenge, ticket = webauthn.new_challenge(), ids.secret("ticket")
         creation = auth_challenges.create(_SIGN_IN, ticket, {_CHALLENGE: webauthn.encode(challenge)})
         await self._services.database.write(creation, durable=False)
-        response = responses.json(webauthn.authentication_options(party, challenge), 200, _NO_STORE)
+        response = responses.unstored_json(webauthn.authentication_options(party, challenge), 200)
         self._services.sessions.set_ticket(response, ticket)
         return response
 
@@ -142,7 +141,7 @@ class PasskeyPages:
         next_path = sessions.own_path(target if isinstance(target, str) else "")
         redirect = await self._login.open_session(request, proof, PASSKEY, next_path)
         attempt.succeed()
-        response = responses.json(redirect_target(redirect), 200, _NO_STORE)
+        response = responses.unstored_json(redirect_target(redirect), 200)
         response.raw_headers += [pair for pair in redirect.raw_headers if pair[0] == b"set-cookie"]
         return response
 

@@ -14,7 +14,7 @@ from sixfold.core.accounts.organizations import invitations
 from sixfold.core.database import Transaction
 from sixfold.ui import forms
 from sixfold.ui.organization.members_page import PATH as MEMBERS
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageHandlers, PageTemplates
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -24,12 +24,8 @@ _FORM_BYTES = 4096
 _MAX_TOKEN = 100
 
 
-class InvitationPage:
+class InvitationPage(PageHandlers):
     """The page of an invitation, and its form."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request) -> Response:
         """Show the invitation of a link; a visitor signs in first and returns."""

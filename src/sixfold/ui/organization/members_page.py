@@ -18,8 +18,7 @@ from sixfold.core.accounts.organizations.invitations import NewInvitation
 from sixfold.core.database import Transaction, Value
 from sixfold.ui import forms
 from sixfold.ui.account.keys_page import describe_limits
-from sixfold.ui.templating import PageTemplates
-from sixfold.web.services import WebServices
+from sixfold.ui.templating import PageHandlers
 from sixfold.web.sessions import SessionCookie
 
 PATH = "/account/members"
@@ -34,12 +33,8 @@ _DONE = {
 }
 
 
-class MembersPage:
+class MembersPage(PageHandlers):
     """The page; its forms are handled by `MembersForms`."""
-
-    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
-        self._services = services
-        self._pages = pages
 
     async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the parts of the session's organization that the user's role may see."""

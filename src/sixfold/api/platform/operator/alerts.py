@@ -20,9 +20,8 @@ from sixfold.core.database import Row, T, Transaction
 from sixfold.web import bodies, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _ROOT = "/api/operator/alerts"
 
 
@@ -42,11 +41,8 @@ class AccountAlertSchema(TypedDict):
     created_at: str
 
 
-class OperatorAlertRoutes:
+class OperatorAlertRoutes(ServiceHandlers):
     """Handlers of the alerts of all accounts."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def page(self, request: Request) -> Response:
         """List the alerts of all accounts, newest first."""
@@ -55,7 +51,7 @@ class OperatorAlertRoutes:
         cursor = requests.query_text(request, "cursor", MAX_TEXT) or None
         page = await self._services.database.read(operation.page(limit, cursor))
         rows = [_alert(row) for row in page.alerts]
-        return responses.json({"alerts": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
+        return responses.unstored_json({"alerts": rows, "next_cursor": page.next_cursor})
 
     async def create(self, request: Request, principal: Principal) -> Response:
         """Create an alert of an account."""
@@ -66,7 +62,7 @@ class OperatorAlertRoutes:
         alert = CostAlert(body)
         alerts.check_receiver(self._services.outbox.sender, alert.url)
         row = await self._write(principal, operation.create(principal, account_id, alert))
-        return responses.json(_alert(row), 201, _NO_STORE)
+        return responses.unstored_json(_alert(row), 201)
 
     async def delete(self, request: Request) -> Response:
         principal = await self._services.authenticator.bearer(request)

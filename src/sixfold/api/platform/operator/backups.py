@@ -21,7 +21,6 @@ from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _ROOT = "/api/operator/backups"
 _ONE = f"{_ROOT}/{{name}}"
 
@@ -80,7 +79,7 @@ class BackupRoutes:
             )
             for view in await self._backups.view()
         ]
-        return responses.json({"backups": rows}, status, _NO_STORE)
+        return responses.unstored_json({"backups": rows}, status)
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:

@@ -17,7 +17,6 @@ from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _BODY_BYTES = 32_768
 _MAX_SECTION = 40
 
@@ -96,11 +95,11 @@ class ConfigurationRoutes:
         return await self._providers()
 
     async def _shown(self) -> Response:
-        return responses.json(schemas.configuration(await self._configuration.view()), headers=_NO_STORE)
+        return responses.unstored_json(schemas.configuration(await self._configuration.view()))
 
     async def _providers(self) -> Response:
         rows = [schemas.provider(row) for row in await self._keys.view()]
-        return responses.json({"providers": rows}, headers=_NO_STORE)
+        return responses.unstored_json({"providers": rows})
 
     async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
         principal = await self._services.authenticator.bearer(request)
@@ -115,11 +114,11 @@ def _name(value: Any) -> str:
 
 def _probed(result: ServerProbe, **found: list[str]) -> Response:
     body = {"ok": not result.problem, **found, "problem": result.problem or None}
-    return responses.json(body, headers=_NO_STORE)
+    return responses.unstored_json(body)
 
 
 def _checked(result: KeyCheck) -> Response:
-    return responses.json({"state": result.state, "message": result.message}, headers=_NO_STORE)
+    return responses.unstored_json({"state": result.state, "message": result.message})
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:

@@ -19,7 +19,6 @@ from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _BODY_BYTES = 4096
 _ROOT = "/api/operator/installs"
 _ONE = f"{_ROOT}/{{family}}/{{name}}"
@@ -72,7 +71,7 @@ class InstallRoutes:
 
     async def _listed(self, status: int = 200) -> Response:
         rows = [_install(view) for view in await self._installs.view()]
-        return responses.json({"installs": rows}, status, _NO_STORE)
+        return responses.unstored_json({"installs": rows}, status)
 
 
 def _named(request: Request) -> tuple[str, str]:

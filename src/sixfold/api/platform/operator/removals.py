@@ -27,7 +27,6 @@ from sixfold.web.services import WebServices
 
 _ROOT = "/api/operator"
 _BODY_BYTES = 16_384
-_NO_STORE = {"Cache-Control": "no-store"}
 _LINK = "/s/"
 
 
@@ -46,7 +45,7 @@ class RemovalRoutes:
         erased_at = await self._write(principal, operation.close(principal, account_id, days, confirmation))
         await self._services.account_deletion.sweep()
         document: ClosedAccountSchema = {"account_id": account_id, "erased_at": rfc3339(erased_at)}
-        return responses.json(document, 202, _NO_STORE)
+        return responses.unstored_json(document, 202)
 
     async def keep(self, request: Request) -> Response:
         """Cancel the deletion of an account."""
@@ -54,7 +53,7 @@ class RemovalRoutes:
         account_id = requests.path_value(request, "account_id")
         await self._write(principal, operation.keep(principal, account_id))
         account = await self._read(accounts.by_id(account_id))
-        return responses.json(schemas.of_account(account), headers=_NO_STORE)
+        return responses.unstored_json(schemas.of_account(account))
 
     async def remove_post(self, request: Request) -> Response:
         """Delete a post of any account with its file."""

@@ -26,7 +26,6 @@ from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _BODY_BYTES = 16_384
 
 
@@ -43,12 +42,12 @@ class OperatorRoutes:
         text, limit, cursor = _page(request, "q")
         result = await self._read(customers.page(text, limit, cursor))
         rows = [schemas.account(row) for row in result.accounts]
-        return responses.json({"accounts": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+        return responses.unstored_json({"accounts": rows, "next_cursor": result.next_cursor})
 
     async def show(self, request: Request) -> Response:
         await self._services.authenticator.bearer(request)
         account = await self._read(customers.find(requests.path_value(request, "account_id")))
-        return responses.json(schemas.of_account(account), headers=_NO_STORE)
+        return responses.unstored_json(schemas.of_account(account))
 
     async def invite(self, request: Request) -> Response:
         """Create an account, and return the link that signs in to it once."""
@@ -57,7 +56,7 @@ class OperatorRoutes:
         reason = _reason(body, customers.STARTING_CREDIT)
         invitation = await self._write(principal, customers.invite(principal, email, credit, reason))
         url = f"{self._services.settings.base_url}/signin?token={invitation.token}"
-        return responses.json({**schemas.of_account(invitation.account), "url": url}, 201, _NO_STORE)
+        return responses.unstored_json({**schemas.of_account(invitation.account), "url": url}, 201)
 
     async def credit(self, request: Request, principal: Principal) -> Response:
         """Add credit to an account, or withdraw a negative amount."""
@@ -93,7 +92,7 @@ class OperatorRoutes:
         target, limit, cursor = _page(request, "target")
         result = await self._read(actions.page(limit, cursor, target))
         rows = [schemas.action(action) for action in result.actions]
-        return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
+        return responses.unstored_json({"actions": rows, "next_cursor": result.next_cursor})
 
     async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
         return await self._services.database.write(access_checks.while_permitted(principal, transaction))
@@ -103,7 +102,7 @@ class OperatorRoutes:
 
     async def _changed(self, principal: Principal, transaction: Transaction[Account]) -> Response:
         account = await self._write(principal, transaction)
-        return responses.json(schemas.of_account(account), headers=_NO_STORE)
+        return responses.unstored_json(schemas.of_account(account))
 
 
 def _change_budgets(

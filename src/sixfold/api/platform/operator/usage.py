@@ -13,7 +13,7 @@ from sixfold.core.accounts.operation import customers, server_usage
 from sixfold.web import openapi, requests
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _PATH = "/api/operator/usage"
 _ACCOUNT_PATH = "/api/operator/accounts/{account_id}/usage"
@@ -34,11 +34,8 @@ class ServerUsageRowSchema(TypedDict, total=False):
     provider_cost_usd: Required[str]
 
 
-class OperatorUsageRoutes:
+class OperatorUsageRoutes(ServiceHandlers):
     """Handlers of the usage reports."""
-
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
 
     async def show(self, request: Request) -> Response:
         """Return the usage by day, account, e-mail address and model."""

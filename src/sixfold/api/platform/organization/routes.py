@@ -21,7 +21,6 @@ from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _BODY_BYTES = 16_384
 
 
@@ -46,7 +45,7 @@ class OrganizationRoutes:
     async def show(self, request: Request) -> Response:
         """Return the organization, with its budget for the owner and admins."""
         principal = await self._caller(request)
-        return responses.json(await self._read(_organization(principal)), headers=_NO_STORE)
+        return responses.unstored_json(await self._read(_organization(principal)))
 
     async def change(self, request: Request) -> Response:
         """Set the budgets of the whole organization."""
@@ -56,7 +55,7 @@ class OrganizationRoutes:
         day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
         set_budgets = organizations.set_budgets(principal.account_id, _micros(day), _micros(month))
         await self._write(principal, set_budgets)
-        return responses.json(await self._read(_organization(principal)), headers=_NO_STORE)
+        return responses.unstored_json(await self._read(_organization(principal)))
 
     async def transfer(self, request: Request) -> Response:
         """Make a member the owner."""
@@ -72,7 +71,7 @@ class OrganizationRoutes:
         principal = await self._caller(request)
         rows = await self._read(organizations.of_person(principal.account_id))
         choices: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
-        return responses.json({"organizations": choices}, headers=_NO_STORE)
+        return responses.unstored_json({"organizations": choices})
 
     async def create(self, request: Request, principal: Principal) -> Response:
         """Create an organization without credit, owned by the user of the key."""
@@ -88,7 +87,7 @@ class OrganizationRoutes:
 
     async def list_members(self, request: Request) -> Response:
         principal = await self._caller(request)
-        return responses.json({"members": await self._read(_members(principal))}, headers=_NO_STORE)
+        return responses.unstored_json({"members": await self._read(_members(principal))})
 
     async def change_member(self, request: Request) -> Response:
         """Change the role, team or budgets of a member."""
@@ -114,7 +113,7 @@ class OrganizationRoutes:
     async def list_invitations(self, request: Request) -> Response:
         principal = await self._caller(request)
         rows = await self._read(invitations.of_account(principal.account_id))
-        return responses.json({"invitations": [schemas.invitation(row) for row in rows]}, headers=_NO_STORE)
+        return responses.unstored_json({"invitations": [schemas.invitation(row) for row in rows]})
 
     async def invite(self, request: Request) -> Response:
         principal, body = await self._fields(request, "email", "role", "team_id", "days")
@@ -137,7 +136,7 @@ class OrganizationRoutes:
             "token": new.token,
             "url": url,
         }
-        return responses.json(result, 201, _NO_STORE)
+        return responses.unstored_json(result, 201)
 
     async def withdraw(self, request: Request) -> Response:
         principal = await self._caller(request)
@@ -158,7 +157,7 @@ class OrganizationRoutes:
 
     async def list_teams(self, request: Request) -> Response:
         principal = await self._caller(request)
-        return responses.json({"teams": await self._read(_teams(principal.account_id))}, headers=_NO_STORE)
+        return responses.unstored_json({"teams": await self._read(_teams(principal.account_id))})
 
     async def create_team(self, request: Request, principal: Principal) -> Response:
         body = await fields.of_request(request, "name", *fields.BUDGETS)
@@ -189,7 +188,7 @@ class OrganizationRoutes:
     async def list_keys(self, request: Request) -> Response:
         principal = await self._caller(request)
         rows = await self._read(keys.of_account(principal.account_id))
-        return responses.json({"keys": [schemas.key(row) for row in rows]}, headers=_NO_STORE)
+        return responses.unstored_json({"keys": [schemas.key(row) for row in rows]})
 
     async def create_key(self, request: Request) -> Response:
         """Create a key of a team, or else of the caller."""
@@ -203,7 +202,7 @@ class OrganizationRoutes:
         holder = holder._replace(name=fields.text(body, "name", ""))
         key = await self._write(principal, key_changes.create_with(principal, scope, key_rights, holder))
         result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
-        return responses.json(result, 201, _NO_STORE)
+        return responses.unstored_json(result, 201)
 
     async def revoke_key(self, request: Request) -> Response:
         principal = await self._caller(request)

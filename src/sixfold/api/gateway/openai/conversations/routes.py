@@ -36,7 +36,6 @@ MAX_ITEMS, MAX_PAGE = 20, 100
 _PAGE, _MAX_TEXT = 20, 200
 _MAX_PAIRS, _MAX_KEY, _MAX_VALUE, _MAX_TYPE = 16, 64, 512, 64
 _ROLES = ("user", "assistant", "system", "developer")
-_NO_STORE = {"Cache-Control": "no-store"}
 _encode = parsing.encode
 
 
@@ -97,7 +96,7 @@ class ConversationRoutes:
 
     async def show(self, request: Request) -> Response:
         record = await self._store.get(await self._tenant(request), _id(request))
-        return responses.json(_conversation(record), headers=_NO_STORE)
+        return responses.unstored_json(_conversation(record))
 
     async def update(self, request: Request) -> Response:
         tenant = await self._tenant(request)
@@ -140,7 +139,7 @@ class ConversationRoutes:
         tenant = await self._tenant(request)
         _check_include(request)
         item = await self._store.item(tenant, _id(request), requests.path_value(request, "item_id"))
-        return Response(item, headers=_NO_STORE, media_type="application/json")
+        return Response(item, headers=responses.NO_STORE, media_type="application/json")
 
     async def delete_item(self, request: Request) -> Response:
         tenant = await self._tenant(request)
@@ -195,7 +194,7 @@ def _conversation(record: ConversationRecord) -> ConversationSchema:
 async def _page(items: Sequence[str], *, more: bool) -> Response:
     size = sum(map(len, items))
     content = await PARSER.run_large(size, _encoded_page, items, more=more)
-    return Response(content, headers=_NO_STORE, media_type="application/json")
+    return Response(content, headers=responses.NO_STORE, media_type="application/json")
 
 
 def _encoded_page(items: Sequence[str], *, more: bool) -> bytes:
