@@ -1,0 +1,1 @@
+"""The argument parsers of groups of commands, which import no command, so that help is printed at once."""
