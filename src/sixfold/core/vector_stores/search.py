@@ -212,6 +212,7 @@ def _rank(index: Index, query: ChunkQuery, names: Sequence[str]) -> list[tuple[s
     """Return the ids of the best chunks with their scores from 0 to 1, best first."""
     view = index.view(())
     question = query_parser.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
+    view = ranking.narrowed(view, question)
     ranked = ranking.rank(view, question)
     best = view.best(ranked.score, ranked.candidates, SearchFilter(types=names), query.limit)
     scores = [max(0.0, view.score_at(ranked.score, place)) for place in best]

@@ -12,7 +12,7 @@ from bisect import bisect_left
 import numpy as np
 
 from sixfold.core.memory import slugs
-from sixfold.store.search.columns import NO_PAGE, PackedColumn
+from sixfold.store.search.columns import NO_PAGE, PackedColumn, Positions
 from sixfold.store.search.strings import Numbers, StringColumn
 
 _DIGITS = re.compile(r"\d{1,15}")
@@ -51,6 +51,12 @@ class FolderOrder:
             del self._series[folder]
         self._join(int(self.before[position]), int(self.after[position]))
         self.before[position] = self.after[position] = NO_PAGE
+
+    def beside(self, position: int) -> Positions:
+        """Return the pages of a page's folder in order."""
+        return np.frombuffer(self._series[slugs.parent(self._slugs[position])].tobytes(), np.uint32).astype(
+            np.int64
+        )
 
     def _join(self, first: int, second: int) -> None:
         if first != NO_PAGE:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from sixfold.core.memory.indexing.entries import IndexEntry
+from sixfold.store.search.narrow_view import FullView
 from sixfold.store.search.page_store import IndexedPages
-from sixfold.store.search.query_view import PageView
+from sixfold.store.search.visible_pages import VisiblePages
 
 _LET_GO = 2**24  # bytes, more than the vectors that a search frees
 
@@ -22,7 +23,7 @@ class PageIndex(IndexedPages):
         super().__init__(folder)
         self.position: tuple[int, str] = (0, "")
         self.vectors_position: tuple[int, str] = (0, "")
-        self._views: dict[frozenset[str], PageView] = {}
+        self._views: dict[frozenset[str], FullView] = {}
         # glibc returns free memory above twice the largest freed block to the system, which then clears it on
         # each reuse. Without this block, that takes a third of the time of a search.
         np.empty(_LET_GO, np.uint8)
@@ -58,7 +59,7 @@ class PageIndex(IndexedPages):
         if self._disk is not None:
             self._disk.settle()
 
-    def view(self, collections: Collection[str]) -> PageView:
+    def view(self, collections: Collection[str]) -> FullView:
         """Return a view of the pages in `collections`, or of all pages if it is empty.
 
         Each call begins a search, with a new limit on the spellings that are compared.
@@ -68,8 +69,8 @@ class PageIndex(IndexedPages):
         view = self._views.get(key)
         if view is None:
             self.numbers.catch_up(len(self.alive))
-            visible = self.having("collection", key) if key else self.alive.values.copy()
+            visible = self.having("collection", key) if key else self.alive.values
             if len(self._views) >= 16:  # sets of collections to which keys of one account are limited
                 self._views.clear()
-            view = self._views[key] = PageView(self, visible, whole=not key)
+            view = self._views[key] = FullView(VisiblePages(self, visible, whole=not key))
         return view

@@ -79,11 +79,13 @@ class IndexedPages:
         self.order = folder_order.FolderOrder(self.slugs, self.created)
         self.folder_pages = PackedColumn(np.int64)
         self.folder_words = PackedColumn(np.float64)
+        self.folder_parts = PackedColumn(np.int64)  # number of pages that are parts of their folder
         self.matrix = np.zeros((0, DIMENSIONS), np.float32)
         self.row_page = PackedColumn(np.int64)
         self._folders: dict[str, int] = {}
         self._position = StringTable(self.page_ids)
         self._count = 0
+        self._newest: int | None = 0  # None if the newest page has been removed
         self._links = LinkTable()
         self._passages = SharedBuffer()
         self._rows = SharedBuffer()
@@ -114,9 +116,9 @@ class IndexedPages:
             self._leave(position)
             self._enter(position, entry)
         self._measure(position, sum(entry.terms.values()))
-        self.updated[position] = entry.updated_at
+        self._update(position, entry.updated_at)
         self.type[position] = self.types.setdefault(entry.type, len(self.types))
-        self.part[position] = not entry.article
+        self._set_part(position, not entry.article)
         self.states[position] = not entry.asks
         self.title_words[position] = len(entry.title)
         for column, count in zip(self.holds, entry.holds, strict=True):
@@ -140,7 +142,7 @@ class IndexedPages:
         self._write_words({position: None})
         self._rows_of(position, 0)
         self.alive[position] = False
-        self.updated[position] = 0
+        self._update(position, 0)
         self._count -= 1
         self._link(position, ())
 
@@ -221,6 +223,7 @@ class IndexedPages:
         if not slug:
             return
         self._measure(position, 0)
+        self._set_part(position, False)
         self.order.remove(position)
         folder = int(self.folder[position])
         self.folder_pages[folder] -= 1
@@ -236,11 +239,23 @@ class IndexedPages:
             number = self._folders[name] = self._numbers.take()
             self.folder_pages[number] = 0
             self.folder_words[number] = 0
+            self.folder_parts[number] = 0
         return number
 
     def _measure(self, position: int, words: int) -> None:
         self.folder_words[self.folder[position]] += words - self.length[position]
         self.length[position] = words
+
+    def _set_part(self, position: int, part: bool) -> None:
+        self.folder_parts[self.folder[position]] += int(part) - int(self.part[position])
+        self.part[position] = part
+
+    def _update(self, position: int, moment: int) -> None:
+        if self._newest is not None and moment >= self._newest:
+            self._newest = moment
+        elif self.updated[position] == self._newest:
+            self._newest = None
+        self.updated[position] = moment
 
     def _write_words(self, entries: Mapping[int, IndexEntry | None], *, on_disk: bool = False) -> None:
         """Replace the words of pages by position; None removes them."""
@@ -319,6 +334,13 @@ class IndexedPages:
     def passages(self, position: int) -> Sequence[int]:
         """Return the passages of a page in order; empty if the page has only one passage."""
         return self._passages.of(position)
+
+    @property
+    def newest(self) -> int:
+        """The time of the last change of a page; 0 without pages."""
+        if self._newest is None:
+            self._newest = int(self.updated.values.max())
+        return self._newest
 
     def neighbors(self, position: int) -> Sequence[int]:
         others = {*self._links.targets(position), *self._links.sources(position)} - {position}

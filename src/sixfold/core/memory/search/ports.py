@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Vector(Protocol):
-    """One number per page, which is 0 for a page without a match."""
+    """One number per page of a view, which is 0 for a page without a match."""
 
     def __add__(self, other: Any, /) -> Any: ...
 
@@ -44,6 +44,14 @@ class IndexView(Protocol):
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, cached under `key` until the pages change."""
+        ...
+
+    def narrowed(self, words: Collection[str], page_ids: Collection[str], *, linked: bool) -> IndexView:
+        """Return a view with the same results for `words`, whose vectors may have fewer pages.
+
+        `page_ids` may be results as well, and if `linked` is true, pages that are linked with a page whose
+        title the words contain. Vectors of different views must not be combined.
+        """
         ...
 
     def nothing(self) -> Vector:
@@ -98,7 +106,7 @@ class IndexView(Protocol):
         """Return the fraction, from 0 to 1, of the names that each page is about."""
         ...
 
-    def title_shares(self, words: Mapping[str, float]) -> Vector:
+    def title_shares(self, words: Collection[str]) -> Vector:
         """Return the fraction of the words' rarity that each title covers; 0 for titles with other words."""
         ...
 

@@ -65,6 +65,11 @@ class RankedQuery(msgspec.Struct, frozen=True):
         """The words that replace misspelled words."""
         return frozenset(word for replacements in self.spelling.values() for word in replacements)
 
+    @property
+    def is_sentence(self) -> bool:
+        """Whether the query has enough words for results that do not contain any of them."""
+        return len(self.words) - len(self.guessed) >= SENTENCE
+
     def weighted(self, spelling: float) -> Mapping[str, float]:
         """The words, with a reduced weight for replacements."""
         if not self.spelling:
@@ -97,6 +102,14 @@ class PageScores(msgspec.Struct, frozen=True):
             * (1.0 if part.share is None else view.score_at(part.share, position))
             for name, part in self.parts.items()
         }
+
+
+def narrowed(view: IndexView, question: RankedQuery) -> IndexView:
+    """Return a view with the same results for `question`, which may compute the scores of fewer pages."""
+    if question.vector is not None or question.timed:
+        return view
+    page_ids = {*question.relation_scores, *question.stop_word_scores}
+    return view.narrowed(question.words, page_ids, linked=question.is_sentence)
 
 
 def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> PageScores:
@@ -198,7 +211,7 @@ def _words(
         "links": ScorePart(view.linked(scores, MAX_LINKING), weights.links * scale),
     }
     candidates = scores if path is view.nothing() else scores + path
-    if len(words) - len(question.guessed) >= SENTENCE:
+    if question.is_sentence:
         candidates = candidates + before + after + hop
     return _added(view, text_score * scale, about), {**parts, **about}, candidates
 

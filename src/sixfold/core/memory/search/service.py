@@ -294,6 +294,7 @@ def _best_pages(index: Index, caller: Caller, request: SearchRequest, inputs: _R
             relation_scores=inputs.relation_scores,
             stop_word_scores=inputs.stop_word_scores,
         )
+    view = ranking.narrowed(view, question)
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit
