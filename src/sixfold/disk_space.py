@@ -16,7 +16,7 @@ _STEP_BYTES = 64 * 2**20
 class WritableFile(Protocol):
     """A file that can be written."""
 
-    def write(self, data: bytes | bytearray, /) -> Any: ...
+    def write(self, data: bytes | bytearray | memoryview, /) -> Any: ...
 
 
 class SpaceLimitedFile:
@@ -27,7 +27,7 @@ class SpaceLimitedFile:
         self._folder = folder
         self._remaining = 0
 
-    def write(self, data: bytes | bytearray, /) -> Any:
+    def write(self, data: bytes | bytearray | memoryview, /) -> Any:
         if len(data) > self._remaining:
             free, reserve = _free_and_reserve(self._folder)
             self._remaining = min(max(_STEP_BYTES, len(data)), free - reserve)

@@ -26,6 +26,7 @@ from obstore import exceptions
 from sixfold import errors
 from sixfold.core.media import blob_keys
 from sixfold.core.media.ports import ObjectInfo
+from sixfold.disk_space import SpaceLimitedFile
 from sixfold.store.blob_cache import BlobCache
 from sixfold.store.buckets import Bucket, BucketAccess, UnconditionalStore, open_bucket, understood
 from sixfold.store.file_store import MAX_KEY_CHARACTERS, PIECE_BYTES, InvalidBlobKey, is_segment, segments
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 PART_BYTES = 5 << 20  # size of the parts of larger objects, the minimum of S3
 _PARTS_AT_ONCE = 4
 _FETCH_BYTES = 1 << 20
+_MAX_IN_MEMORY = 1 << 30
 _LISTED_AT_ONCE = 1000
 _REFRESH_SECONDS = 12 * 3600  # blobs without a name are deleted after 24 hours
 
@@ -204,6 +206,12 @@ class ObjectStore:
                 return data
         with understood(key):
             result = await obstore.get_async(self._bucket, key)
+            # obstore allocates the stated size at once.
+            if (size := result.meta["size"]) > _MAX_IN_MEMORY:
+                raise errors.StoreFailed(
+                    f"The object store returned an object of {size:,} bytes, and at most {_MAX_IN_MEMORY:,} "
+                    "are read into memory"
+                )
             data = bytes(await result.bytes_async())
         if digest is not None:
             _check(key, digest, blake3.blake3(data).hexdigest())
@@ -317,8 +325,9 @@ class ObjectStore:
             hashed = blake3.blake3()
             with await asyncio.to_thread(temporary.open, "xb") as file, understood(key):
                 result = await obstore.get_async(self._bucket, key)
+                target = SpaceLimitedFile(file, temporary.parent)
                 async for chunk in result.stream(min_chunk_size=_FETCH_BYTES):
-                    await asyncio.to_thread(_append, file, hashed, memoryview(chunk))
+                    await asyncio.to_thread(_append, target, hashed, memoryview(chunk))
             if digest is not None:
                 _check(key, digest, hashed.hexdigest())
             return await asyncio.to_thread(self._cache.keep, name, temporary)  # already lent by `local_path`
@@ -365,7 +374,7 @@ async def _from_file(file: IO[bytes], start: int, length: int | None) -> AsyncGe
             yield piece
 
 
-def _append(file: IO[bytes], digest: blake3.blake3, piece: memoryview) -> None:
+def _append(file: SpaceLimitedFile, digest: blake3.blake3, piece: memoryview) -> None:
     digest.update(piece)
     file.write(piece)
 
