@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 
 from sixfold import errors
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.cohere import responses as cohere_responses
-from sixfold.api.gateway.files import anthropic_files
 
 # The header and the part of its value by which Cohere's libraries are recognized.
 _CLIENT_HEADER, _COHERE = "x-fern-sdk-name", "cohere"
@@ -28,7 +28,7 @@ def page(request: Request, rows: Sequence[Any]) -> dict[str, Any]:
     """
     page_rows, has_more = rows, False
     if not _BOUNDS.isdisjoint(request.query_params):
-        limit, after, before = anthropic_files.list_bounds(request)
+        limit, after, before = list_pages.anthropic_query(request)
         ids = [row["id"] for row in rows]
         if (cursor := after or before) and cursor not in ids:
             name = "after_id" if after else "before_id"
@@ -39,13 +39,7 @@ def page(request: Request, rows: Sequence[Any]) -> dict[str, Any]:
         else:
             page_rows = rows[ids.index(after) + 1 if after else 0 :]
             page_rows, has_more = page_rows[:limit], len(page_rows) > limit
-    document: dict[str, Any] = {
-        "object": "list",
-        "data": page_rows,
-        "has_more": has_more,
-        "first_id": page_rows[0]["id"] if page_rows else None,
-        "last_id": page_rows[-1]["id"] if page_rows else None,
-    }
+    document = list_pages.openai_page(page_rows, has_more=has_more)
     if is_cohere(request):
         document["models"] = cohere_responses.models(page_rows, request.query_params.get("endpoint"))
     return document

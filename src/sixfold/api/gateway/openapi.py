@@ -6,6 +6,7 @@ from sixfold.api.gateway import (
     calls,
     chat_memory,
     cohere_embeddings,
+    list_pages,
     rerank,
     routes,
     service,
@@ -14,7 +15,6 @@ from sixfold.api.gateway import (
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches import openapi as batch_descriptions
 from sixfold.api.gateway.cohere import responses as cohere
-from sixfold.api.gateway.files import anthropic_files
 from sixfold.api.gateway.files import openapi as file_descriptions
 from sixfold.api.gateway.ollama import openapi as ollama
 from sixfold.api.gateway.openai import errors, media_jobs, moderations
@@ -143,9 +143,9 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
 def _models() -> dict[str, OperationSpec]:
     models_schema = openapi.shape("Models", data=list[routes.ModelSchema])
     paging = (
-        openapi.limit(anthropic_files.MAX_PAGE),
-        openapi.text("after_id", anthropic_files.MAX_TEXT),
-        openapi.text("before_id", anthropic_files.MAX_TEXT),
+        openapi.limit(list_pages.MAX_PAGE),
+        openapi.text("after_id", list_pages.MAX_TEXT),
+        openapi.text("before_id", list_pages.MAX_TEXT),
     )
     return {
         "GET /v1/models": _openai(

@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches.runner import ANTHROPIC_ENDPOINT
 from sixfold.api.gateway.chat_handler import anthropic_headers
-from sixfold.api.gateway.files import anthropic_files, intake
+from sixfold.api.gateway.files import intake
 from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.batches.models import Batch
@@ -82,13 +83,10 @@ class MessageBatchSchema(TypedDict):
     results_url: str | None
 
 
-class MessageBatchesSchema(TypedDict):
+class MessageBatchesSchema(list_pages.AnthropicPageSchema):
     """A page of batches of messages, newest first."""
 
     data: Sequence[MessageBatchSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class DeletedMessageBatchSchema(TypedDict):
@@ -132,20 +130,14 @@ class AnthropicBatchRoutes:
     async def page(self, request: Request) -> Response:
         """List batches, newest first."""
         principal = await self._auth.enter(request)
-        limit, after, before = anthropic_files.list_bounds(request)
+        limit, after, before = list_pages.anthropic_query(request)
         batches = await self._services.batches.page(
             principal.tenant, "anthropic", limit + 1, before or after, ascending=bool(before)
         )
         rows = [self._document(request, batch) for batch in batches[:limit]]
         if before:
             rows.reverse()
-        page: MessageBatchesSchema = {
-            "data": rows,
-            "first_id": rows[0]["id"] if rows else None,
-            "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(batches) > limit,
-        }
-        return responses.json(page)
+        return responses.json(list_pages.anthropic_page(rows, has_more=len(batches) > limit))
 
     async def show(self, request: Request) -> Response:
         _, batch = await self._find(request)

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.batches.runner import OPENAI_ENDPOINTS
 from sixfold.api.gateway.files import openai_files
 from sixfold.api.gateway.key_auth import CachedKeyAuth
@@ -82,14 +83,10 @@ class BatchSchema(TypedDict):
     waiting_for: str | None
 
 
-class BatchesSchema(TypedDict):
+class BatchesSchema(list_pages.OpenAIPageSchema):
     """A page of batches, newest first."""
 
-    object: Literal["list"]
     data: Sequence[BatchSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class OpenAIBatchRoutes:
@@ -132,14 +129,7 @@ class OpenAIBatchRoutes:
         after = requests.query_text(request, "after", MAX_TEXT)
         batches = await self._services.batches.page(principal.tenant, "openai", limit + 1, after)
         rows = [document(batch) for batch in batches[:limit]]
-        page: BatchesSchema = {
-            "object": "list",
-            "data": rows,
-            "first_id": rows[0]["id"] if rows else None,
-            "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(batches) > limit,
-        }
-        return responses.json(page)
+        return responses.json(list_pages.openai_page(rows, has_more=len(batches) > limit))
 
     async def show(self, request: Request) -> Response:
         principal = await self._auth.enter(request)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.anthropic.errors import AnthropicErrorSchema
 from sixfold.api.gateway.batches import anthropic_batches, openai_batches
 from sixfold.api.gateway.batches.runner import OPENAI_ENDPOINTS
-from sixfold.api.gateway.files import anthropic_files
 from sixfold.api.gateway.files.openapi import EXPIRY_POLICY
 from sixfold.api.gateway.openai.errors import OpenAIErrorSchema
 from sixfold.web import openapi
@@ -68,7 +68,7 @@ def _anthropic() -> dict[str, OperationSpec]:
         "properties": {"requests": {"type": "array", "items": request, "minItems": 1}},
     }
     page_parameters = (
-        openapi.limit(anthropic_files.MAX_PAGE),
+        openapi.limit(list_pages.MAX_PAGE),
         openapi.text("after_id", openai_batches.MAX_TEXT),
         openapi.text("before_id", openai_batches.MAX_TEXT),
     )

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.files.file_routes import FileRoutes
 from sixfold.core.accounts.keys import Principal
@@ -21,9 +22,8 @@ from sixfold.core.files.files import AccountFile, FileDetails, FileFilter
 from sixfold.web import requests, responses
 from sixfold.web.uploads import ReceivedUpload
 
-PAGE, MAX_PAGE, MAX_IDS = 20, 1000, 100
+MAX_IDS = 100
 MIN_SECONDS, MAX_SECONDS = 3600, 90 * 24 * 3600
-MAX_TEXT = 200
 _CURSOR = "page_"
 # OpenAI's purpose of a file for any use.
 _PURPOSE = "user_data"
@@ -42,13 +42,10 @@ class AnthropicFileSchema(TypedDict):
     downloadable: Literal[True]
 
 
-class AnthropicFilesSchema(TypedDict):
+class AnthropicFilesSchema(list_pages.AnthropicPageSchema):
     """A page of files in Anthropic's format."""
 
     data: Sequence[AnthropicFileSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
     next_page: str | None
 
 
@@ -76,27 +73,21 @@ class AnthropicFileRoutes(FileRoutes):
         """List files, newest first."""
         principal = await self._auth.enter(request)
         requested_ids = request.query_params.getlist("ids[]") or request.query_params.getlist("ids")
-        limit, after, before = list_bounds(request)
+        limit, after, before = list_pages.anthropic_query(request)
         files, reads = self._services.files, principal.has(Rights.MEMORY_READ)
         if requested_ids:
             records = await files.some(principal.tenant, _ids(requested_ids), with_memory=reads)
             limit = len(records)
         else:
-            after = after or _page_id(requests.query_text(request, "page", MAX_TEXT))
+            after = after or _page_id(requests.query_text(request, "page", list_pages.MAX_TEXT))
             file_filter = FileFilter(with_memory=reads, ascending=bool(before))
             records = await files.page(principal.tenant, file_filter, limit + 1, before or after)
         rows = [document(file) for file in records[:limit]]
         if before:
             rows.reverse()
         has_more = len(records) > limit
-        page: AnthropicFilesSchema = {
-            "data": rows,
-            "first_id": rows[0]["id"] if rows else None,
-            "last_id": rows[-1]["id"] if rows else None,
-            "has_more": has_more,
-            "next_page": _CURSOR + rows[-1]["id"] if has_more and not before else None,
-        }
-        return responses.json(page)
+        next_page = _CURSOR + rows[-1]["id"] if has_more and not before else None
+        return responses.json({**list_pages.anthropic_page(rows, has_more=has_more), "next_page": next_page})
 
     def _document(self, file: AccountFile) -> AnthropicFileSchema:
         return document(file)
@@ -124,16 +115,6 @@ def _seconds(text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_SECONDS):
         raise errors.BadRequest(f"expires_in_seconds must be an integer from {MIN_SECONDS} to {MAX_SECONDS}")
     return int(text)
-
-
-def list_bounds(request: Request) -> tuple[int, str, str]:
-    """Return `limit`, `after_id` and `before_id` of a list; raises `BadRequest` for both ids at once."""
-    limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
-    after = requests.query_text(request, "after_id", MAX_TEXT)
-    before = requests.query_text(request, "before_id", MAX_TEXT)
-    if after and before:
-        raise errors.BadRequest("after_id and before_id cannot be combined")
-    return limit, after, before
 
 
 def document(file: AccountFile) -> AnthropicFileSchema:

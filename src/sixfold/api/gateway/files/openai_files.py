@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.files.file_routes import FileRoutes
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
@@ -42,14 +43,10 @@ class OpenAIFileSchema(TypedDict):
     status_details: None
 
 
-class OpenAIFilesSchema(TypedDict):
+class OpenAIFilesSchema(list_pages.OpenAIPageSchema):
     """A page of files in OpenAI's format."""
 
-    object: Literal["list"]
     data: Sequence[OpenAIFileSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class DeletedOpenAIFileSchema(TypedDict):
@@ -80,22 +77,13 @@ class OpenAIFileRoutes(FileRoutes):
 
     async def page(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
-        limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
-        order = requests.query_choice(request, "order", ("asc", "desc"), MAX_TEXT) or "desc"
-        after = requests.query_text(request, "after", MAX_TEXT)
+        limit, ascending, after = list_pages.openai_query(request, PAGE, MAX_PAGE)
         purpose_filter = requests.query_text(request, "purpose", MAX_TEXT)
         size = min(limit, PAGE)
-        file_filter = FileFilter(purpose_filter, principal.has(Rights.MEMORY_READ), order == "asc")
+        file_filter = FileFilter(purpose_filter, principal.has(Rights.MEMORY_READ), ascending)
         records = await self._services.files.page(principal.tenant, file_filter, size + 1, after)
         rows = [document(file) for file in records[:size]]
-        page: OpenAIFilesSchema = {
-            "object": "list",
-            "data": rows,
-            "first_id": rows[0]["id"] if rows else None,
-            "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(records) > size,
-        }
-        return responses.json(page)
+        return responses.json(list_pages.openai_page(rows, has_more=len(records) > size))
 
     def _document(self, file: AccountFile) -> OpenAIFileSchema:
         return document(file)

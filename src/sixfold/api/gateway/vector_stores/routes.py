@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.errors import InvalidRequest
@@ -17,8 +18,6 @@ from sixfold.api.gateway.vector_stores.schemas import (
     ChunkTextSchema,
     DeletedVectorStoreSchema,
     FileContentSchema,
-    VectorStoreFilesSchema,
-    VectorStoresSchema,
 )
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -51,17 +50,10 @@ class VectorStoreRoutes:
 
     async def page(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
-        limit, ascending, bound = _paging(request)
+        limit, ascending, bound = list_pages.openai_query(request, PAGE, MAX_PAGE)
         stores = await self._stores.page(principal.tenant, limit + 1, bound, ascending=ascending)
         rows = [schemas.store(store) for store in stores[:limit]]
-        page: VectorStoresSchema = {
-            "object": "list",
-            "data": rows,
-            "first_id": rows[0]["id"] if rows else None,
-            "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(stores) > limit,
-        }
-        return responses.json(page)
+        return responses.json(list_pages.openai_page(rows, has_more=len(stores) > limit))
 
     async def show(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
@@ -176,29 +168,16 @@ class VectorStoreRoutes:
 
     async def _files_page(self, request: Request, principal: Principal, batch_id: str = "") -> Response:
         """Return a page of files, newest first unless `order` is asc."""
-        limit, ascending, bound = _paging(request)
+        limit, ascending, bound = list_pages.openai_query(request, PAGE, MAX_PAGE)
         page = VectorStoreFilePage(limit + 1, bound, ascending, _status(request), batch_id)
         files = await self._stores.files(principal.tenant, _store(request), page)
         rows = [schemas.file(file) for file in files[:limit]]
-        document: VectorStoreFilesSchema = {
-            "object": "list",
-            "data": rows,
-            "first_id": rows[0]["id"] if rows else None,
-            "last_id": rows[-1]["id"] if rows else None,
-            "has_more": len(files) > limit,
-        }
-        return responses.json(document)
+        return responses.json(list_pages.openai_page(rows, has_more=len(files) > limit))
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
     raw = await request.body()
     return await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
-
-
-def _paging(request: Request) -> tuple[int, bool, str]:
-    limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
-    order = requests.query_choice(request, "order", ("asc", "desc"), MAX_TEXT) or "desc"
-    return limit, order == "asc", requests.query_text(request, "after", MAX_TEXT)
 
 
 def _status(request: Request) -> str:

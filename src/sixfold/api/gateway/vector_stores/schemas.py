@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.vector_stores import attributes as file_attributes
@@ -94,24 +95,16 @@ class VectorStoreBatchSchema(TypedDict):
     file_counts: FileCountsSchema
 
 
-class VectorStoresSchema(TypedDict):
+class VectorStoresSchema(list_pages.OpenAIPageSchema):
     """A page of vector stores."""
 
-    object: Literal["list"]
     data: Sequence[VectorStoreSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
-class VectorStoreFilesSchema(TypedDict):
+class VectorStoreFilesSchema(list_pages.OpenAIPageSchema):
     """A page of files of a vector store."""
 
-    object: Literal["list"]
     data: Sequence[VectorStoreFileSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class ChunkTextSchema(TypedDict):

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
@@ -70,14 +71,10 @@ class ConversationItemSchema(TypedDict):
     type: str
 
 
-class ConversationItemsSchema(TypedDict):
+class ConversationItemsSchema(list_pages.OpenAIPageSchema):
     """A page of the items of a conversation."""
 
-    object: Literal["list"]
     data: Sequence[ConversationItemSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class ConversationRoutes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict
 from urllib.parse import quote
 
 import msgspec
@@ -17,7 +17,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway import provider_objects
+from sixfold.api.gateway import list_pages, provider_objects
 from sixfold.api.gateway.chat_handler import EventStreamResponse
 from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import parsing
@@ -269,14 +269,10 @@ class InputItemSchema(TypedDict):
     type: str
 
 
-class InputItemsSchema(TypedDict):
+class InputItemsSchema(list_pages.OpenAIPageSchema):
     """A page of the input items of a response."""
 
-    object: Literal["list"]
     data: Sequence[InputItemSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class StoredResponseRoutes:
@@ -381,18 +377,7 @@ def _encoded_page(chain: ResponseChain, order: str, after: str, size: int) -> by
         raise errors.BadRequest(f"after must be the id of an item of this response (got {after})")
     start = ids.index(after) + 1 if after else 0
     page = [items[item_id] for item_id in ids[start : start + size]]
-    return _encode(_page(page, more=start + size < len(ids)))
-
-
-def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema:
-    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
-    return {
-        "object": "list",
-        "data": cast("Sequence[InputItemSchema]", items),
-        "first_id": first,
-        "last_id": last,
-        "has_more": more,
-    }
+    return _encode(list_pages.openai_page(page, has_more=start + size < len(ids)))
 
 
 def items_by_id(chain: ResponseChain) -> Mapping[str, Mapping[str, Any]]:

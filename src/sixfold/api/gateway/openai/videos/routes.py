@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.key_auth import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs, parsing
@@ -83,14 +84,10 @@ class VideoJobSchema(TypedDict):
     error: VideoJobErrorSchema | None
 
 
-class VideoJobsSchema(TypedDict):
+class VideoJobsSchema(list_pages.OpenAIPageSchema):
     """A page of videos."""
 
-    object: Literal["list"]
     data: Sequence[VideoJobSchema]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class DeletedVideoSchema(TypedDict):
@@ -187,23 +184,14 @@ class VideoRoutes:
     async def page(self, request: Request) -> Response:
         """Return a page of videos, newest first unless `order` is `asc`."""
         tenant = (await self._auth.enter(request)).tenant
-        limit = requests.page_size(request, _PAGE, MAX_PAGE, _MAX_TEXT)
-        order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
-        after = requests.query_text(request, "after", _MAX_TEXT)
-        name, end = ("videos_up", _FIRST) if order == "asc" else ("videos_down", _LAST)
+        limit, ascending, after = list_pages.openai_query(request, _PAGE, MAX_PAGE)
+        name, end = ("videos_up", _FIRST) if ascending else ("videos_down", _LAST)
         start = prediction_id(after) if after else end
         rows = await self._services.database.read(
             many(name, **tenant.row, after=start, limit=limit + 1), snapshot=False
         )
         videos = [self._video(Prediction.from_row(row)) for row in rows[:limit]]
-        document: VideoJobsSchema = {
-            "object": "list",
-            "data": videos,
-            "first_id": videos[0]["id"] if videos else None,
-            "last_id": videos[-1]["id"] if videos else None,
-            "has_more": len(rows) > limit,
-        }
-        return responses.json(document, headers={"Cache-Control": "no-store"})
+        return responses.unstored_json(list_pages.openai_page(videos, has_more=len(rows) > limit))
 
     async def delete(self, request: Request) -> Response:
         """Delete a video with its file; an incomplete video is canceled and not charged."""
