@@ -88,12 +88,16 @@ class IdempotencyGuard:
         authenticate: Authenticate,
         handler: PrincipalHandler,
         error_format: ErrorFormat = error_response,
+        retried: frozenset[int] = frozenset(),
     ) -> Handler:
-        """Return a POST handler that authenticates, then runs `handler` once per idempotency key."""
+        """Return a POST handler that authenticates, then runs `handler` once per idempotency key.
+
+        The id of the request is in its scope as `ONCE`, or None without a key.
+        """
 
         async def handle(request: Request) -> Response:
             principal = await authenticate(request)
-            repeatable = IdempotentRequest(principal.replays, await request.body(), error_format)
+            repeatable = IdempotentRequest(principal.replays, await request.body(), error_format, retried)
 
             async def work(scope: str | None) -> Response:
                 request.scope[ONCE] = scope

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +12,6 @@ from sixfold.api.hosting import models_list
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.custom_models import KIND
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import ServiceHandlers
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -29,17 +27,8 @@ _IMAGE = re.compile(
 class ContainerImageRoutes(ServiceHandlers):
     """Imports container images as models."""
 
-    async def post(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
-        raw = await request.body()
-
-        async def imported(_idempotency_id: str | None) -> Response:
-            return await self._import(principal, bodies.parse_object(raw))
-
-        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, idempotent_request, imported)
-
-    async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
+    async def post(self, request: Request, principal: Principal) -> Response:
+        body = bodies.parse_object(await request.body())
         services, image, hardware = self._services, body.get("image"), body.get("hardware")
         name = body.get("name") or ""
         if not image:

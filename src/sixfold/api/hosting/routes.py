@@ -150,11 +150,13 @@ def _webhook_renderer(services: WebServices) -> Renderer:
 def build_api(services: WebServices) -> ApiGroup:
     runs = PredictionRoutes(services)
     large = services.settings.inline_body_bytes
+    images = container_images.ContainerImageRoutes(services)
+    import_image = services.idempotency.once(services.authenticator.bearer, images.post)
     return ApiGroup(
         "hosting",
         responses.error_response,
         (
-            *models_list.routes(services, container_images.ContainerImageRoutes(services).post),
+            *models_list.routes(services, import_image),
             RouteEntry("/api/containers/run", {"POST": runs.run}, large, access=rights.RUN),
             RouteEntry(
                 "/api/containers/{model_id:path}/queue/join", {"POST": runs.join}, large, access=rights.RUN

@@ -16,7 +16,6 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog import gradio_spaces
 from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import ServiceHandlers, WebServices
 
@@ -26,18 +25,8 @@ _NO_CONTAINERS = 'No container can be started: install Docker or Podman, or send
 class SpaceImportRoutes(ServiceHandlers):
     """Imports spaces as models."""
 
-    async def post(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
-        raw = await request.body()
-
-        async def imported(_idempotency_id: str | None) -> Response:
-            return await self._import(principal, bodies.parse_object(raw))
-
-        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, idempotent_request, imported)
-
-    async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
-        services = self._services
+    async def post(self, request: Request, principal: Principal) -> Response:
+        body, services = bodies.parse_object(await request.body()), self._services
         principal.require_all_models()
         await services.database.read(ledger.require_not_below_zero(principal.account_id))
         fields = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
@@ -119,8 +108,6 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    import_routes = SpaceImportRoutes(services)
+    post = services.idempotency.once(services.authenticator.bearer, SpaceImportRoutes(services).post)
     size = services.settings.json_body_bytes
-    return (
-        RouteEntry("/api/containers/spaces/import", {"POST": import_routes.post}, size, access=rights.RUN),
-    )
+    return (RouteEntry("/api/containers/spaces/import", {"POST": post}, size, access=rights.RUN),)

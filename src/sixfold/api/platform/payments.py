@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import payments, rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import now
 from sixfold.errors import EngineFailed
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import ServiceHandlers, WebServices
 
@@ -22,33 +24,17 @@ _RETRIED = frozenset({EngineFailed.status})
 class PaymentRoutes(ServiceHandlers):
     """Handlers that start a payment, and the webhook, which accepts signed messages only."""
 
-    async def checkout(self, request: Request) -> Response:
+    async def checkout(self, request: Request, principal: Principal) -> Response:
         """Return the URL to pay for credit by card."""
-        principal = await self._services.authenticator.bearer(request)
-        raw = await request.body()
+        micros = payments.parse_amount(bodies.parse_object(await request.body()).get("amount_usd"))
+        url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
+        return responses.json({"checkout_url": url})
 
-        async def work(_idempotency_id: str | None) -> Response:
-            micros = payments.parse_amount(bodies.parse_object(raw).get("amount_usd"))
-            url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
-            return responses.json({"checkout_url": url})
-
-        return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.error_response, _RETRIED), work
-        )
-
-    async def plan(self, request: Request) -> Response:
+    async def plan(self, request: Request, principal: Principal) -> Response:
         """Return the URL to pay for a memory plan by card."""
-        principal = await self._services.authenticator.bearer(request)
-        raw = await request.body()
-
-        async def work(_idempotency_id: str | None) -> Response:
-            plan = payments.parse_plan(bodies.parse_object(raw).get("plan"))
-            url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
-            return responses.json({"checkout_url": url})
-
-        return await self._services.idempotency.run(
-            request, IdempotentRequest(principal.replays, raw, responses.error_response, _RETRIED), work
-        )
+        plan = payments.parse_plan(bodies.parse_object(await request.body()).get("plan"))
+        url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
+        return responses.json({"checkout_url": url})
 
     async def deposit(self, request: Request) -> Response:
         """Return the account's deposit address for tokens."""
@@ -75,10 +61,11 @@ class PaymentRoutes(ServiceHandlers):
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """Return the payment routes of accounts, and the webhook."""
-    pay, small = PaymentRoutes(services), services.settings.json_body_bytes
+    pay, small, manage = PaymentRoutes(services), services.settings.json_body_bytes, rights.ACCOUNT_MANAGE
+    once = partial(services.idempotency.once, services.authenticator.bearer, retried=_RETRIED)
     return (
-        RouteEntry("/api/account/checkout", {"POST": pay.checkout}, small, access=rights.ACCOUNT_MANAGE),
-        RouteEntry("/api/account/plan", {"POST": pay.plan}, small, access=rights.ACCOUNT_MANAGE),
-        RouteEntry("/api/account/deposits", {"POST": pay.deposit}, small, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/api/account/checkout", {"POST": once(pay.checkout)}, small, access=manage),
+        RouteEntry("/api/account/plan", {"POST": once(pay.plan)}, small, access=manage),
+        RouteEntry("/api/account/deposits", {"POST": pay.deposit}, small, access=manage),
         RouteEntry("/api/webhooks/stripe", {"POST": pay.webhook}, _MESSAGE_BYTES, access=rights.PUBLIC),
     )

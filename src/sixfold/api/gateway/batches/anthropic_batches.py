@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway import list_pages
-from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches.runner import ANTHROPIC_ENDPOINT
 from sixfold.api.gateway.chat_handler import anthropic_headers
 from sixfold.api.gateway.files import intake
@@ -29,7 +28,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits.json_limits import JsonLimits
 from sixfold.web import bodies, requests, responses, trusted_hosts
-from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.idempotency import ONCE
 from sixfold.web.services import WebServices
 
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -103,17 +102,8 @@ class AnthropicBatchRoutes:
         self._services = services
         self._auth = auth
 
-    async def create(self, request: Request) -> Response:
-        principal = await self._auth.enter(request)
+    async def create(self, request: Request, principal: Principal) -> Response:
         raw = await request.body()
-
-        async def work(idempotency_id: str | None) -> Response:
-            return await self._create(request, principal, raw, idempotency_id)
-
-        idempotent_request = IdempotentRequest(principal.replays, raw, anthropic_errors.dialect)
-        return await self._services.idempotency.run(request, idempotent_request, work)
-
-    async def _create(self, request: Request, principal: Principal, raw: bytes, once: str | None) -> Response:
         async with self._services.files.temporary_path() as path:
             total = await PARSER.run(_write_lines, raw, self._services.batches.limits.lines, path)
             new = NewBatch(
@@ -122,7 +112,7 @@ class AnthropicBatchRoutes:
                 headers=anthropic_headers(dict(request.headers.raw)),
                 output_seconds=_RESULT_SECONDS,
                 total=total,
-                once=once,
+                once=request.scope[ONCE],
             )
             batch = await self._services.batches.create_from_path(principal, new, path)
         return responses.json(self._document(request, batch))

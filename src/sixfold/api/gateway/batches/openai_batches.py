@@ -15,14 +15,13 @@ from sixfold.api.gateway import list_pages
 from sixfold.api.gateway.batches.runner import OPENAI_ENDPOINTS
 from sixfold.api.gateway.files import openai_files
 from sixfold.api.gateway.key_auth import CachedKeyAuth
-from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.batches.models import Batch
 from sixfold.core.batches.service import NewBatch
 from sixfold.web import bodies, requests, responses
-from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.idempotency import ONCE
 from sixfold.web.services import WebServices
 
 WINDOW = "24h"
@@ -96,18 +95,8 @@ class OpenAIBatchRoutes:
         self._services = services
         self._auth = auth
 
-    async def create(self, request: Request) -> Response:
-        principal = await self._auth.enter(request)
-        raw = await request.body()
-
-        async def work(idempotency_id: str | None) -> Response:
-            return await self._create(principal, raw, idempotency_id)
-
-        idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
-        return await self._services.idempotency.run(request, idempotent_request, work)
-
-    async def _create(self, principal: Principal, raw: bytes, once: str | None) -> Response:
-        body = await bodies.parse(bodies.parse_object, raw)
+    async def create(self, request: Request, principal: Principal) -> Response:
+        body = await bodies.parse(bodies.parse_object, await request.body())
         endpoint = body.get("endpoint")
         endpoints = [path for path in OPENAI_ENDPOINTS if path in self._services.batch_processor.endpoints]
         if endpoint not in endpoints:
@@ -118,6 +107,7 @@ class OpenAIBatchRoutes:
         if not isinstance(file_id, str) or not file_id:
             raise InvalidRequest("input_file_id is required and must be a string", param="input_file_id")
         seconds = openai_files.expires_after(body.get("output_expires_after"), "output_expires_after")
+        once = request.scope[ONCE]
         new = NewBatch("openai", endpoint, _metadata(body.get("metadata")), output_seconds=seconds, once=once)
         batch = await self._services.batches.create_from_file(principal, new, file_id)
         return responses.json(document(batch))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches.anthropic_batches import AnthropicBatchRoutes
 from sixfold.api.gateway.batches.openai_batches import OpenAIBatchRoutes
@@ -16,7 +18,7 @@ def build_apis(services: WebServices, auth: CachedKeyAuth) -> tuple[ApiGroup, Ap
     """Return the routes of `/v1/batches` and `/v1/messages/batches`."""
     openai, anthropic = OpenAIBatchRoutes(services, auth), AnthropicBatchRoutes(services, auth)
     body = services.settings.inline_body_bytes
-    run = rights.RUN
+    run, once = rights.RUN, partial(services.idempotency.once, auth.enter)
     return (
         ApiGroup(
             "batches",
@@ -24,7 +26,7 @@ def build_apis(services: WebServices, auth: CachedKeyAuth) -> tuple[ApiGroup, Ap
             (
                 RouteEntry(
                     "/v1/batches",
-                    {"GET": openai.page, "POST": openai.create},
+                    {"GET": openai.page, "POST": once(openai.create, openai_errors.dialect)},
                     services.settings.json_body_bytes,
                     access=run,
                 ),
@@ -39,7 +41,7 @@ def build_apis(services: WebServices, auth: CachedKeyAuth) -> tuple[ApiGroup, Ap
             (
                 RouteEntry(
                     "/v1/messages/batches",
-                    {"GET": anthropic.page, "POST": anthropic.create},
+                    {"GET": anthropic.page, "POST": once(anthropic.create, anthropic_errors.dialect)},
                     body,
                     access=run,
                 ),
