@@ -140,6 +140,23 @@ def test_printed_text_and_early_exit_are_refused(tmp_path: Path) -> None:
     assert watcher.describe(write(tmp_path, printing), {}).fault == ""
 
 
+@pytest.mark.parametrize(
+    ("written", "fault"),
+    [
+        ("b'x' * 2**20", "more than 4,194,304 bytes of JSON"),
+        ("b'[' * 10_000", "it exited while it was being read"),
+        ("b'5'", "it exited while it was being read"),
+        ("b'{\"name\": 5}'", "it exited while it was being read"),
+        ("b'[' + b'{},' * 60_000 + b'0]'", "at most 50,000 arrays and objects"),
+    ],
+    ids=["endless", "nested", "number", "name", "objects"],
+)
+def test_a_false_description_is_refused(tmp_path: Path, written: str, fault: str) -> None:
+    repeat = "while True" if "2**20" in written else "if True"
+    text = f"import os\n{repeat}:\n    os.write(2, b'x' * 2**20)\n    os.write(1, {written})\nos._exit(0)\n"
+    assert fault in watcher.describe(write(tmp_path, text), {}).fault
+
+
 RESULTS = [
     ("str", "'hi'", (), {"value": "hi"}),
     ("dict", "{'a': 1}", (), {"a": 1}),

@@ -7,12 +7,17 @@ import re
 import sys
 from pathlib import Path
 
+from sixfold import process_resources
 from sixfold.engines.python_models import files, signature
 from sixfold.engines.python_models.files import InvalidModelFile
+
+# The memory for the libraries that a file imports, beyond that of this process.
+_MEMORY_BYTES = 4 * 2**30
 
 
 def main(argv: list[str]) -> int:
     """Write the description as JSON, or `{"fault": …}`; returns the exit status."""
+    process_resources.limit_data(_MEMORY_BYTES)
     out = sys.stdout
     sys.stdout = sys.stderr  # so that output of the file does not mix with the description
     try:

@@ -14,9 +14,12 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ from sixfold.core.accounts import accounts
 from sixfold.core.catalog.custom_models import KIND, CustomModels
 from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.core.database import Database
+from sixfold.core.input_limits import json_limits
+from sixfold.core.input_limits.budget import Limit
 from sixfold.engines.python_models.visibility import VisibilityRules
 from sixfold.settings import Settings, worker_environment
 
@@ -37,7 +42,24 @@ ADDED = "added.json"  # the entries that `sixfold model add` writes
 _LOG = logging.getLogger("sixfold.models")
 _INTERVAL_SECONDS = 0.5
 _DESCRIBE_SECONDS = 60
+_MAX_DESCRIPTION_BYTES = 4 * 2**20
+_DESCRIPTION = Limit(_MAX_DESCRIPTION_BYTES, "its description has more than {:,} bytes of JSON")
 _FACTORY = "sixfold.engines.python_models.engine:FunctionEngine"
+
+
+class _ModelFacts(msgspec.Struct):
+    """The output of the process that reads a file."""
+
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    hardware: str | None = None
+    inputs: dict[str, Any] = {}
+    output_kind: str = ""
+    fault: str = ""
+
+
+_decode = msgspec.json.Decoder(_ModelFacts).decode
 
 
 class DescribedModel(msgspec.Struct, frozen=True):
@@ -83,22 +105,48 @@ def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False)
     """Run a file in a separate process, `sandboxed` or not, and return its description."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     prefix = bubblewrap.command(Sandbox(readable=(path.absolute(),))) if sandboxed else []
-    try:
-        process = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
-            [*prefix, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())],
-            capture_output=True,
-            timeout=_DESCRIBE_SECONDS,
-            env=dict(environ),
-            check=False,
-        )
-        document = json.loads(process.stdout)
-    except subprocess.TimeoutExpired:
+    command = [*prefix, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())]
+    with subprocess.Popen(  # noqa: S603 - our own interpreter and module, on the operator's own file
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=dict(environ),
+        start_new_session=True,
+    ) as process:
+        deadline = threading.Timer(_DESCRIBE_SECONDS, _kill, (process,))
+        deadline.start()
+        try:
+            # Code of the file can write to the pipe, too.
+            output = process.stdout.read(_MAX_DESCRIPTION_BYTES + 1) if process.stdout else b""
+        finally:
+            is_late = not deadline.is_alive()
+            deadline.cancel()
+            _kill(process)
+    if is_late:
         return DescribedModel(path, sha256, fault=f"it was not read within {_DESCRIBE_SECONDS} seconds")
-    except ValueError:
+    return _described(path, sha256, output, sandboxed=sandboxed)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its child processes, which may have the pipe."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _described(path: Path, sha256: str, output: bytes, *, sandboxed: bool) -> DescribedModel:
+    try:
+        if len(output) > _MAX_DESCRIPTION_BYTES:
+            raise _DESCRIPTION.exceeded()
+        json_limits.DEFAULT.check(output)
+        facts = _decode(output)
+    except errors.InputTooLarge as error:
+        return DescribedModel(path, sha256, fault=error.message)
+    except (msgspec.MsgspecError, RecursionError):
         return DescribedModel(path, sha256, fault="it exited while it was being read")
-    if "fault" in document:
-        return DescribedModel(path, sha256, fault=str(document["fault"]))
-    return DescribedModel(path, sha256, document, sandboxed=sandboxed)
+    if facts.fault:
+        return DescribedModel(path, sha256, fault=facts.fault)
+    return DescribedModel(path, sha256, msgspec.structs.asdict(facts), sandboxed=sandboxed)
 
 
 def read_entries(folder: Path) -> dict[str, dict[str, str]]:
@@ -203,7 +251,7 @@ class ModelWatcher:
     async def _register(self, account_id: str, model: DescribedModel, added_row: Mapping[str, str]) -> str:
         """Register the model for the account; returns an error message or an empty string."""
         name = added_row.get("name") or str(model.facts["name"])
-        hardware = added_row.get("hardware") or str(model.facts["hardware"]) or None
+        hardware = added_row.get("hardware") or model.facts["hardware"] or None
         copy_path = self._folder / ".versions" / f"{name}-{model.sha256[:16]}.py"
         await asyncio.to_thread(_copy, model.path, copy_path)
         document = _document(model, name, copy_path, hardware)
