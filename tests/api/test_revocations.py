@@ -18,7 +18,7 @@ from sixfold import errors
 from sixfold.app import asgi, bootstrap
 from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
-from sixfold.core.accounts import accounts, credentials, keys, rights
+from sixfold.core.accounts import accounts, connections, credentials, keys, rights
 from sixfold.core.accounts.authentication import key_changes, login_sessions, oauth
 from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
@@ -421,3 +421,28 @@ async def test_programs_of_members_end_when_the_organization_is_closed(any_datab
     assert (await app.client.get("/api/pages", headers=headers)).status_code == 401
     assert (await program.refresh(tokens["refresh_token"])).status_code == 400
     assert (await app.client.get("/api/pages", headers=app.bearer)).status_code == 200
+
+
+async def test_a_check_without_a_response_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to the database that is lost without an error delays the end by one time limit."""
+    monkeypatch.setattr(connections, "_FIRST_SECONDS", 0.01)
+    database, ended = LostConnection(), asyncio.Event()
+    opened = connections.Connections(database)  # pyright: ignore[reportArgumentType] - only `read` is called
+    opened.add(connections.Credential("key", "key_1"), ended.set)
+    checking = asyncio.create_task(opened.run())
+    async with asyncio.timeout(8):
+        await ended.wait()
+    checking.cancel()
+    assert database.reads == 2
+
+
+class LostConnection:
+    """A database whose first read does not end, and whose second one finds no valid credential."""
+
+    reads = 0
+
+    async def read(self, _transaction: Transaction[Any], **_: Any) -> set[Any]:
+        self.reads += 1
+        if self.reads == 1:
+            await asyncio.Event().wait()
+        return set()
