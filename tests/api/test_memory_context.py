@@ -154,6 +154,14 @@ async def test_a_key_without_the_memory_cannot_add_it(gateway: Gateway) -> None:
     assert response.status_code == 403
 
 
+@pytest.mark.parametrize("value", [",", " , ; tokens=500", "*; tokens=5"])
+async def test_a_header_without_collections_is_refused(gateway: Gateway, value: str) -> None:
+    body = {"model": "acme/small", "messages": [{"role": "user", "content": "what color is the rotor?"}]}
+    headers = {**gateway.headers, "X-Sixfold-Memory": value}
+    response = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)
+    assert (response.status_code, gateway.acme.requests) == (400, [])
+
+
 @pytest.mark.parametrize(("path", "field"), [("responses", "instructions"), ("messages", "system")])
 async def test_instructions_of_a_wrong_type_are_refused(gateway: Gateway, path: str, field: str) -> None:
     question = [{"role": "user", "content": "what color is the rotor?"}]

@@ -114,7 +114,9 @@ _NOTHING = PackedContext(context.NOTHING, 0, (), 0, "auto")
 def parse_header(value: str) -> MemoryOptions:
     """Parse the header; raises `BadRequest`."""
     match = _VALUE.fullmatch(value.strip()) if len(value) <= MAX_VALUE else None
-    if match is None:
+    names = () if match is None else tuple(filter(None, map(str.strip, match["names"].split(","))))
+    # Without a name, the collections would not have the limit that was meant.
+    if match is None or not names:
         raise errors.BadRequest(
             f"{HEADER} must be collection names separated by commas, or *, for example: notes, team; "
             "tokens=1500"
@@ -124,7 +126,6 @@ def parse_header(value: str) -> MemoryOptions:
         raise errors.BadRequest(
             f"{HEADER}: tokens must be from {context.MIN_TOKENS} to {context.MAX_TOKENS:,} (got {tokens:,})"
         )
-    names = tuple(name.strip() for name in match["names"].split(",") if name.strip())
     if len(names) > _MAX_COLLECTIONS:
         raise errors.BadRequest(
             f"{HEADER} may name at most {_MAX_COLLECTIONS} collections (got {len(names)})"
