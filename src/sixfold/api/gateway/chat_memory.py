@@ -114,7 +114,8 @@ _NOTHING = PackedContext(context.NOTHING, 0, (), 0, "auto")
 def parse_header(value: str) -> MemoryOptions:
     """Parse the header; raises `BadRequest`."""
     match = _VALUE.fullmatch(value.strip()) if len(value) <= MAX_VALUE else None
-    names = () if match is None else tuple(filter(None, map(str.strip, match["names"].split(","))))
+    parts = [] if match is None else match["names"].split(",")
+    names = tuple(part.strip() for part in parts if part.strip())
     # Without a name, the collections would not have the limit that was meant.
     if match is None or not names:
         raise errors.BadRequest(
