@@ -8,6 +8,7 @@ The arguments are a MessagePack array.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import subprocess
 import sys
@@ -100,12 +101,18 @@ def main() -> int:
     memory, seconds = int(sys.argv[2]), int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    try:
-        result = import_string.load(sys.argv[1])(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
-    except UnusableInput as error:
-        sys.stderr.write(str(error))
-        return _UNUSABLE
-    sys.stdout.buffer.write(msgspec.msgpack.encode(result))
+    results, reasons = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(2), "wb")
+    # Libraries print lines about each fault of a file, which would fill the server's memory.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for standard in (1, 2):
+        os.dup2(nowhere, standard)
+    with results, reasons:
+        try:
+            result = import_string.load(sys.argv[1])(*msgspec.msgpack.decode(sys.stdin.buffer.read()))
+        except UnusableInput as error:
+            reasons.write(str(error).encode())
+            return _UNUSABLE
+        results.write(msgspec.msgpack.encode(result))
     return 0
 
 

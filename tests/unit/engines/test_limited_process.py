@@ -36,3 +36,11 @@ async def test_canceled_call_ends_its_process_and_frees_its_place(tmp_path: Path
             await reading
         async with asyncio.timeout(60):
             assert await waiting == 3.0
+
+
+def test_printed_lines_are_not_part_of_a_result_or_a_reason() -> None:
+    program = "import os\nfor pipe in (1, 2):\n    os.write(pipe, b'x' * 1000)\n"
+    assert limited_process.call("builtins:exec", *LIMITS, program) is None
+    program += "from sixfold.core.catalog.engines import UnusableInput\nraise UnusableInput('the reason')\n"
+    with pytest.raises(UnusableInput, match=r"^the reason$"):
+        limited_process.call("builtins:exec", *LIMITS, program)
