@@ -13,6 +13,7 @@ from sixfold.store.search.narrow_view import FullView
 from sixfold.store.search.page_store import IndexedPages
 from sixfold.store.search.visible_pages import VisiblePages
 
+LARGE_PAGES = 2**18  # number of pages from which the vectors of a search take more memory than glibc keeps
 _LET_GO = 2**24  # bytes, more than the vectors that a search frees
 
 
@@ -24,6 +25,7 @@ class PageIndex(IndexedPages):
         self.position: tuple[int, str] = (0, "")
         self.vectors_position: tuple[int, str] = (0, "")
         self._views: dict[frozenset[str], FullView] = {}
+        self._outdated: dict[frozenset[str], FullView] = {}
         # glibc returns free memory above twice the largest freed block to the system, which then clears it on
         # each reuse. Without this block, that takes a third of the time of a search.
         np.empty(_LET_GO, np.uint8)
@@ -31,16 +33,19 @@ class PageIndex(IndexedPages):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without vectors, which are read from the database again."""
         new = PageIndex()
-        cleared = ("vectors_position", "matrix", "row_page", "_rows", "_views", "numbers", "_folder_on_disk")
+        cleared = (
+            "vectors_position", "matrix", "row_page", "_rows", "_views", "_outdated", "numbers",
+            "_folder_on_disk",
+        )  # fmt: skip
         return self.__dict__ | {name: getattr(new, name) for name in cleared}
 
     def put_many(self, pages: Sequence[tuple[str, IndexEntry]], *, on_disk: bool = False) -> None:
-        self._views.clear()
+        self._end_views()
         super().put_many(pages, on_disk=on_disk)
 
     def remove(self, page_id: str) -> None:
         """Remove a page, if it exists."""
-        self._views.clear()
+        self._end_views()
         super().remove(page_id)
 
     @property
@@ -51,7 +56,15 @@ class PageIndex(IndexedPages):
     @property
     def cache_size(self) -> int:
         """The estimated number of bytes that searches have cached."""
-        return self.numbers.size + sum(view.size for view in self._views.values())
+        views = (*self._views.values(), *self._outdated.values())
+        return self.numbers.size + sum(view.size for view in views)
+
+    def _end_views(self) -> None:
+        # If the vectors of a large index were freed before those of the next view exist, glibc would return
+        # their memory to the system, which then clears it for the next search.
+        if self._views and len(self.alive) >= LARGE_PAGES:
+            self._outdated, self._views = self._views, {}
+        self._views.clear()
 
     def settle(self) -> None:
         """Prepare the added words for searches."""

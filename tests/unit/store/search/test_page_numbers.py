@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,7 @@ from sixfold.core.memory.indexing.entries import entry
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.search import ranking
 from sixfold.core.memory.search.ranking import RankedQuery
+from sixfold.store.search import index as search_index
 from sixfold.store.search.columns import Floats
 from sixfold.store.search.index import PageIndex
 from sixfold.store.search.page_numbers import PageNumbers, Rows
@@ -105,3 +107,20 @@ def test_each_half_life_has_its_own_recency() -> None:
     view = index.view(())
     assert view.recency(20_000_000).tolist() == [0.5, 1]
     assert view.recency(10_000_000).tolist() == [0.25, 1]
+
+
+@pytest.mark.parametrize(("pages", "kept"), [(1, True), (100, False)])
+def test_large_index_keeps_one_outdated_view(monkeypatch: pytest.MonkeyPatch, pages: int, kept: bool) -> None:
+    """The vectors of the previous view are freed only after those of the next one exist."""
+    monkeypatch.setattr(search_index, "LARGE_PAGES", pages)
+    index = PageIndex()
+    write(index, 0)
+    size = index.cache_size
+    first = weakref.ref(index.view(()))
+    write(index, 1)
+    assert (first() is not None) == kept == (index.cache_size > size)
+    second = weakref.ref(index.view(()))
+    write(index, 2)
+    write(index, 3)
+    assert first() is None
+    assert (second() is not None) == kept
