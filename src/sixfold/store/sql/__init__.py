@@ -20,8 +20,8 @@ _COMMENT = re.compile(r"--.*")
 _CREATES = re.compile(r"\bCREATE TABLE (\w+)", re.IGNORECASE)
 _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
 _FRAGMENT = re.compile(r"^-- fragment: (\w+) \| .+$", re.MULTILINE)
-# A fragment for the rows of a table or alias, `{name alias}`, or for a value, such as `{name :parameter}`.
-_USE = re.compile(r"\{(\w+) ([^{}]+)\}")
+# A fragment, `{name}`; for the rows of a table or alias, `{name alias}`; for a value, `{name :parameter}`.
+_USE = re.compile(r"\{(\w+)(?: ([^{}]+))?\}")
 
 
 class SchemaMismatch(Exception):
@@ -78,7 +78,7 @@ def _insert(fragments: Mapping[str, str], sql: str) -> str:
 
     def fragment(use: re.Match[str]) -> str:
         text = _insert(fragments, fragments[use[1]])
-        return text.replace("row.", f"{use[2]}.").replace(":argument", use[2])
+        return text.replace("row.", f"{use[2]}.").replace(":argument", use[2]) if use[2] else text
 
     return _USE.sub(fragment, sql)
 

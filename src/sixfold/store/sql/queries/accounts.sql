@@ -103,36 +103,12 @@ WHERE id = :id AND account_id = :account_id AND revoked_at IS NULL AND hint <> '
 UPDATE api_key SET used_at = :now WHERE id {in :ids};
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
-SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
-    (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
-     ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
-    (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
-    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
-    COALESCE(a.suspended_at, p.suspended_at,
-             (SELECT u.suspended_at FROM account u WHERE u.id = k.creator_id)) AS suspended_at,
-    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
-    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
-    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
-FROM api_key k JOIN account a ON a.id = k.account_id
-LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
-LEFT JOIN team t ON t.id = k.team_id
+{known_keys}
 WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
   AND a.closing_at IS NULL AND (k.member_id IS NULL OR m.id IS NOT NULL);
 
 -- name: key_by_id | Return a key and its account by the key's id, including revoked and expired keys.
-SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
-    (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
-     ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
-    (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
-    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
-    COALESCE(a.suspended_at, p.suspended_at,
-             (SELECT u.suspended_at FROM account u WHERE u.id = k.creator_id)) AS suspended_at,
-    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
-    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
-    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
-FROM api_key k JOIN account a ON a.id = k.account_id
-LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
-LEFT JOIN team t ON t.id = k.team_id
+{known_keys}
 WHERE k.id = :id;
 
 -- name: keys_of | Return the newest keys of an account, except those without a secret, which stand for members.

@@ -13,27 +13,18 @@ SELECT COUNT(*) AS batches FROM batch
 WHERE account_id = :account_id AND ended_at IS NULL AND (response_id IS NULL) = (CAST(:response AS INTEGER) = 0);
 
 -- name: batch_by_id | Return a batch that a tenant sees, and the counts of its lines that have ended.
-SELECT b.*, CAST(:now AS BIGINT) AS now,
-       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
-       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
-FROM batch b
+{counted_batches}
 WHERE b.id = :id AND b.account_id = :account_id AND b.dialect = :dialect AND b.response_id IS NULL
   AND (:credential_id = '' OR b.credential_id = :credential_id);
 
 -- name: batches_before | Return a page of a tenant's batches, newest first.
-SELECT b.*, CAST(:now AS BIGINT) AS now,
-       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
-       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
-FROM batch b
+{counted_batches}
 WHERE b.account_id = :account_id AND b.dialect = :dialect AND b.response_id IS NULL AND b.id < :bound
   AND (:credential_id = '' OR b.credential_id = :credential_id)
 ORDER BY b.id DESC LIMIT :limit;
 
 -- name: batches_after | Return a page of a tenant's batches, oldest first.
-SELECT b.*, CAST(:now AS BIGINT) AS now,
-       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
-       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
-FROM batch b
+{counted_batches}
 WHERE b.account_id = :account_id AND b.dialect = :dialect AND b.response_id IS NULL AND b.id > :bound
   AND (:credential_id = '' OR b.credential_id = :credential_id)
 ORDER BY b.id LIMIT :limit;

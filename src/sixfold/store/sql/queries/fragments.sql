@@ -85,3 +85,47 @@ INSTR(:argument)
 
 -- fragment: has_phrase | Whether a text has the words `phrase` in sequence, without regard to punctuation.
 INSTR(' ' || REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(LOWER(:argument), '.', ''), ',', ''), '?', ''), '!', ''), ':', ''), '"', ''), char(10), ' ') || ' ', ' ' || :phrase || ' ') > 0
+
+-- fragment: in_scope | Whether a page is in one of the collections of `scope`, between `sep`; an empty scope has all pages.
+(:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = :argument
+    AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+
+-- fragment: known_keys | The keys with their accounts, members, teams and guardrails.
+SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+    (SELECT {active_guardrail g} FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
+     ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
+    (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
+    CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
+    COALESCE(a.suspended_at, p.suspended_at,
+             (SELECT u.suspended_at FROM account u WHERE u.id = k.creator_id)) AS suspended_at,
+    CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
+    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
+    m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
+FROM api_key k JOIN account a ON a.id = k.account_id
+LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
+LEFT JOIN team t ON t.id = k.team_id
+
+-- fragment: response_chain | A response and its predecessors, at most `links` and up to the size `most`, as `chain`.
+WITH RECURSIVE chain (id, previous, size, depth) AS (
+    SELECT id, previous, size, 1 FROM relay_response WHERE account_id = :account_id AND id = :id
+      AND (:credential_id = '' OR credential_id = :credential_id)
+    UNION ALL
+    SELECT r.id, r.previous, c.size + r.size, c.depth + 1
+    FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.previous
+    WHERE c.depth < :links AND c.size <= :most AND (:credential_id = '' OR r.credential_id = :credential_id)
+)
+
+-- fragment: call_insert | The insertion of a finished gateway call.
+INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
+    input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
+    response, words, charge, tag, upstream_cost, shared, created_at, ended_at)
+VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
+    :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
+    :request, :response, :words, :charge, :tag, :upstream_cost, :shared,
+    COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now)
+
+-- fragment: counted_batches | The batches with the counts of their lines that have ended.
+SELECT b.*, CAST(:now AS BIGINT) AS now,
+       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
+       (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
+FROM batch b

@@ -1,20 +1,8 @@
 -- name: gateway_call_insert | Insert a finished gateway call; used in batches.
-INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
-    input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, charge, tag, upstream_cost, shared, created_at, ended_at)
-VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
-    :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, :charge, :tag, :upstream_cost, :shared,
-    COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now);
+{call_insert};
 
 -- name: gateway_call_finish | Insert a finished gateway call; return no row if a sweep has already ended it.
-INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
-    input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
-    response, words, charge, tag, upstream_cost, shared, created_at, ended_at)
-VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :streamed, :attempts,
-    :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
-    :request, :response, :words, :charge, :tag, :upstream_cost, :shared,
-    COALESCE(NULLIF(:held_at, 0), :now - :total_us), :now)
+{call_insert}
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 

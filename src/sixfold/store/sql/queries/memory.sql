@@ -45,8 +45,7 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL
        WHERE t.account_id = p.account_id AND t.tag = :tag AND t.page_id = p.id))
   AND (:collection = '' OR EXISTS (SELECT 1 FROM page_collection c
        WHERE c.account_id = p.account_id AND c.collection = :collection AND c.page_id = p.id))
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_slice_end | Return the slug of the last page of a slice of an account's pages, unless it is their last slice.
@@ -60,15 +59,13 @@ SELECT pages FROM memory_usage WHERE account_id = :account_id;
 -- name: pages_named | Return an account's pages whose last segment of the slug begins with a text, ordered by it.
 SELECT p.slug, p.title FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.name >= :prefix AND p.name < :prefix_end
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.name, p.slug LIMIT :limit;
 
 -- name: pages_recent | Return an account's pages, most recently updated first.
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.updated_at DESC, p.slug LIMIT :limit;
 
 -- name: pages_orphans | Return pages without links to or from other pages, of the 10,000 last changed ones, ordered by slug.
@@ -79,35 +76,30 @@ WHERE NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = p.id AND l.ended_a
                   AND l.origin <> 'dismissed' AND l.target_id IS NOT NULL AND l.target_id <> p.id)
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.target_id = p.id AND l.ended_at IS NULL
                   AND l.origin <> 'dismissed' AND l.page_id <> p.id)
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_total | Count an account's pages.
 SELECT COUNT(*) AS pages FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope));
+  AND {in_scope p.id};
 
 -- name: types_counted | Count an account's pages by type.
 SELECT p.type AS name, COUNT(*) AS count FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.type > :after
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 GROUP BY p.type ORDER BY p.type LIMIT :limit;
 
 -- name: tags_counted | Count an account's pages by tag.
 SELECT t.tag AS name, COUNT(*) AS count FROM page_tag t
 WHERE t.account_id = :account_id AND t.tag > :after
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = t.page_id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope t.page_id}
 GROUP BY t.tag ORDER BY t.tag LIMIT :limit;
 
 -- name: tags_beginning | Count an account's pages by the tags that begin with a text.
 SELECT t.tag AS name, COUNT(*) AS count FROM page_tag t
 WHERE t.account_id = :account_id AND t.tag >= :prefix AND t.tag < :prefix_end
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = t.page_id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope t.page_id}
 GROUP BY t.tag ORDER BY t.tag LIMIT :limit;
 
 -- name: collections_counted | Count an account's pages by collection.
@@ -306,8 +298,7 @@ SELECT type, origin, context, created_at, from_slug, from_title FROM (
           LIMIT 10000) AS l JOIN page s ON s.id = l.page_id
     WHERE s.deleted_at IS NULL
       AND (s.slug > :after OR (s.slug = :after AND l.type > :after_type))
-      AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = s.id
-           AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))) AS found
+      AND {in_scope s.id}) AS found
 WHERE place = 1 ORDER BY from_slug, type LIMIT :limit;
 
 -- name: links_in_at | Return the links to a page at a point in time with the source page versions of that time, as `links_in` does.
@@ -383,8 +374,7 @@ FROM timeline_entry WHERE page_id = :page_id AND maker = 'api' AND ended_at IS N
 -- name: pages_exported | Return an account's pages with their full text after a slug, ordered by slug.
 SELECT p.*, v.head, v.body, v.path FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_exported_sizes | Return the sizes in characters of the rows of `pages_exported`.
@@ -393,8 +383,7 @@ SELECT v.chars + LENGTH(v.head)
                    WHERE t.page_id = p.id AND t.maker = 'api' AND t.ended_at IS NULL), 0) AS chars
 FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.slug LIMIT :limit;
 
 -- name: folders_changed | Add differences to the page counts of folders.
@@ -424,8 +413,7 @@ GROUP BY 1 ORDER BY 1 LIMIT :limit;
 SELECT p.slug, p.title, p.type, p.version, p.updated_at FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
   AND SUBSTR(p.slug, 1, LENGTH(p.slug) - LENGTH(p.name)) = :prefix AND p.slug > :after
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_titled | Return the slugs, titles and collections of pages by id.

@@ -83,8 +83,7 @@ SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p
 FROM memory_statement s {page_of s}
 WHERE s.subject_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation {in :relations}
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
        AND l.target_id = s.object_id AND l.maker = 'inference' AND l.ended_at IS NULL AND l.origin = 'dismissed')
 ORDER BY s.page_id DESC LIMIT :limit;
@@ -94,8 +93,7 @@ SELECT s.page_id, s.subject_id, s.object_id, s.relation, s.sentence, s.moment, p
 FROM memory_statement s {page_of s}
 WHERE s.object_id = :id AND p.account_id = :account_id AND p.deleted_at IS NULL
   AND s.relation {in :relations}
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
   AND NOT EXISTS (SELECT 1 FROM page_link l WHERE l.page_id = s.subject_id AND l.type = s.relation
        AND l.target_id = s.object_id AND l.maker = 'inference' AND l.ended_at IS NULL AND l.origin = 'dismissed')
 ORDER BY s.page_id DESC LIMIT :limit;
@@ -106,8 +104,7 @@ FROM page_link l {page_of l}
 WHERE l.page_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
   AND l.type {in :relations}
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: links_of_object | Return explicit and confirmed links with a page as object of given relations.
@@ -116,15 +113,13 @@ FROM page_link l {page_of l}
 WHERE l.target_id = :id AND l.account_id = :account_id AND l.target_id IS NOT NULL AND l.ended_at IS NULL
   AND l.origin IN ('explicit', 'confirmed') AND p.deleted_at IS NULL
   AND l.type {in :relations}
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: pages_within | Return the pages of a list of ids within the allowed collections.
 SELECT p.id, p.slug, p.title FROM page p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id {in :ids}
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
+  AND {in_scope p.id};
 
 -- name: statements_touch | Set the change number of index entries so that search reloads pages whose links have changed.
 UPDATE memory_index SET change = :change WHERE page_id {in :ids} AND entry <> '';

@@ -7,27 +7,13 @@ ON CONFLICT (account_id, id) DO UPDATE SET previous = excluded.previous, server 
     place = excluded.place, created_at = excluded.created_at, input = excluded.input, response = excluded.response;
 
 -- name: response_conversation | Return a response and its predecessors, oldest first; `size` is the sum from each to the newest.
-WITH RECURSIVE chain (id, previous, size, depth) AS (
-    SELECT id, previous, size, 1 FROM relay_response WHERE account_id = :account_id AND id = :id
-      AND (:credential_id = '' OR credential_id = :credential_id)
-    UNION ALL
-    SELECT r.id, r.previous, c.size + r.size, c.depth + 1
-    FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.previous
-    WHERE c.depth < :links AND c.size <= :most AND (:credential_id = '' OR r.credential_id = :credential_id)
-)
+{response_chain}
 SELECT r.id, r.previous, r.server, r.input, r.response, r.conversation, r.place, c.size
 FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.id
 ORDER BY c.depth DESC;
 
 -- name: response_chain_sizes | Return the size of a response with its predecessors, and the conversation in which it began.
-WITH RECURSIVE chain (id, previous, size, depth) AS (
-    SELECT id, previous, size, 1 FROM relay_response WHERE account_id = :account_id AND id = :id
-      AND (:credential_id = '' OR credential_id = :credential_id)
-    UNION ALL
-    SELECT r.id, r.previous, c.size + r.size, c.depth + 1
-    FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.previous
-    WHERE c.depth < :links AND c.size <= :most AND (:credential_id = '' OR r.credential_id = :credential_id)
-)
+{response_chain}
 SELECT c.size, r.conversation FROM chain c JOIN relay_response r ON r.account_id = :account_id AND r.id = c.id
 ORDER BY c.depth DESC LIMIT 1;
 

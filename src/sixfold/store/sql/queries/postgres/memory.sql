@@ -9,8 +9,7 @@ WHERE p.account_id = :account_id AND COALESCE(p.deleted_at, 0) = 0
        WHERE t.account_id = p.account_id AND t.tag = :tag AND t.page_id = p.id))
   AND (:collection = '' OR EXISTS (SELECT 1 FROM page_collection c
        WHERE c.account_id = p.account_id AND c.collection = :collection AND c.page_id = p.id))
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
-       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+  AND {in_scope p.id}
 ORDER BY p.slug LIMIT :limit;
 
 -- name: link_names | Return for each last slug segment the page with the shortest slug; `OFFSET 0` forces a lookup by name.

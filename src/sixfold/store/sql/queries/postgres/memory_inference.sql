@@ -16,5 +16,4 @@ ORDER BY s.subject_id, s.relation, s.object_id, s.page_id, s.number LIMIT :limit
 SELECT p.id, p.slug, p.title FROM json_array_elements_text(:ids::json) AS requested (id)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = requested.id OFFSET 0) AS p
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL
-  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection c WHERE c.page_id = p.id
-       AND REPLACE(:scope, :sep || c.collection || :sep, '') <> :scope));
+  AND {in_scope p.id};
