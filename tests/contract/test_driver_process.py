@@ -33,6 +33,7 @@ from sixfold.drivers.forkserver import environment
 from sixfold.drivers.gpus import GpuSlots
 from sixfold.drivers.process import PRELOAD, ProcessDriver, ProcessTimeouts, ProcessWorker
 from sixfold.settings import Settings, worker_environment
+from tests.harness.waiting import wait_until
 
 SECRETS: Mapping[str, str] = {
     "SIXFOLD_SECRET": "canary",
@@ -360,3 +361,13 @@ async def test_run_over_the_cpu_time_limit_loses_its_worker(tmp_path: Path) -> N
         assert not worker.alive
     finally:
         await driver.close()
+
+
+async def test_result_over_a_limit_fails_and_leaves_no_files(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Echo", tmp_path))
+    outcome, _ = await run(worker, {"bytes": [10], "members": {str(n): n for n in range(100_001)}})
+    assert outcome == RunFailed(
+        "The model returned too much: an object must have at most 100,000 members.", public=True
+    )
+    await worker.stop()
+    await wait_until(lambda: remaining_files(tmp_path) == [])

@@ -17,8 +17,6 @@ from sixfold.worker import protocol
 from sixfold.worker.protocol import FrameTooLarge
 
 _PIECE_BYTES: Final = 2**17
-# A message other than a preview or a step, and a result without its data.
-_MAX_OTHER_BYTES: Final = 2**20
 # Each nesting level of lists and objects scans its content once more.
 _MAX_LEVELS: Final = 16
 _LIMITS: Final = {
@@ -26,6 +24,8 @@ _LIMITS: Final = {
     "values": Limit(3_000_000, "a result must have at most {:,} values", FrameTooLarge),
     "items": Limit(1_000_000, "a list must have at most {:,} items", FrameTooLarge),
     "members": Limit(100_000, "an object must have at most {:,} members", FrameTooLarge),
+    # Also a message other than a result, a preview or a step.
+    "other": Limit(2**20, "a result without its data must have at most {:,} bytes", FrameTooLarge),
     "levels": Limit(_MAX_LEVELS, "a large value must have at most {:,} nesting levels", FrameTooLarge),
 }
 # Types of MessagePack, and the widths of the lengths that follow them.
@@ -59,12 +59,13 @@ def decode(body: bytes) -> protocol.ToServer:
             for name, index in (("data", _DATA_INDEX), ("others", _OTHERS_INDEX)):
                 values[name] = _decode(parts[index], 0, budget)
                 parts[index] = _EMPTY
+            body = body[:1] + b"".join(parts)
+            budget.check(other=len(body))
         except FrameTooLarge as error:
             number = _plain(parts[_NUMBER_INDEX], type=int)
             return protocol.RunFailedMessage(number, f"The model returned too much: {error}.", public=True)
-        body = body[:1] + b"".join(parts)
-    if len(body) > _MAX_OTHER_BYTES and kind not in {_PREVIEW, _STEPS}:
-        raise FrameTooLarge(f"this message must be at most {_MAX_OTHER_BYTES:,} bytes (got {len(body):,})")
+    elif kind not in {_PREVIEW, _STEPS}:
+        InputBudget(**_LIMITS).check(other=len(body))
     message = protocol.to_server.decode(body)
     return msgspec.structs.replace(message, **values) if values else message
 

@@ -305,6 +305,9 @@ class ProcessWorker(asyncio.Protocol):
                 current = self._current.get(message.number)
                 if current is not None:
                     self._output.end_line()
+                    if isinstance(message, protocol.RunFailedMessage):
+                        # A result that exceeds a limit may have files.
+                        self._loop.run_in_executor(None, results.remove_staged, self._scratch, current.prefix)
                     self._finish(message.number, results.outcome(message, self._scratch, current.prefix))
 
     def _report(self, message: protocol.ProgressMessage | protocol.PreviewMessage) -> None:

@@ -15,6 +15,7 @@ from sixfold.worker.protocol import (
     ProgressMessage,
     RunDone,
     RunFailedMessage,
+    StagedMessage,
     StartFailed,
     StepDone,
     StepsDone,
@@ -84,6 +85,13 @@ def test_vectors_are_decoded_one_by_one() -> None:
     assert gil_time.longest_call(lambda: large_messages.decode(body), 12) < 35
 
 
+def test_a_result_with_too_many_files_fails_its_run() -> None:
+    files = [StagedMessage(f"w-1-{number}", "image/png", {"width": 8}) for number in range(40_000)]
+    failure = large_messages.decode(protocol.encode(RunDone(7, files, {}, "full", "1", 5)))
+    problem = "a result without its data must have at most 1,048,576 bytes"
+    assert failure == RunFailedMessage(7, f"The model returned too much: {problem}.", public=True)
+
+
 async def test_many_small_messages_are_handled_in_parts() -> None:
     handled: list[ToServer] = []
     transport, messages = Transport(), WorkerMessages(handled.append, lambda _: None)
@@ -130,11 +138,10 @@ def test_large_results_equal_the_encoded_ones() -> None:
     [
         protocol.encode(RunFailedMessage(1, "x" * 2**20, public=True)),
         protocol.encode(StartFailed("x" * 2**20)),
-        protocol.encode(RunDone(1, [], {}, "full", "x" * 2**20, 5)),
         protocol.encode(StepsDone(1, [StepDone(b"", [b""] * 300_000)])),
         b"\xdc\0\x0c" + protocol.encode(LARGE)[1:],
     ],
-    ids=["failure", "start", "version", "poses", "form"],
+    ids=["failure", "start", "poses", "form"],
 )
 def test_other_large_messages_are_violations(body: bytes) -> None:
     with pytest.raises((msgspec.MsgspecError, protocol.FrameTooLarge)):
