@@ -12,8 +12,9 @@ from sixfold.core.accounts.keys import KeyLimits
 from tests.api import browser
 from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_account_pages import TABS, run
+from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed, pytest.mark.nightly]
@@ -31,7 +32,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
         yield browser.BrowserApp(app, url, chromium)
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_account_tabs_are_accessible_small_and_fit_the_window(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -70,7 +71,7 @@ async def test_key_is_created_rolled_and_renamed_without_scripts(browser_app: br
         assert (await app.client.get("/api/account", headers=headers)).status_code == 401
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
 async def test_ledger_entry_names_and_links_its_prediction(
     browser_app: browser.BrowserApp, width: int
 ) -> None:

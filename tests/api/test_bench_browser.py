@@ -13,7 +13,6 @@ from PIL import Image
 from tests.api import browser, page_checks
 from tests.api.browser import TabOptions
 from tests.api.test_graph_browser import IMPORT, SEEN
-from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 PAGE = "/workflows/stylized-text-to-image"
@@ -199,7 +198,7 @@ async def test_a_missing_node_is_in_the_first_view(browser_app: browser.BrowserA
             assert (await tab.page.evaluate(SEEN))[1], width
 
 
-@pytest.mark.parametrize("width", nightly_after(1, [390, 834, 1440]))
+@pytest.mark.parametrize("width", page_checks.EACH_WIDTH)
 async def test_workflow_page_fits_and_renames_and_duplicates(
     browser_app: browser.BrowserApp, width: int
 ) -> None:

@@ -11,9 +11,8 @@ import pytest
 from tests.api import browser
 from tests.api.browser import TabOptions
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_page_details_browser import SHIFT
-from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -148,7 +147,7 @@ async def test_edited_message_is_in_view_and_its_text_is_focused(
         assert 0 <= box["y"] <= 300
 
 
-@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_chat_fits_the_window_without_shifts_or_faults(
     chatting: tuple[Gateway, str, Any], width: int
 ) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from tests.api import browser
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_memory_pages import put
-from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 
@@ -48,7 +47,7 @@ async def test_catalog_can_be_searched_without_javascript(browser_app: browser.B
         assert await tab.page.locator(VISIBLE).all_inner_texts() == ["Transcription", "Speech to text"]
 
 
-@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_catalog_is_accessible_small_and_fits_the_window(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -101,7 +100,7 @@ async def test_search_opens_with_ctrl_k_and_is_used_by_keyboard(browser_app: bro
         await page.wait_for_url("**/account/keys")
 
 
-@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_search_dialog_opens_by_button_and_is_accessible(
     browser_app: browser.BrowserApp, width: int
 ) -> None:

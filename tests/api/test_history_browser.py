@@ -10,7 +10,7 @@ from sixfold.ui.predictions import history
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_page_details_browser import SHIFT
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -149,7 +149,7 @@ async def test_history_works_without_scripts(browser_app: browser.BrowserApp) ->
         assert await page.locator(".run .name").all_inner_texts() == ["a red fox"]
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_audio_in_the_history_is_shown_as_its_waveform(
     browser_app: browser.BrowserApp, width: int
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
-from tests.api.page_checks import WIDTHS, is_accessible
+from tests.api.page_checks import EACH_WIDTH, WIDTHS, is_accessible
 from tests.api.test_passkeys import device, free_port
 from tests.mcp.loopback import serve
 
@@ -40,7 +40,7 @@ async def run_model(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any
     return response.json()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_an_image_that_failed_while_offline_is_loaded_again(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -57,7 +57,7 @@ async def test_an_image_that_failed_while_offline_is_loaded_again(
         tab.ignore("net::ERR_FAILED")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_a_shared_image_is_remixed_and_its_link_is_ended(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -90,7 +90,7 @@ async def test_a_shared_image_is_remixed_and_its_link_is_ended(
         await tab.page.wait_for_selector(".empty:has-text('Nothing is shared.')")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_the_result_of_a_workflow_is_in_view_at_its_end(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -108,7 +108,7 @@ async def test_the_result_of_a_workflow_is_in_view_at_its_end(
         assert ratio == pytest.approx(1, abs=0.03)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_the_images_of_a_result_have_no_bars_beside_them(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -121,7 +121,7 @@ async def test_the_images_of_a_result_have_no_bars_beside_them(
         assert (await tab.page.evaluate(BOX, ".outputs img"))[2] == pytest.approx(1, abs=0.03)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_a_workflow_with_missing_nodes_states_that_it_cannot_run(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -136,7 +136,7 @@ async def test_a_workflow_with_missing_nodes_states_that_it_cannot_run(
         await is_accessible(tab)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_the_image_of_a_live_session_does_not_move(browser_app: browser.BrowserApp, width: int) -> None:
     async with browser_app.tab(TabOptions(width=width)) as tab:
         await tab.open("/live/world-model")
@@ -150,7 +150,7 @@ async def test_the_image_of_a_live_session_does_not_move(browser_app: browser.Br
         assert (await tab.page.evaluate(BOX, "#canvas"))[0] == pytest.approx(before, abs=1)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_the_numbers_of_the_catalog_follow_a_search(
     browser_app: browser.BrowserApp, width: int
 ) -> None:
@@ -167,7 +167,7 @@ async def test_the_numbers_of_the_catalog_follow_a_search(
         assert await tab.page.inner_text("[data-count=Images]") == "1"
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_prompts_have_the_direction_of_their_letters(
     browser_app: browser.BrowserApp, width: int
 ) -> None:

@@ -116,7 +116,7 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: browser.Brows
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("width", page_checks.WIDTHS)
+@pytest.mark.parametrize("width", page_checks.EACH_WIDTH)
 async def test_the_live_page_fits_and_its_pad_moves(browser_app: browser.BrowserApp, width: int) -> None:
     app = browser_app.app
     async with browser_app.tab(TabOptions(width=width)) as tab:

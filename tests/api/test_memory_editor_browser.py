@@ -10,9 +10,8 @@ import pytest
 from tests.api import browser
 from tests.api.app_fixture import running_app
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_memory_pages import put, read
-from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -46,7 +45,7 @@ async def notes(tmp_path: Path) -> AsyncIterator[browser.BrowserApp]:
         yield browser.BrowserApp(app, url, chromium)
 
 
-@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_notes_fit_and_are_accessible(notes: browser.BrowserApp, width: int) -> None:
     async with notes.tab(TabOptions(width)) as tab:
         for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/~import"):

@@ -17,7 +17,7 @@ from sixfold.core.gateway.guardrails.models import Guardrail, HookSettings
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
 
@@ -180,7 +180,7 @@ async def test_heading_breaks_an_address_only_between_its_parts(app: AppFixture)
 
 @pytest.mark.browser
 @browser.needed
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_page_of_a_person_sets_both_without_scripts(app: AppFixture, width: int) -> None:
     operator = dataclasses.replace(app, account=app.operator)
     path = f"/admin/people/{app.account.id}"

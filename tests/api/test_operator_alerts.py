@@ -12,7 +12,7 @@ from sixfold.core.alerts import alerts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
 
@@ -104,7 +104,7 @@ async def test_form_names_an_unknown_account_and_key_at_their_fields(app: AppFix
 
 @pytest.mark.browser
 @browser.needed
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_operator_adds_and_deletes_an_alert_without_scripts(app: AppFixture, width: int) -> None:
     operator = dataclasses.replace(app, account=app.operator)
     async with serve(app.asgi) as url, browser.browser() as chromium:

@@ -21,7 +21,7 @@ from sixfold.core.configuration.ports import BackupView
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_pages import signed_in
 from tests.harness.waiting import wait_until
 from tests.mcp.loopback import serve
@@ -184,7 +184,7 @@ async def test_backups_are_only_for_operators(app: AppFixture) -> None:
 
 @pytest.mark.browser
 @browser.needed
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_operator_starts_and_downloads_a_backup_at_each_width(app: AppFixture, width: int) -> None:
     operator = dataclasses.replace(app, account=app.operator)
     async with (

@@ -15,7 +15,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.browser import TabOptions
 from tests.api.gateway import PRICE
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_page_details_browser import SHIFT
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.mcp.loopback import serve
@@ -54,7 +54,7 @@ async def operator_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, ModelS
         yield dataclasses.replace(app, account=app.operator), acme, url, chromium
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_operator_pages_are_accessible_small_and_do_not_shift(
     operator_app: tuple[AppFixture, ModelServer, str, Any], width: int
 ) -> None:

@@ -14,7 +14,7 @@ from sixfold.core.configuration import entries
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.browser import TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_operator_configuration import CHAT, ROOT, log, put, running_server
 from tests.api.test_pages import signed_in
 from tests.mcp.loopback import serve
@@ -125,7 +125,7 @@ async def test_secret_in_the_hook_of_the_file_is_not_shown(tmp_path: Path) -> No
 
 @pytest.mark.browser
 @browser.needed
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_content_page_sets_both_without_scripts(app: AppFixture, width: int) -> None:
     operator = dataclasses.replace(app, account=app.operator)
     async with serve(app.asgi) as url, browser.browser() as chromium:

@@ -18,7 +18,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture, bearer, small_models
 from tests.api.browser import TabOptions
 from tests.api.gateway import running_gateway
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_chat_pages import ChatUser
 from tests.api.test_chat_tools import weather
 from tests.api.test_operator_configuration import ROOT, log, put, running_server, wait_for
@@ -187,7 +187,7 @@ async def test_tools_of_the_file_are_shown_and_cannot_be_changed(tmp_path: Path)
 
 @pytest.mark.browser
 @browser.needed
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_tools_page_sets_both_without_scripts_at_each_width(tmp_path: Path, width: int) -> None:
     async with (
         weather() as (url, _),

@@ -12,6 +12,7 @@ import pytest
 from tests.api import browser
 from tests.api.browser import TabOptions
 from tests.api.test_memory_pages import put
+from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 # The left edges of the header's links in the order of the Tab key.
@@ -35,7 +36,7 @@ async def test_header_is_in_the_order_of_the_tab_key(browser_app: browser.Browse
         assert await tab.page.locator(".top a, .top button").last.get_attribute("class") == "balance"
 
 
-@pytest.mark.parametrize("width", [834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 834]))
 async def test_rows_of_editor_and_operator_pages_are_full(
     browser_app: browser.BrowserApp, width: int
 ) -> None:

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 from sixfold.core.accounts import accounts
 from tests.api import browser, page_checks
 from tests.api.browser import TabOptions
+from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = ".prediction[data-status=succeeded]"
@@ -239,7 +240,7 @@ async def test_a_forecast_is_drawn_with_its_intervals(browser_app: browser.Brows
         await page_checks.is_accessible(tab)
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
 async def test_model_page_links_to_its_live_session(browser_app: browser.BrowserApp, width: int) -> None:
     async with browser_app.tab(TabOptions(width=width)) as tab:
         page = tab.page

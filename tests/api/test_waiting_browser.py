@@ -13,10 +13,9 @@ from sixfold.core.accounts import accounts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import Tab, TabOptions
-from tests.api.page_checks import violations
+from tests.api.page_checks import EACH_WIDTH, violations
 from tests.api.test_pages import link
 from tests.api.test_pages_browser import FRAMES
-from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -52,7 +51,7 @@ async def dot_app(tmp_path: Path) -> Any:
         yield app, chromium
 
 
-@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
+@pytest.mark.parametrize("width", EACH_WIDTH)
 async def test_lost_connection_is_named_and_the_run_sent_again(
     dot_app: tuple[AppFixture, Any], width: int
 ) -> None:
