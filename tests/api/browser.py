@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -76,9 +77,44 @@ class BrowserApp(NamedTuple):
         return tab(self.chromium, app, self.url, options)
 
 
+class SharedBrowser:
+    """Chromium of the tests on one event loop, started by the first of them that has no other arguments."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._chromium: Any = None
+
+    async def __aenter__(self) -> SharedBrowser:
+        _shared[asyncio.get_running_loop()] = self
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        del _shared[asyncio.get_running_loop()]
+        await self._stack.aclose()
+
+    async def chromium(self) -> Any:
+        """Return the browser; start it if it does not run."""
+        if self._chromium is None or not self._chromium.is_connected():
+            self._chromium = await self._stack.enter_async_context(_started())
+        return self._chromium
+
+
+_shared: dict[asyncio.AbstractEventLoop, SharedBrowser] = {}
+
+
 @asynccontextmanager
 async def browser(*arguments: str) -> AsyncIterator[Any]:
-    """Start Chromium with the arguments."""
+    """Return the browser of this event loop's tests, or start one with the arguments."""
+    shared = None if arguments else _shared.get(asyncio.get_running_loop())
+    if shared is not None:
+        yield await shared.chromium()
+        return
+    async with _started(*arguments) as chromium:
+        yield chromium
+
+
+@asynccontextmanager
+async def _started(*arguments: str) -> AsyncIterator[Any]:
     # Playwright runs on Node.js, which takes half a second to compile it again.
     os.environ["NODE_COMPILE_CACHE"] = str(backends.shared_folder("node"))
     async with playwright.async_playwright() as started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,23 @@ from tests.api.gateway import Gateway, running_gateway
 from tests.api.realtime import RealtimeServer, running_realtime
 from tests.harness.backends import FILES
 from tests.mcp.loopback import serve
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_browser() -> AsyncIterator[browser.SharedBrowser]:
+    """Run one browser for all browser tests of a process: each start takes as long as many of them."""
+    async with browser.SharedBrowser() as result:
+        yield result
+
+
+# The name that pytest-asyncio gives to the fixture with the event loop of a test and of its fixtures.
+@pytest.fixture
+def _function_scoped_runner(request: pytest.FixtureRequest) -> asyncio.Runner:
+    """Return the event loop of the shared browser for a browser test, and a new one for another test."""
+    if request.node.get_closest_marker("browser") is None:
+        return request.getfixturevalue("_function_scoped_runner")
+    request.getfixturevalue("shared_browser")
+    return request.getfixturevalue("_session_scoped_runner")
 
 
 @pytest.fixture
