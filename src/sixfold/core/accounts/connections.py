@@ -23,7 +23,7 @@ from sixfold.core.database import Database, T, Transaction, encode_json, many
 
 CHECK_SECONDS = 0.5
 # The time limit of a check, which grows while checks exceed it.
-_FIRST_SECONDS, _GROWTH, _MAX_SECONDS = 1.0, 1.5, 60.0
+_FIRST_SECONDS, _GROWTH, _MAX_SECONDS = 1.0, 1.25, 60.0
 # A request that has taken this long checks its credential again before it has an effect.
 LATE_SECONDS = CHECK_SECONDS
 Kind = Literal["key", "session", "login", "folder"]
@@ -182,7 +182,6 @@ class Connections:
             except TimeoutError:
                 # The connection to the database may be lost without an error; the next check uses another.
                 seconds = min(_GROWTH * seconds, _MAX_SECONDS)
-                continue
             except errors.StoreFailed:
                 _LOG.warning("expired and revoked credentials could not be read; retrying")
             if not self._ends:
