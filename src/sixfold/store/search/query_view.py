@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.clock import HOUR_US
 from sixfold.core.memory.indexing.answer_kinds import KINDS, AnswerKind
 from sixfold.core.memory.indexing.weights import ENOUGH_ANSWERS, Saturation
 from sixfold.core.memory.search.ports import SearchFilter
@@ -21,7 +22,6 @@ T = TypeVar("T")
 Side: TypeAlias = Literal["before", "after"]
 _EVERYTHING = SearchFilter()
 _VIEW_BYTES = 6_000  # measured size of the Python objects of a view
-_NEWEST_US = 10_000_000
 
 
 class PageView:
@@ -294,12 +294,12 @@ class PageView:
     def recency(self, half_life_us: int) -> Floats:
         """Return 1 for the newest page, halved for each half-life of age.
 
-        Ages are relative to a multiple of 10 seconds, so that most changes affect only the changed page.
+        Ages are relative to a multiple of an hour, so that most changes affect only the changed page.
         """
         updated = self._of.updated
         if not self._pages.count:
             return self._zero.copy()
-        newest = self._pages.newest() // _NEWEST_US * _NEWEST_US
+        newest = self._pages.newest() // HOUR_US * HOUR_US
 
         def compute(rows: Rows) -> Floats:
             return np.exp2((updated.values[rows] - newest) / half_life_us).astype(np.float32)

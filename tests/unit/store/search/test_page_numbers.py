@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sixfold.core.clock import HOUR_US
 from sixfold.core.memory.indexing.entries import entry
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.search import ranking
@@ -75,9 +76,9 @@ def write(index: PageIndex, number: int) -> None:
     index.put_many([(page.id, entry(page, ()))])
 
 
-def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    index, rows = PageIndex(), list[int]()
-    get = PageNumbers.get
+def record_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the numbers of pages of which indexes compute numbers from now on."""
+    rows, get = list[int](), PageNumbers.get
 
     def recorded(
         self: PageNumbers, key: object, compute: Callable[[Rows], Floats], version: int = 0
@@ -90,6 +91,12 @@ def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.M
         return get(self, key, record, version)
 
     monkeypatch.setattr(PageNumbers, "get", recorded)
+    return rows
+
+
+def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = record_rows(monkeypatch)
+    index = PageIndex()
     for number in range(30):
         write(index, number)
     ranking.rank(index.view(()), RankedQuery({"boat": 1.0}))
@@ -102,11 +109,25 @@ def test_search_after_a_write_computes_numbers_of_one_page(monkeypatch: pytest.M
 
 def test_each_half_life_has_its_own_recency() -> None:
     index = PageIndex()
-    for number in (0, 20_000_000):
+    for number in (0, 2 * HOUR_US):
         write(index, number)
     view = index.view(())
-    assert view.recency(20_000_000).tolist() == [0.5, 1]
-    assert view.recency(10_000_000).tolist() == [0.25, 1]
+    assert view.recency(2 * HOUR_US).tolist() == [0.5, 1]
+    assert view.recency(HOUR_US).tolist() == [0.25, 1]
+
+
+def test_ages_are_computed_again_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = record_rows(monkeypatch)
+    index = PageIndex()
+    for number in range(30):
+        write(index, number)
+    counts: list[int] = []
+    for moment in (HOUR_US, HOUR_US + 20_000_000, 2 * HOUR_US - 1, 2 * HOUR_US):
+        write(index, moment)
+        rows.clear()
+        index.view(()).recency(HOUR_US)
+        counts.append(sum(rows))
+    assert counts == [31, 1, 1, 1 + 34]
 
 
 @pytest.mark.parametrize(("pages", "kept"), [(1, True), (100, False)])
