@@ -362,7 +362,7 @@ _EVENT_FIELDS = ("status", "progress", "queue_position")
 
 _Number = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 _Object, _Objects, _Texts = dict[str, Any], list[dict[str, Any]], list[str]
-# The types of the fields that commands convert, iterate or index, which are the same in all responses they read.
+# The types of the fields that commands convert, iterate or index; the responses that they read agree on them.
 _FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("added", "backlinks", "batches", "documents", "dropped", "errors"), _Objects),
     **dict.fromkeys(("inputs", "lines", "links", "orders", "pages", "predictions", "results"), _Objects),
