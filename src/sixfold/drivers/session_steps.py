@@ -67,9 +67,14 @@ class SessionStepper:
 
     def resolve(self, message: protocol.StepsDone) -> None:
         """Resolve the pending request, unless it was canceled."""
-        _, answers = self._open.get(message.number, (0, None))
-        if answers is not None and not answers.done():
+        count, answers = self._open.get(message.number, (0, None))
+        if answers is None or answers.done():
+            return
+        if len(message.answers) == count:
             answers.set_result([_answer(answer) for answer in message.answers])
+        else:
+            reason = f"the worker returned {len(message.answers):,} results for {count} steps"
+            answers.set_result([WorkerLost(reason)] * count)
 
     def fail_all(self, reason: str) -> None:
         """Answer all pending requests with `WorkerLost`."""

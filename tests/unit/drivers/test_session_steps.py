@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
-from sixfold.core.workers.ports import RunFailed
+from sixfold.core.workers.ports import RunFailed, WorkerLost
 from sixfold.drivers.session_steps import SessionStepper
 from sixfold.worker.protocol import StepDone, StepsDone, StepsMessage
 
@@ -36,3 +36,13 @@ async def test_a_result_that_is_too_large_ends_its_session(result: StepDone, rea
     assert isinstance(answer, PackedStepResult)
     assert answer.frame is not None
     assert (len(answer.state), len(answer.poses), len(answer.frame.data)) == (2**20, 100, 2**24)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+async def test_a_false_number_of_results_loses_the_worker(count: int) -> None:
+    stepper = SessionStepper()
+    sent: list[StepsMessage] = []
+    steps = asyncio.create_task(stepper.send(7, [REQUEST, REQUEST], None, sent.append))
+    await asyncio.sleep(0)
+    stepper.resolve(StepsDone(sent[0].number, [StepDone(b"", [])] * count))
+    assert await steps == [WorkerLost(f"the worker returned {count} results for 2 steps")] * 2
