@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from pathlib import Path
 
@@ -155,6 +156,12 @@ def test_a_false_description_is_refused(tmp_path: Path, written: str, fault: str
     repeat = "while True" if "2**20" in written else "if True"
     text = f"import os\n{repeat}:\n    os.write(2, b'x' * 2**20)\n    os.write(1, {written})\nos._exit(0)\n"
     assert fault in watcher.describe(write(tmp_path, text), {}).fault
+
+
+def test_a_description_cannot_contain_patterns(tmp_path: Path) -> None:
+    row = {"name": "a", "inputs": {"text": {"type": "string", "pattern": "(a+)+b"}}}
+    text = f"import os\nos.write(1, {json.dumps(row).encode()!r})\nos._exit(0)\n"
+    assert watcher.describe(write(tmp_path, text), {}).facts["inputs"] == {"text": {"type": "string"}}
 
 
 RESULTS = [

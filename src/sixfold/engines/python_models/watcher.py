@@ -54,7 +54,7 @@ class _ModelFacts(msgspec.Struct):
     title: str = ""
     description: str = ""
     hardware: str | None = None
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, dict[str, Any]] = {}
     output_kind: str = ""
     fault: str = ""
 
@@ -146,6 +146,9 @@ def _described(path: Path, sha256: str, output: bytes, *, sandboxed: bool) -> De
         return DescribedModel(path, sha256, fault="it exited while it was being read")
     if facts.fault:
         return DescribedModel(path, sha256, fault=facts.fault)
+    for row in facts.inputs.values():
+        # No hint has a pattern, and one of the file's own could take exponential time in the server.
+        row.pop("pattern", None)
     return DescribedModel(path, sha256, msgspec.structs.asdict(facts), sandboxed=sandboxed)
 
 
