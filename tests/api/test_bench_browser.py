@@ -159,6 +159,7 @@ async def test_result_of_a_comfyui_test_is_in_view(browser_app: browser.BrowserA
     operator = dataclasses.replace(app, account=app.operator)
     async with browser.tab(chromium, operator, url) as tab:
         page = tab.page
+        await tab.open("/")
         path = await page.evaluate(IMPORT, ["faces.json", json.dumps(MISSING)])
         for width in page_checks.WIDTHS:
             await page.set_viewport_size({"width": width, "height": 844})
@@ -190,6 +191,7 @@ def _with_missing_node_at_the_end() -> dict[str, Any]:
 async def test_a_missing_node_is_in_the_first_view(browser_app: browser.BrowserApp) -> None:
     async with browser_app.tab() as tab:
         graph = json.dumps(_with_missing_node_at_the_end())
+        await tab.open("/")
         path = await tab.page.evaluate(IMPORT, ["faces.json", graph])
         for width in page_checks.WIDTHS:
             await tab.page.set_viewport_size({"width": width, "height": 844})

@@ -43,6 +43,7 @@ TAP = """() => new Promise((done) => {
 
 async def test_long_workflow_name_is_split_and_fits_the_window(browser_app: browser.BrowserApp) -> None:
     async with browser_app.tab() as tab:
+        await tab.open("/")
         for name in (NAME, "x" * 180):
             await tab.open(await tab.page.evaluate(IMPORT, [name, json.dumps(GRAPH)]))
             if name == NAME:

@@ -22,8 +22,9 @@ async def _link(app: AppFixture, account_id: str) -> str:
 
 
 async def test_a_sign_in_link_opens_the_form_with_its_price(browser_app: browser.BrowserApp) -> None:
-    url = browser_app.url
-    async with browser_app.tab() as tab:
+    app, url = browser_app.app, browser_app.url
+    async with browser_app.tab(TabOptions(signed_in=False)) as tab:
+        await tab.open(f"/signin?token={await _link(app, app.account.id)}")
         assert tab.page.url == f"{url}/"
         assert await tab.page.input_value("#prompt") != ""
         assert await tab.page.inner_text("#note") == "You are charged only if it succeeds. You have 5.00 USD."
