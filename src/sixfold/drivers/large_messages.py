@@ -57,7 +57,7 @@ def decode(body: bytes) -> protocol.ToServer:
         budget = InputBudget(**_LIMITS)
         try:
             for name, index in (("data", _DATA_INDEX), ("others", _OTHERS_INDEX)):
-                values[name] = _decode(parts[index], 0, budget)
+                values[name] = msgspec.convert(_decode(parts[index], 0, budget), dict[str, Any])
                 parts[index] = _EMPTY
             body = body[:1] + b"".join(parts)
             budget.check(other=len(body))

@@ -15,7 +15,8 @@ from sixfold.worker import protocol
 # Messages that are handled together. 256 KiB can contain 13,000, which blocked the event loop for 0.8 s.
 _MAX_MESSAGES = 256
 _PAUSE_SECONDS = 0.02
-_VIOLATIONS = (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile)
+# The decoder raises `RecursionError` for deeply nested values.
+_VIOLATIONS = (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile, RecursionError)
 
 
 class WorkerMessages:

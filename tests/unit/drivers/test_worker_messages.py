@@ -24,6 +24,8 @@ from sixfold.worker.protocol import (
 from tests import gil_time, loop_time
 
 ROWS = [[n / 7 for n in range(768)]] * 2048
+# More levels than the encoder supports.
+DEEP = msgspec.Raw(b"\x91" * 3000 + b"\xc0")
 LARGE = RunDone(1, [], {"embeddings": ROWS, "dimensions": 768}, "full", "1", 5)
 
 
@@ -31,6 +33,13 @@ def nested(value: Any, levels: int) -> dict[str, Any]:
     for _ in range(levels):
         value = [value]
     return {"a": value}
+
+
+def _with_data(data: Any) -> bytes:
+    """Return an encoded result with this value as its data."""
+    parts = msgspec.msgpack.decode(protocol.encode(LARGE), type=list[msgspec.Raw])
+    parts[3] = msgspec.Raw(msgspec.msgpack.encode(data))
+    return protocol.encode(parts)
 
 
 class Transport(asyncio.Transport):
@@ -67,11 +76,21 @@ async def test_a_large_result_is_decoded_in_a_thread_in_its_order() -> None:
     assert loop.longest < 0.04
 
 
-async def test_a_large_message_that_is_invalid_is_a_violation() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        protocol.encode(LARGE)[:-1],
+        _with_data([ROWS]),
+        _with_data({1: ROWS}),
+        _with_data({"a": ROWS, "b": DEEP}),
+        _with_data({"b": DEEP}),
+    ],
+    ids=["incomplete", "list", "number as a name", "deep", "small and deep"],
+)
+async def test_an_invalid_message_is_a_violation(body: bytes) -> None:
     handled: list[ToServer] = []
     broken: list[str] = []
     messages = WorkerMessages(handled.append, broken.append)
-    body = protocol.encode(LARGE)[:-1]
     messages.feed(len(body).to_bytes(4, "little") + body, Transport())
     await messages.finish()
     assert not handled
