@@ -166,13 +166,16 @@ async def test_stored_bytes_of_free_runs_are_limited(either: Path) -> None:
 async def test_large_inputs_of_unsuccessful_runs_are_limited(either: Path) -> None:
     async with running_pipeline(either, Options(free_bytes=250_000, start=False)) as pipeline:
         large = pipeline.request(extras={"text": "ö" * 50_000})
+        repeated = replace(large, idempotency_id="once")
+        accepted = await pipeline.service.submit(repeated)
         ids = [(await pipeline.service.submit(large)).id for _ in range(3)]
         for prediction_id in ids:
             await pipeline.service.cancel(prediction_id, Tenant(pipeline.payer.id))
         for hold in (None, FREE):
             with pytest.raises(errors.TooLarge, match="free and unsuccessful runs use"):
                 await pipeline.service.submit(replace(large, hold=hold))
-        # A small request, one of another account, and one of the operator.
+        # A repeated request, a small one, one of another account, and one of the operator.
+        assert (await pipeline.service.submit(repeated)).id == accepted.id
         await pipeline.service.submit(pipeline.request())
         other = await pipeline.database.write(accounts.create("other@example.com", credit=1_000_000))
         await pipeline.service.submit(replace(large, principal=other.owner))

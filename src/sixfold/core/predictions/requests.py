@@ -132,16 +132,18 @@ def _accept(
     """Accept all drafts of an account; the limits on free requests apply if the account `is_limited`."""
     free_limit = policy.free_queue_limit if is_limited else 0
     accepted = yield from predictions.accept_all(drafts, policy.queue_limit, free_limit)
+    if not is_limited or not policy.free_bytes:
+        return accepted
     # A repeated request returns an earlier prediction.
-    is_free = any(
-        draft.id == prediction.id and draft.parent_id is None and not draft.price.micros
+    created = [
+        (draft, prediction)
         for draft, prediction in zip(drafts, accepted, strict=True)
-    )
-    if is_free and is_limited and policy.free_bytes:
+        if draft.id == prediction.id
+    ]
+    if any(draft.parent_id is None and not draft.price.micros for draft, _ in created):
         yield from _check_free_bytes(drafts[0].account_id, policy.free_bytes)
     # A character has up to 4 bytes.
-    may_be_large = any(each.size >= predictions.LARGE_INPUTS // 4 for each in accepted)
-    if may_be_large and is_limited and policy.free_bytes:
+    if any(prediction.size >= predictions.LARGE_INPUTS // 4 for _, prediction in created):
         yield from _check_input_bytes(drafts[0].account_id, policy.free_bytes)
     return accepted
 
