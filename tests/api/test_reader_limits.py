@@ -5,6 +5,7 @@ Processor time of the loop's thread is measured, not a clock.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import NamedTuple
 
@@ -135,4 +136,6 @@ async def test_every_route_with_the_largest_document_of_each_class(
     metered: MeteredServer, document: Document
 ) -> None:
     results = list(failures(metered, document))
+    # One of the routes makes a backup of all uploads, of which the further documents would need a hundred.
+    shutil.rmtree(metered.server.folder / "backups", ignore_errors=True)
     assert not results, "\n".join(results)
