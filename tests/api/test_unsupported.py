@@ -89,3 +89,18 @@ async def test_no_unsupported_path_has_a_route(gateway: Gateway) -> None:
         if entry.path.startswith(f"/v1/{name}/") or (entry.path == f"/v1/{name}" and "/" not in name)
     ]
     assert accepted == []
+
+
+@pytest.mark.parametrize("path", unsupported.RESERVED[1:])
+async def test_path_without_v1_names_the_base_url(gateway: Gateway, path: str) -> None:
+    response = await gateway.app.client.post(path, json={}, headers=gateway.headers)
+    assert response.status_code == 404
+    message = response.json()["error"]["message"]
+    assert message.startswith(f"No route POST {path}: the OpenAI-compatible API is at /v1")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_base_url_has_the_openai_error_format(gateway: Gateway, method: str) -> None:
+    response = await gateway.app.client.request(method, "/v1")
+    assert response.status_code == 404
+    assert response.json()["error"]["message"].startswith("The path /v1 was not found")

@@ -416,6 +416,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
             RouteEntry("/v1/moderations", {"POST": moderations.moderate}, body, access=rights.RUN),
         ),
         prefixes=("/v1/",),
+        reserved=unsupported.RESERVED,
         variants={unsupported.ANTHROPIC_HEADER: anthropic_errors.dialect},
         missing=unsupported.error,
         wrong_method=unsupported.method_error,

@@ -101,6 +101,17 @@ COHERE: Mapping[str, UnsupportedResource] = {
     "batches": _Row("Cohere's batches", "use POST /v1/batches"),
     "parse": _Row("Cohere's document parser", "send the document to POST /v1/chat/completions"),
 }
+# The base URL, and paths of a client whose base URL lacks `/v1`.
+RESERVED = (
+    "/v1",
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/messages",
+    "/images/generations",
+    "/audio/speech",
+    "/audio/transcriptions",
+)
 # Methods of the libraries for paths that support only other methods on this server.
 METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
     ("GET", "chat/completions"): OPENAI["chat/completions"],
@@ -110,6 +121,11 @@ METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
 
 def error(scope: Scope) -> errors.SixfoldError:
     """Return the error for an unknown path: `NotSupported` for a resource of the caller's library."""
+    if scope["path"] in RESERVED[1:]:
+        return errors.NotFound(
+            f"No route {scope['method']} {scope['path']}: the OpenAI-compatible API is at /v1, "
+            "so set the base URL to one that ends with /v1"
+        )
     by_anthropic = any(name == ANTHROPIC_HEADER for name, _ in scope["headers"])
     resource = _find(scope["path"], ANTHROPIC if by_anthropic else OPENAI)
     if resource is not None:
