@@ -245,6 +245,9 @@ async def test_error_of_a_missing_key_names_the_header(app: AppFixture, path: st
     missing = await app.client.get(path)
     assert missing.status_code == 401
     assert sentence in missing.text
+    for value in (app.key, f"Token {app.key}"):
+        other = await app.client.get(path, headers={"authorization": value})
+        assert (other.status_code, sentence in other.text) == (401, True)
     unknown = await app.client.get(path, headers=bearer("sf_unknown"))
     assert unknown.status_code == 401
     assert "Invalid API key" in unknown.text

@@ -151,7 +151,8 @@ class Authenticator:
         return self._bodies.track(self._origins.network(request), request.receive)
 
     async def bearer(self, request: Request) -> Principal:
-        return await self.key(bearer_token(request))
+        # An empty token means another scheme: its error names the scheme that is required.
+        return await self.key(bearer_token(request) or None)
 
     async def memory(self, request: Request) -> Principal:
         """Authenticate a request, for the shared folder that its header or query names, if any.
@@ -173,7 +174,7 @@ class Authenticator:
         """
         token = bearer_token(request)
         if token is not None:
-            return await self.key(token)
+            return await self.key(token or None)
         return await self.without_key(request, is_open=self._open_image_service)
 
     async def without_key(self, connection: HTTPConnection, *, is_open: bool = False) -> Principal:
