@@ -104,3 +104,21 @@ async def test_base_url_has_the_openai_error_format(gateway: Gateway, method: st
     response = await gateway.app.client.request(method, "/v1")
     assert response.status_code == 404
     assert response.json()["error"]["message"].startswith("The path /v1 was not found")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"messages": "hi"}, "messages must be an array (got a string)"),
+        ({"messages": [], "model": 5}, "model must be a string (got an integer)"),
+    ],
+)
+async def test_wrong_type_of_a_field_is_one_sentence(
+    gateway: Gateway, fields: dict[str, Any], sentence: str
+) -> None:
+    response = await gateway.app.client.post(
+        "/v1/chat/completions", json={"model": "local", **fields}, headers=gateway.headers
+    )
+    error = response.json()["error"]
+    assert (response.status_code, error["message"]) == (400, sentence)
+    assert error["param"] == sentence.split()[0]

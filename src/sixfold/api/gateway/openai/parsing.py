@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -16,6 +17,17 @@ encode = msgspec.json.Encoder().encode
 # Decodes an object's fields without parsing their values.
 raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+_WRONG_TYPE = re.compile(r"Expected `(\w+)`, got `(\w+)` - at `\$\.([^`]+)`")
+# The names that a decoder uses for the types of JSON.
+_TYPES = {
+    "array": "an array",
+    "bool": "a boolean",
+    "float": "a number",
+    "int": "an integer",
+    "object": "an object",
+    "str": "a string",
+}
+
 
 def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
     """Decode the common fields of requests; raises `InvalidRequest`, `BadRequest` and `InputTooLarge`."""
@@ -25,9 +37,17 @@ def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         message = str(error)
-        raise InvalidRequest(f"Invalid request: {message}", param=_field_name(message)) from error
+        raise InvalidRequest(_sentence(message), param=_field_name(message)) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
+
+
+def _sentence(message: str) -> str:
+    match = _WRONG_TYPE.fullmatch(message)
+    if match is None:
+        return f"Invalid request: {message}"
+    expected, actual, path = match.groups()
+    return f"{path} must be {_TYPES.get(expected, expected)} (got {_TYPES.get(actual, actual)})"
 
 
 def _field_name(message: str) -> str:
