@@ -436,9 +436,10 @@ def _from_environment(env: Mapping[str, str], types: Mapping[str, str]) -> dict[
 
 def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of the configuration file outside of its tables."""
-    for name in document:
+    for name, value in document.items():
         if name not in types:
-            raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}")
+            allowed = f": use {', '.join(sorted(TABLES))}" if isinstance(value, dict) else ""
+            raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}{allowed}")
     return {name: _parse(name, types[name], value) for name, value in document.items()}
 
 
