@@ -130,3 +130,32 @@ def test_running_server_does_not_block_upgrades_on_postgresql(
         assert plan["seconds"] > 0
         assert sixfold.ok("upgrade")["upgraded"] is True
     assert sixfold.ok("upgrade")["schema"] == sql.latest("postgres")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[gateway]\nretrys = 2", "unknown setting 'retrys'"),
+        ('[prices]\nown_hardwear = "free"', "own_hardwear"),
+        ('[prices]\nra1 = "cheap"', "ra1"),
+        ('[search]\nsearx = "x"', "unknown setting 'searx'"),
+        ('[gateway.upstreams.x]\nkind = "opnai"', "opnai"),
+        ("[engines.foo]\nx = 1", "foo"),
+        ("[retention]\njobs_days = 3", "unknown setting 'jobs_days'"),
+        ("[gatway]\nretries = 2", "unknown setting 'gatway': use buckets, "),
+    ],
+)
+def test_an_invalid_table_blocks_the_check(sixfold: Commands, text: str, message: str) -> None:
+    (sixfold.folder / "sixfold.toml").write_text(text)
+    result = sixfold("upgrade", "--check")
+    assert result.status == 1
+    assert message in result.err
+
+
+def test_a_missing_variable_does_not_block_the_check(sixfold: Commands) -> None:
+    (sixfold.folder / "sixfold.toml").write_text(
+        '[gateway.upstreams.x]\nkind = "openai"\nbase_url = "https://api.example.com/v1"\n'
+        'api_key_env = "UNSET_VARIABLE"\n'
+        '[mcp.files]\nurl = "https://api.example.com/mcp"\napi_key_env = "UNSET_VARIABLE"\n'
+    )
+    assert sixfold("upgrade", "--check").status == 0

@@ -27,6 +27,7 @@ from sixfold.app.gateway import tool_servers as app_tool_servers
 from sixfold.app.gateway import web_search as app_web_search
 from sixfold.app.gateway.runtime import GatewayRuntime
 from sixfold.clients.chat.llama.options import KIND as GGUF
+from sixfold.core.account_data import retention
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.configuration import entries
@@ -214,17 +215,31 @@ class ConfigReloader:
             prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
                 app_catalog.catalog(settings, prices)
-            book = app_gateway.price_book(settings)
-            policy = policies.parse(settings.tables.get("gateway", {}))
-            app_graphs.comfyui_urls(settings)
-            app_tool_servers.check(settings)
-            app_web_search.check(settings)
+            book, policy = _services(settings)
         restart = (*_restart(self._source.loaded, settings), *_restart_of_gateway(running, policy))
         fixed: dict[str, Any] = {name: getattr(running, name) for name in FIXED_AT_START}
         gguf = tuple(row for row in running.servers if row.kind == GGUF)
         rows = tuple(row for row in policy.servers if row.kind != GGUF)
         policy = msgspec.structs.replace(policy, **fixed, servers=(*rows, *gguf))
         return _ParsedConfig(settings, prices, book, policy, restart)
+
+
+def check(settings: Settings) -> None:
+    """Check all tables of the configuration file as at the start of a server; raises one of `FILE_ERRORS`."""
+    with InvalidSetting.of(ValueError):
+        prices = app_catalog.price_table(settings)
+        app_catalog.catalog(settings, prices).checked(prices)
+        _services(settings)
+        retention.policy(settings.tables.get("retention", {}))
+
+
+def _services(settings: Settings) -> tuple[PriceBook, GatewayPolicy]:
+    book = app_gateway.price_book(settings)
+    policy = policies.parse(settings.tables.get("gateway", {}))
+    app_graphs.comfyui_urls(settings)
+    app_tool_servers.check(settings)
+    app_web_search.check(settings)
+    return book, policy
 
 
 def _stamp(path: Path | None) -> _Stamp:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from sixfold import __version__
-from sixfold.app import storage
+from sixfold.app import config_reload, storage
+from sixfold.app.configuration_entries import FILE_ERRORS
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import TerminalStyle, put_json
 from sixfold.core.humanize import size
@@ -72,7 +73,11 @@ def plan_of(admin: DatabaseAdmin, server_settings: Settings) -> UpgradePlan:
         used_bytes * _SPACE_FACTOR + _SPACE_BYTES if migrations and not server_settings.on_postgres else 0
     )
     free = None if server_settings.on_postgres else shutil.disk_usage(server_settings.data_dir).free
-    blockers = [*_schema_blockers(admin.dialect, health.schema), *health.faults]
+    blockers = [
+        *_schema_blockers(admin.dialect, health.schema),
+        *health.faults,
+        *_setting_blockers(server_settings),
+    ]
     if not server_settings.on_postgres:
         blockers += _folder_blockers(server_settings, needed_bytes, free or 0)
     counts = {table: admin.row_count(table) for table in frozenset().union(*(m.tables for m in migrations))}
@@ -93,6 +98,14 @@ def _schema_blockers(dialect: str, schema: int) -> Iterator[str]:
         sql.check_known(dialect, schema)
     except SchemaMismatch as mismatch:
         yield str(mismatch)
+
+
+def _setting_blockers(server_settings: Settings) -> Iterator[str]:
+    """Yield the error in the tables of `sixfold.toml` with which a server would not start."""
+    try:
+        config_reload.check(server_settings)
+    except FILE_ERRORS as error:
+        yield str(error)
 
 
 def _folder_blockers(server_settings: Settings, needed_bytes: int, free: int) -> Iterator[str]:
