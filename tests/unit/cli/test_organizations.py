@@ -47,3 +47,10 @@ def test_an_organization_changes_hands_and_loses_members(sixfold: Commands) -> N
     sixfold.ok("team", "create", "acme", "Vision")
     sixfold.ok("team", "remove", "acme", "Vision")
     assert sixfold.ok("organization", "show", "acme")["teams"] == []
+
+
+def test_an_unknown_organization_names_its_command(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "ada@example.com")
+    error = sixfold.error_of("team", "create", "nope", "Vision")
+    assert "create it with `sixfold organization create nope --owner EMAIL`" in error
+    assert "`sixfold account create a@example.com`" in sixfold.error_of("member", "list", "a@example.com")

@@ -10,6 +10,7 @@ from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
@@ -62,7 +63,7 @@ def budget(arguments: argparse.Namespace) -> None:
     changes = _budgets(arguments)
 
     def work() -> Transaction[None]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         day, month = (changes.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
         yield from organizations.set_budgets(account.id, day, month)
 
@@ -83,7 +84,7 @@ def transfer(arguments: argparse.Namespace) -> None:
 
 def add(arguments: argparse.Namespace) -> None:
     def work() -> Transaction[Member]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         person = yield from accounts.by_email(arguments.email)
         team_id = yield from _team_id(account.id, arguments.team)
         return (yield from members.add(account.id, person.id, arguments.role, "operator", team_id))
@@ -96,7 +97,7 @@ def add(arguments: argparse.Namespace) -> None:
 
 def invite(arguments: argparse.Namespace) -> None:
     def work() -> Transaction[NewInvitation]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
         email = arguments.email or ""
         return (
@@ -142,7 +143,7 @@ def create_team(arguments: argparse.Namespace) -> None:
     changes = _budgets(arguments)
 
     def work() -> Transaction[Team]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         day, month = changes.get("budget_day"), changes.get("budget_month")
         return (yield from teams.create(account.id, arguments.team, day, month))
 
@@ -155,7 +156,7 @@ def budget_team(arguments: argparse.Namespace) -> None:
     changes = _budgets(arguments)
 
     def work() -> Transaction[None]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
         yield from teams.change(account.id, str(team_id), **changes)
 
@@ -165,7 +166,7 @@ def budget_team(arguments: argparse.Namespace) -> None:
 
 def remove_team(arguments: argparse.Namespace) -> None:
     def work() -> Transaction[None]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
         yield from teams.remove(account.id, str(team_id))
 
@@ -177,7 +178,7 @@ def key_team(arguments: argparse.Namespace) -> None:
     changes = _budgets(arguments)
 
     def work() -> Transaction[NewKey]:
-        account = yield from accounts.by_email(arguments.organization)
+        account = yield from _organization(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
         scope = KeyLimits(budget_day=changes.get("budget_day"), budget_month=changes.get("budget_month"))
         key_rights = scope.default_rights & rights.OF_ROLE["member"]
@@ -201,8 +202,20 @@ def _print_record(arguments: argparse.Namespace, record: dict[str, Any], text: s
         TerminalStyle().line(f"  {text}")
 
 
+def _organization(name: str) -> Transaction[Account]:
+    try:
+        return (yield from accounts.by_email(name))
+    except errors.NotFound:
+        if "@" in name:
+            raise
+        raise errors.NotFound(
+            f"Organization {name} not found: create it with "
+            f"`sixfold organization create {name} --owner EMAIL`"
+        ) from None
+
+
 def _member(organization: str, email: str) -> Transaction[Member]:
-    account, person = (yield from accounts.by_email(organization)), (yield from accounts.by_email(email))
+    account, person = (yield from _organization(organization)), (yield from accounts.by_email(email))
     member = yield from members.of_person(account.id, person.id)
     if member is None:
         raise errors.NotFound(f"{email} is not a member of {organization}")
@@ -237,7 +250,7 @@ def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
 
 
 def _record(organization: str) -> Transaction[dict[str, Any]]:
-    account = yield from accounts.by_email(organization)
+    account = yield from _organization(organization)
     member_rows, own_teams = (
         (yield from members.of_account(account.id)),
         (yield from teams.of_account(account.id)),
