@@ -19,7 +19,10 @@ from sixfold.providers import PROVIDERS
 from sixfold.settings import Settings
 
 NOTHING = "no GPU, weights, model server or provider key"
-IN_CONTAINER = f"In this container, the host is {CONTAINER_HOST} (or SIXFOLD_PROBE_HOSTS)."
+IN_CONTAINER = (
+    f"Model servers on the host of this container are searched at {CONTAINER_HOST}; "
+    "SIXFOLD_PROBE_HOSTS adds other hosts."
+)
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
