@@ -280,6 +280,8 @@ class ServerClient:
             return f"{self.origin} does not accept this key: set SIXFOLD_API_KEY to one of its keys"
         message = document.get("error") if isinstance(document, dict) else None
         if isinstance(message, str):
+            for request, command in _COMMANDS.items():
+                message = re.sub(request, command, message)
             return message
         return f"{self.origin} returned {status} for {path}: is it a Sixfold server with this API?"
 
@@ -357,6 +359,12 @@ def _split(origin: str) -> SplitResult:
     raise CommandError(f"{origin!r} is not a URL such as http://127.0.0.1:8600")
 
 
+# Advice on requests in errors of the server, and the same advice for users of commands.
+_COMMANDS = {
+    "`GET /api/containers/templates` lists": "`sixfold run --list` lists",
+    "send overwrite: true to replace it": "use --overwrite to replace it",
+    r"^(Workflow .* not found)$": r"\1: `sixfold workflow list` lists the workflows",
+}
 _EVENT_FIELDS = ("status", "progress", "queue_position")
 
 

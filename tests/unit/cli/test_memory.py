@@ -111,6 +111,7 @@ def test_failed_memory_command_prints_one_sentence(
 
 def test_a_lost_update_is_refused(server: Server) -> None:
     run_with_input(server, "one", "write", "a")
+    assert "use --overwrite to replace it" in run_with_input(server, "", "write", "a", "--body", "two").err
     run_with_input(server, "", "write", "a", "--body", "two", "--overwrite")
     assert "two" in memory(server, "read", "a").out
     assert "version 2, not 1" in memory(server, "edit", "a", "--append", "x", "--if-version", "1").err
