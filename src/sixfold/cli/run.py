@@ -250,7 +250,16 @@ def save(client: ServerClient, prediction: Document, output_path: str | None) ->
     for index, file in enumerate(files):
         path = _target(prediction, _suffix(file), output_path, (index, len(files)))
         saved.append((path, client.download(str(file["url"]), path)))
+        _warn_of_format(path, _suffix(file))
     return saved
+
+
+def _warn_of_format(path: Path, suffix: str) -> None:
+    named, actual = (mimetypes.guess_type(f"file{end}")[0] for end in (path.suffix, suffix))
+    if named and actual and named != actual:
+        sys.stderr.write(
+            f"sixfold: {path} contains {actual}, not {named}: rename it to {path.stem}{suffix}\n"
+        )
 
 
 def _save_data(prediction: Document, output_path: str) -> tuple[Path, int]:

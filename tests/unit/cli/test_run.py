@@ -253,3 +253,18 @@ def _picture(folder: Path) -> Path:
     image[16:48, 16:48] = (30, 60, 200)
     Image.fromarray(image).save(path)
     return path
+
+
+def test_an_unknown_model_names_the_command_that_lists(server: Server) -> None:
+    result = run(server, "ra11", "prompt=a cat")
+    assert "`sixfold run --list` lists the models" in result.err
+    assert "GET" not in result.err
+    workflow = inside(server.folder, "workflow", "run", "turbo")
+    assert "Workflow turbo not found: `sixfold workflow list` lists the workflows" in workflow.err
+
+
+def test_a_suffix_of_another_format_is_reported(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "cat.gif"
+    result = run(server, "ra2", "prompt=a cat", *SMALL, "-o", str(path))
+    assert (result.status, path.read_bytes()[:4]) == (0, b"\x89PNG")
+    assert f"{path} contains image/png, not image/gif: rename it to cat.png" in result.err
