@@ -55,6 +55,7 @@ def test_color_of_land_or_sky_stays_in_its_part(prompt: str, hues: tuple[int, in
         ("a blue bay, mountains behind", ()),
         ("a pink sky", ()),
         ("a purple sky in a bedroom", ("sky",)),
+        ("a red apple on a white background, a rainbow", ("rainbow",)),
         ("a green forest", ()),
         ("a lemon on a table", ("lemon",)),
         ("a bowl of oranges on a table", ("bowl", "oranges")),

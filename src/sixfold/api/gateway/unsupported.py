@@ -101,9 +101,8 @@ COHERE: Mapping[str, UnsupportedResource] = {
     "batches": _Row("Cohere's batches", "use POST /v1/batches"),
     "parse": _Row("Cohere's document parser", "send the document to POST /v1/chat/completions"),
 }
-# The base URL, and paths of a client whose base URL lacks `/v1`.
-RESERVED = (
-    "/v1",
+# Paths that a client requests if its base URL lacks `/v1`.
+_WITHOUT_BASE = (
     "/chat/completions",
     "/completions",
     "/responses",
@@ -112,6 +111,8 @@ RESERVED = (
     "/audio/speech",
     "/audio/transcriptions",
 )
+# Paths outside the prefix `/v1/` that get errors in OpenAI's form.
+RESERVED = ("/v1", *_WITHOUT_BASE)
 # Methods of the libraries for paths that support only other methods on this server.
 METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
     ("GET", "chat/completions"): OPENAI["chat/completions"],
@@ -121,7 +122,7 @@ METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
 
 def error(scope: Scope) -> errors.SixfoldError:
     """Return the error for an unknown path: `NotSupported` for a resource of the caller's library."""
-    if scope["path"] in RESERVED[1:]:
+    if scope["path"] in _WITHOUT_BASE:
         return errors.NotFound(
             f"No route {scope['method']} {scope['path']}: the OpenAI-compatible API is at /v1, "
             "so set the base URL to one that ends with /v1"

@@ -400,23 +400,23 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     frame = _frame(subjects, hits, tokens)
     subjects = _fit_frame(subjects, hits, prompt, frame)
     styles = _names(hits, "style")
-    backdrop = color_words.of_backdrop(hits)
-    things = subjects or _names(hits, "place")
     places = _names(hits, "place")
-    has_sky = _is_outside(places or _homes(subjects), styles, frame, _WITHOUT_SKY)
+    things = subjects or places
+    backdrop = color_words.of_backdrop(hits)
+    surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
+    studio = ("studio",) if surface or backdrop else ()
+    around = (*studio, *places) or _homes(subjects)
+    has_sky = _is_outside(around, styles, frame, _WITHOUT_SKY)
     sky = color_words.of_sky(hits, tokens) if has_sky else None
     grading = hits
     if (things or sky) and "abstract" not in styles:
         grading = color_words.of_image(hits, prompt_tokens, _undrawn().things, sky)
-    if backdrop is None and any(h.name == "studio" for h in hits):
+    if backdrop is None and "studio" in places:
         # For example in "isolated on white".
         backdrop = _first(_names(grading, "colour"))
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers, has_lightning = _names(hits, "weather"), weather.names_lightning(hits, prompt_tokens)
-    surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
-    studio = ("studio",) if surface or backdrop else ()
-    around = (*studio, *places) or _homes(subjects)
     scene = ParsedScene(
         prompt=prompt,
         time=_first(_names(hits, "time")),

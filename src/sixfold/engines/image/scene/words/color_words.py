@@ -92,7 +92,7 @@ def of_image(
         if after is not None and (after.kind in _OWNERS or places.get(after.name) == hit.name):
             return False
         if after is not None and after.name == "spring":
-            # Blossoms have colors of their own.
+            # The word may be "blossoms", which have a color of their own.
             return False
         if is_thing(hit, tokens, things) or (sky == hit.name and following in SKY_WORDS):
             return False
