@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,18 @@ def raw(content: bytes) -> Answering:
 
 def head(*headers: str, status: str = "200 OK") -> bytes:
     return "\r\n".join((f"HTTP/1.1 {status}", *headers, "", "")).encode("latin-1")
+
+
+class AnyPath(dict[str, Answering]):
+    """Routes that return one response on every path."""
+
+    def __init__(self, answer: Answering) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def get(self, key: str, default: Any = None) -> Any:
+        del key, default
+        return self._answer
 
 
 def redirect(location: str, *, status: str = "302 Found") -> Answering:

@@ -94,7 +94,7 @@ async def test_hostile_response_fails_in_bounded_memory(name: str, answer: str) 
     kind, call = CALLS[name]
     clients = HttpClients(Fetcher(AllowList.parse("127.0.0.0/8")))
     async with servers.serving() as server:
-        server.routes = AnyPath(ANSWERS[answer]())
+        server.routes = servers.AnyPath(ANSWERS[answer]())
         tracemalloc.start()
         try:
             with pytest.raises(kind):
@@ -105,18 +105,6 @@ async def test_hostile_response_fails_in_bounded_memory(name: str, answer: str) 
             await clients.aclose()
     # ComfyUI's limit is 64 MiB, in a buffer that doubles.
     assert peak < (150 if (name, answer) == ("comfyui", "endless") else 40) * MIB
-
-
-class AnyPath(dict[str, Answering]):
-    """Routes that return one response on every path."""
-
-    def __init__(self, answer: Answering) -> None:
-        super().__init__()
-        self._answer = answer
-
-    def get(self, key: str, default: Any = None) -> Any:
-        del key, default
-        return self._answer
 
 
 async def test_a_response_in_tiny_chunks_lets_other_tasks_run() -> None:

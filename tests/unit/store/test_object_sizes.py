@@ -12,6 +12,7 @@ from sixfold import disk_space, errors
 from sixfold.store.buckets import BucketAccess, open_bucket
 from sixfold.store.object_store import ObjectStore
 from tests.harness import buckets
+from tests.unit.net import servers
 
 ANSWER = (
     b'HTTP/1.1 200 OK\r\nETag: "a"\r\nLast-Modified: Tue, 01 Dec 2026 00:00:00 GMT\r\n'
@@ -19,27 +20,23 @@ ANSWER = (
 )
 
 
+async def answer(seen: servers.ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+    writer.write(ANSWER + bytes(2**21 if seen.method == "GET" else 0))
+    await writer.drain()
+
+
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        if head.startswith(b"GET"):
-            writer.write(ANSWER + bytes(2**21))
-            await reader.read()
-        else:
-            writer.write(ANSWER)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    options = {
-        "endpoint": f"http://127.0.0.1:{port}",
-        "access_key_id": "key",
-        "secret_access_key": "secret",
-        "region": "us-east-1",
-    }
-    yield ObjectStore(open_bucket("s3://bucket", BucketAccess(options, 5)), buckets.cache(tmp_path / "cache"))
-    server.close()
+    async with servers.serving() as server:
+        server.routes = servers.AnyPath(answer)
+        options = {
+            "endpoint": server.url("").rstrip("/"),
+            "access_key_id": "key",
+            "secret_access_key": "secret",
+            "region": "us-east-1",
+        }
+        bucket = open_bucket("s3://bucket", BucketAccess(options, 5))
+        yield ObjectStore(bucket, buckets.cache(tmp_path / "cache"))
 
 
 async def test_a_large_object_is_not_read_into_memory(store: ObjectStore) -> None:
