@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,16 @@ from sixfold.core.workers.ports import (
     WorkerLost,
     WorkerSpec,
 )
-from tests.contract.test_driver import FACTORIES, RecordedReports
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.process import ProcessDriver, ProcessTimeouts
+from tests.contract.test_driver import RecordedReports
 
 MAX_TASKS = 4
+# A loaded machine must not end a worker before it has received the cancelation.
+FACTORIES: Mapping[str, Callable[[], Driver]] = {
+    "inline": lambda: InlineDriver(cancel_seconds=60),
+    "process": lambda: ProcessDriver(preload=(), timeouts=ProcessTimeouts(60, 60, 1)),
+}
 
 
 @pytest.fixture(params=sorted(FACTORIES))
@@ -40,9 +47,8 @@ async def singers(driver: Driver, scratch: Path) -> Worker:
 class TaskRuns:
     """A worker whose first task waits until all others are in its inbox."""
 
-    def __init__(self, worker: Worker, gate: Path) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.gate = gate
         self.reports: dict[str, RecordedReports] = {}
         self.runs: dict[str, asyncio.Task[Outcome]] = {}
 
@@ -52,19 +58,19 @@ class TaskRuns:
         self.runs[name] = asyncio.create_task(run)
 
     async def hold(self) -> None:
-        self.send("holder", gate=str(self.gate))
+        self.send("holder", held=True)
         await self.reports["holder"].running.wait()
 
     async def release(self) -> dict[str, Outcome]:
-        # Let every run reach the inbox of its worker.
+        # Send every run to the worker, which receives its messages in order: the cancelation is the last.
         await asyncio.sleep(0)
-        self.gate.touch()
+        self.worker.cancel("holder")
         return dict(zip(self.runs, await asyncio.gather(*self.runs.values()), strict=True))
 
 
 @pytest.fixture
 async def runs(driver: Driver, tmp_path: Path) -> TaskRuns:
-    task_runs = TaskRuns(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
+    task_runs = TaskRuns(await singers(driver, tmp_path / "scratch"))
     await task_runs.hold()
     return task_runs
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +184,10 @@ class BurnEngine:
 
 
 class ChorusEngine:
-    """Runs tasks of one `shape` as a batch and reports its size; a task with a `gate` waits for that file.
+    """Runs tasks of one `shape` as a batch and reports its size.
 
-    The option `key` is returned with each result.
+    A task with a `gate` waits for that file, and one with `held` completes when it is canceled. The option
+    `key` is returned with each result.
     """
 
     name = "chorus"
@@ -199,11 +201,15 @@ class ChorusEngine:
         return task.inputs.get("shape")
 
     def run(self, task: Task, context: Context) -> Result:
-        """Wait for the gate, if the task has one, and run the task alone."""
+        """Wait for the gate or the cancelation, if the task has one of them, and run the task alone."""
         context.progress(0.1)
         while "gate" in task.inputs and not Path(task.inputs["gate"]).exists():
             time.sleep(0.01)
             context.progress(0.1)
+        with suppress(Canceled):
+            while task.inputs.get("held"):
+                time.sleep(0.01)
+                context.progress(0.1)
         written = context.scratch / "song.txt"
         written.write_text(f"alone: {task.id}")
         return Result((Artifact("text/plain", path=written),), {"together": 1, "key": self._key})
