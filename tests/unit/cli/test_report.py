@@ -35,13 +35,15 @@ async def text_server(text: bytes | None) -> AsyncIterator[int]:
     """Run a server whose every response is `text`, or that never responds; return its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        if text is None:
-            # Wait until the client disconnects.
-            await reader.read()
-        else:
-            writer.write(text)
-        writer.close()
+        try:
+            await reader.readline()
+            if text is None:
+                # Wait until the client disconnects.
+                await reader.read()
+            else:
+                writer.write(text)
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
@@ -270,12 +272,12 @@ def test_container_banner_omits_the_host_if_a_server_is_found(capsys: pytest.Cap
     url = "http://host.docker.internal:11434"
     there = Resource("Ollama", "chat", f"at {url}", "chat", "", used=True, state="found", url=url)
     banner.print_found(TerminalStyle(), [there], container=True)
-    assert "the host of this container" not in capsys.readouterr().out
+    assert "Model servers are searched" not in capsys.readouterr().out
 
 
 def test_banner_in_a_container_names_the_host_address(capsys: pytest.CaptureFixture[str]) -> None:
     banner.print_found(TerminalStyle(), [], container=True)
-    sentence = "Model servers on the host of this container are searched at host.docker.internal;"
+    sentence = "Model servers are searched at host.docker.internal and in SIXFOLD_PROBE_HOSTS."
     assert sentence in " ".join(capsys.readouterr().out.split())
     banner.print_found(TerminalStyle(), [])
     assert "host.docker.internal" not in capsys.readouterr().out

@@ -11,7 +11,7 @@ from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.cli.doctor import summary
 from sixfold.core.catalog.tasks import TASKS
-from tests.unit.cli.conftest import program
+from tests.unit.cli.conftest import inside, program
 
 EVERY_KEY = {
     "FAL_KEY": "fal-key-1",
@@ -35,6 +35,14 @@ def test_summary_of_a_fresh_machine_fits_40_lines_of_80(tmp_path: Path, words: t
     assert len(lines) <= 40
     assert [line for line in lines if len(line) > 80] == []
     assert not (tmp_path / "data").exists()
+
+
+def test_doctor_in_a_container_fits_40_lines_of_80(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sixfold.clients.hosts.in_container", lambda: True)
+    lines = inside(tmp_path / "data", "doctor").out.splitlines()
+    assert len(lines) <= 40
+    assert [line for line in lines if len(line) > 80] == []
+    assert any("Model servers are searched at host.docker.internal" in line for line in lines)
 
 
 def test_doctor_lists_available_models_before_missing_ones(tmp_path: Path) -> None:

@@ -19,10 +19,8 @@ from sixfold.providers import PROVIDERS
 from sixfold.settings import Settings
 
 NOTHING = "no GPU, weights, model server or provider key"
-IN_CONTAINER = (
-    f"Model servers on the host of this container are searched at {CONTAINER_HOST}; "
-    "SIXFOLD_PROBE_HOSTS adds other hosts."
-)
+# At most 78 characters, because `doctor` prints it within 80 columns.
+IN_CONTAINER = f"Model servers are searched at {CONTAINER_HOST} and in SIXFOLD_PROBE_HOSTS."
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
