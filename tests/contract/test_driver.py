@@ -139,6 +139,16 @@ async def test_a_raising_engine_fails_its_run_only(
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
+async def test_a_result_above_a_limit_fails_its_run_only(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    many = {"bytes": [5], "values": {str(number): number for number in range(100_001)}}
+    outcome = await worker.run(Task("t", "m", many), RecordedReports().reports())
+    message = "The model returned too much: an object must have at most 100,000 members."
+    assert outcome == RunFailed(message, public=True)
+    assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
+    assert leftovers(scratch) == []
+
+
 def remaining_files(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 

@@ -31,6 +31,7 @@ from sixfold.core.workers.ports import RunReports, WorkerSpec, WorkerStartFailed
 from sixfold.drivers.ray import RayDriver
 
 SMALL = {"object_store_memory": 80 << 20, "memory": 4 << 30}
+LARGE = 20_000_000
 folder = pathlib.Path(sys.argv[1])
 lines = []
 
@@ -57,6 +58,12 @@ async def main(cluster):
     done = await echo.run(
         Task("a", "m", {"bytes": [10, 0], "log": ["one", "two"]}, {"image": folder / "in"}), quiet
     )
+    (folder / "large").write_bytes(b"x" * LARGE)
+    moved = await echo.run(Task("l", "m", {"bytes": [LARGE]}, {"video": folder / "large"}), quiet)
+    told["large"] = [moved.files[0].path.stat().st_size, moved.data["files"]["video"]]
+    many = {"bytes": [5], "values": {str(number): number for number in range(100_001)}}
+    refused = await echo.run(Task("v", "m", many), quiet)
+    told["refused"] = [refused.message, len(list((folder / "scratch").iterdir()))]
     told["files"] = [[f.path.stat().st_size, f.path.stat().st_mode & 0o777] for f in done.files]
     told["seen"] = done.data["files"]
     told["public"] = (await echo.run(Task("b", "m", {"raise": "public"}), quiet)).message
@@ -116,6 +123,9 @@ def test_cluster_runs_finish_and_a_killed_node_loses_its_runs(
     assert result.returncode == 0, result.stderr[-3000:]
     response = json.loads((tmp_path / "told.json").read_text())
     assert response["files"] == [[10, 0o600], [0, 0o600]]
+    assert response["large"] == [20_000_000] * 2
+    message = "The model returned too much: an object must have at most 100,000 members."
+    assert response["refused"] == [message, 3], "no file of this run, three of the others"
     assert response["seen"] == {"image": 77}
     assert response["public"] == "No face was found in the image."
     assert response["crashed"] == ["WorkerLost", False]

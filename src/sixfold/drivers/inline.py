@@ -249,10 +249,10 @@ def _perform(engine: Engine, jobs: list[_InlineJob]) -> list[Outcome]:
 
 
 def _outcome(reply: protocol.Reply, staging: runner.FileStaging) -> Outcome:
-    if isinstance(reply, protocol.RunDone):
-        # Decode, so that the result has the same types as from a process.
-        reply = protocol.done.decode(protocol.encode(reply))
-    return results.outcome(reply, staging.scratch, staging.prefix)
+    message = results.received(reply)
+    if isinstance(reply, protocol.RunDone) and not isinstance(message, protocol.RunDone):
+        staging.remove(reply.files)
+    return results.outcome(message, staging.scratch, staging.prefix)
 
 
 class InlineDriver:

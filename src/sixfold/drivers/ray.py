@@ -1,8 +1,10 @@
 """Workers as actors of a Ray cluster: one detached actor each, on any machine with free resources.
 
 Ray places actors and detects lost machines; the state of runs and charges stays in the database. Files travel
-as bytes, so the machines need no shared folder, only Sixfold installed. An actor's name begins with the name
-of the server that started the actor, so that actors of a dead server can be found and stopped.
+in pieces, so the machines need no shared folder, only Sixfold installed, and no process holds a large file in
+memory. Results are decoded as those of processes (`large_messages`), within the same limits. An actor's name
+begins with the name of the server that started the actor, so that actors of a dead server can be found and
+stopped.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import contextlib
 import importlib
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from sixfold.core.catalog.engines import Task
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.media.ports import StagedFile
 from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
@@ -32,6 +35,7 @@ from sixfold.core.workers.ports import (
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
+from sixfold.drivers import large_messages, results
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.worker import protocol
@@ -43,14 +47,18 @@ NAMESPACE = "sixfold"
 START_SECONDS = 120.0
 # Attempts to place an actor if its machine is lost before the engine is loaded.
 STARTS = 3
+_PIECE_BYTES = 8 * 2**20
 
 
 class RayEvent(msgspec.Struct, frozen=True):
-    """An event of a run: its progress, a log line, or its outcome with the bytes of its files."""
+    """An event of a run: its progress, a log line, a piece of the file `name`, or its end.
 
-    kind: Literal["progress", "log", "ended"]
+    The value of an end is the encoded reply of the worker, or None if the worker was lost.
+    """
+
+    kind: Literal["progress", "log", "piece", "ended"]
     value: Any
-    contents: tuple[bytes, ...] = ()
+    name: str = ""
 
 
 class ActorLost(StartFailed):
@@ -75,9 +83,13 @@ class RaySlot:
         return ""
 
     async def run(
-        self, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
+        self, task: tuple[str, str, dict[str, Any]], pieces: dict[str, list[Any]], prefix: str
     ) -> AsyncIterator[RayEvent]:
-        """Run a task and yield its events; the last one is its outcome."""
+        """Run a task and yield its events; the last one is its end.
+
+        `pieces` are references to the contents of the input files. The names of output files begin with
+        `prefix`.
+        """
         events: asyncio.Queue[RayEvent] = asyncio.Queue()
         reports = RunReports(
             lambda fraction: events.put_nowait(RayEvent("progress", fraction)),
@@ -85,25 +97,30 @@ class RaySlot:
         )
         self._runs += 1
         folder = self._folder.path / f"run-{self._runs}"
-        files = await asyncio.to_thread(_write_files, folder, contents)
-        work = asyncio.create_task(self._ended(Task(*task, files), reports, events))
+        folder.mkdir(mode=0o700)
+        work: asyncio.Task[Outcome] | None = None
         try:
-            while True:
-                event = await events.get()
+            files = {name: folder / str(number) for number, name in enumerate(pieces)}
+            for name, path in files.items():
+                await _write(path, pieces[name])
+            assert self._worker is not None  # noqa: S101 - `begin` came first
+            work = asyncio.create_task(self._worker.run(Task(*task, files), reports))
+            work.add_done_callback(lambda _: events.put_nowait(RayEvent("ended", None)))
+            while (event := await events.get()).kind != "ended":
                 yield event
-                if event.kind == "ended":
-                    return
+            outcome = work.result()
+            names: dict[str, StagedFile] = {}
+            if isinstance(outcome, RunCompleted):
+                names = {f"{prefix}-{number}": file for number, file in enumerate(outcome.files)}
+            for name, file in names.items():
+                for piece in _pieces(file.path):
+                    yield RayEvent("piece", piece, name)
+                file.path.unlink()
+            yield RayEvent("ended", results.encoded(outcome, tuple(names)))
         finally:
-            work.cancel()
+            if work is not None:
+                work.cancel()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-
-    async def _ended(self, task: Task, reports: RunReports, events: asyncio.Queue[RayEvent]) -> None:
-        assert self._worker is not None  # noqa: S101 - `begin` came first
-        outcome = await self._worker.run(task, reports)
-        contents: tuple[bytes, ...] = ()
-        if isinstance(outcome, RunCompleted):
-            contents = await asyncio.to_thread(_read_and_remove, outcome.files)
-        events.put_nowait(RayEvent("ended", outcome, contents))
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         assert self._worker is not None  # noqa: S101 - `begin` came first
@@ -123,19 +140,24 @@ class RaySlot:
         await asyncio.to_thread(self._folder.leave)
 
 
-def _write_files(folder: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
-    folder.mkdir(mode=0o700)
-    files = {name: folder / str(number) for number, name in enumerate(contents)}
-    for name, path in files.items():
-        path.write_bytes(contents[name])
-    return files
+async def _write(path: Path, pieces: Sequence[Any]) -> None:
+    """Write the pieces that these references name."""
+    for reference in pieces:
+        await asyncio.to_thread(_append, path, await reference)
 
 
-def _read_and_remove(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
-    contents = tuple(file.path.read_bytes() for file in files)
-    for file in files:
-        file.path.unlink()
-    return contents
+def _append(path: Path, piece: bytes) -> None:
+    path.touch(mode=0o600)
+    with path.open("ab") as file:
+        file.write(piece)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file, at least one piece."""
+    with path.open("rb") as file:
+        yield file.read(_PIECE_BYTES)
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 class _RayRun(msgspec.Struct, eq=False):
@@ -204,8 +226,8 @@ class RayWorker:
         run = self._runs[task.id] = _RayRun(reports)
         self._count += 1
         try:
-            contents = await asyncio.to_thread(_contents, task.files)
-            return await self._run_remotely(run, (task.id, task.model, inputs), contents)
+            pieces = await asyncio.to_thread(_put, task.files)
+            return await self._run_remotely(run, (task.id, task.model, inputs), pieces)
         except asyncio.CancelledError:
             self.cancel(task.id)
             raise
@@ -215,45 +237,45 @@ class RayWorker:
             del self._runs[task.id]
 
     async def _run_remotely(
-        self, run: _RayRun, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
+        self, run: _RayRun, task: tuple[str, str, dict[str, Any]], pieces: dict[str, list[Any]]
     ) -> Outcome:
-        number = self._count
+        scratch, prefix = self._spec.scratch, f"{self.id}-{self._count}"
+        events = self._actor.run.options(num_returns="streaming").remote(task, pieces, prefix)
+        outcome: Outcome | None = None
         try:
-            async for reference in self._actor.run.options(num_returns="streaming").remote(task, contents):
+            async for reference in events:
                 event: RayEvent = await reference
                 match event.kind:
                     case "progress":
                         run.reports.progress(event.value)
                     case "log":
                         run.reports.log(event.value)
+                    case "piece":
+                        path = results.staged_path(event.name, scratch, prefix)
+                        await asyncio.to_thread(_append, path, event.value)
                     case "ended":
-                        return await self._ending(event, number)
+                        outcome = await self._outcome(event.value, prefix)
+                        return outcome
         # The actor, its machine or the connection is lost.
         except RayError:
             self.kill_now("was lost with its machine, or was killed")
             await self._driver.check_alive()
+        except results.VIOLATIONS as error:
+            self.kill_now(f"violated the protocol ({error}) and was killed")
+        finally:
+            if not isinstance(outcome, RunCompleted):
+                await asyncio.to_thread(results.remove_staged, scratch, prefix)
         return RunStopped() if run.canceled else WorkerLost(f"the worker {self._end_reason}")
 
-    async def _ending(self, event: RayEvent, number: int) -> Outcome:
-        outcome: Outcome = event.value
-        if isinstance(outcome, WorkerLost):
+    async def _outcome(self, reply: bytes | None, prefix: str) -> Outcome:
+        """Return the outcome of an encoded reply; raises `results.VIOLATIONS`."""
+        if reply is None:
             self.kill_now("crashed")
-        if not isinstance(outcome, RunCompleted):
-            return outcome
-        prefix = f"{self.id}-{number}"
-        files = await asyncio.to_thread(_staged, self._spec.scratch, prefix, outcome.files, event.contents)
-        return RunCompleted(
-            files=files,
-            data=outcome.data,
-            quality=outcome.quality,
-            engine_version=outcome.engine_version,
-            run_us=outcome.run_us,
-            upstream_cost_micros=outcome.upstream_cost_micros,
-            billed=outcome.billed,
-            lines=outcome.lines,
-            others=outcome.others,
-            words=outcome.words,
-        )
+            return WorkerLost("the worker crashed")
+        message = await PARSER.run_large(len(reply), large_messages.decode, reply)
+        if not isinstance(message, protocol.Reply):
+            raise msgspec.ValidationError(f"a run must end with a reply (got {type(message).__name__})")
+        return results.outcome(message, self._spec.scratch, prefix)
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         if self._alive:
@@ -311,20 +333,9 @@ class RayWorker:
                 ray.kill(self._actor)
 
 
-def _contents(files: Mapping[str, Path]) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in files.items()}
-
-
-def _staged(
-    scratch: Path, prefix: str, files: tuple[StagedFile, ...], contents: tuple[bytes, ...]
-) -> tuple[StagedFile, ...]:
-    staged: list[StagedFile] = []
-    for number, (file, data) in enumerate(zip(files, contents, strict=True)):
-        path = scratch / f"{prefix}-{number}"
-        path.touch(mode=0o600)
-        path.write_bytes(data)
-        staged.append(StagedFile(path, file.content_type, file.info))
-    return tuple(staged)
+def _put(files: Mapping[str, Path]) -> dict[str, list[Any]]:
+    """Store the contents of files in the cluster, and return references to their pieces."""
+    return {name: [ray.put(piece) for piece in _pieces(path)] for name, path in files.items()}
 
 
 def _first_line(error: Exception) -> str:

@@ -6,8 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.drivers import large_messages, results
 from sixfold.worker import protocol
@@ -15,8 +13,6 @@ from sixfold.worker import protocol
 # Messages that are handled together. 256 KiB can contain 13,000, which blocked the event loop for 0.8 s.
 _MAX_MESSAGES = 256
 _PAUSE_SECONDS = 0.02
-# The decoder raises `RecursionError` for deeply nested values.
-_VIOLATIONS = (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile, RecursionError)
 
 
 class WorkerMessages:
@@ -40,7 +36,7 @@ class WorkerMessages:
                 if self._decoding is None:
                     transport.pause_reading()
                     self._decoding = asyncio.create_task(self._decode(transport))
-        except _VIOLATIONS as error:
+        except results.VIOLATIONS as error:
             self._violated(error)
 
     async def finish(self) -> None:
@@ -57,7 +53,7 @@ class WorkerMessages:
                 handled += 1
                 if handled % _MAX_MESSAGES == 0:
                     await asyncio.sleep(_PAUSE_SECONDS)
-        except _VIOLATIONS as error:
+        except results.VIOLATIONS as error:
             self._waiting.clear()
             self._violated(error)
         finally:
