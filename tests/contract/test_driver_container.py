@@ -33,6 +33,7 @@ from sixfold.core.workers.ports import (
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.spaces import SpaceDriver, SpaceTarget
+from sixfold.engines.providers import cog as cog_engine
 from tests.contract.test_driver import RecordedReports, remaining_files
 from tests.fakes.cog import FakeCog
 from tests.fakes.fault_server import serve
@@ -182,6 +183,20 @@ async def test_canceled_run_is_canceled_in_the_container(containers: FakeContain
     assert (await pending_task)[0] == RunStopped()
     assert containers.cog.canceled == ["a"]
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
+
+
+async def test_a_container_that_ignores_a_cancelation_is_removed(
+    containers: FakeContainers, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cog_engine, "_CANCEL_SECONDS", 0.05)
+    cancel_event = containers.cog.cancel_event = asyncio.Event()
+    pending_task = asyncio.create_task(run(worker, "a", do="wait"))
+    await containers.cog.start_event.wait()
+    worker.cancel("a")
+    assert (await pending_task)[0] == RunStopped()
+    async with asyncio.timeout(10):
+        await containers.started[0].stopped.wait()
+    cancel_event.set()
 
 
 async def test_run_waits_for_an_occupied_slot(containers: FakeContainers, worker: Worker) -> None:

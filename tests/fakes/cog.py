@@ -39,6 +39,8 @@ class FakeCog:
         self.canceled: list[str] = []
         self.run_events: dict[str, asyncio.Event] = {}
         self.start_event = asyncio.Event()
+        # If set, a cancelation waits for this event.
+        self.cancel_event: asyncio.Event | None = None
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -80,6 +82,8 @@ class FakeCog:
     async def _cancel(self, request: Request) -> Response:
         name = request.path_params["name"]
         self.canceled.append(name)
+        if self.cancel_event is not None:
+            await self.cancel_event.wait()
         if name in self.run_events:
             self.run_events[name].set()
         return JSONResponse({})

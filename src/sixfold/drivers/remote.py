@@ -118,6 +118,8 @@ class _RemoteRun(msgspec.Struct, eq=False):
     loop: asyncio.AbstractEventLoop
     canceled: threading.Event = msgspec.field(default_factory=threading.Event)
     work: asyncio.Task[Result] | None = None
+    # Whether the run was canceled while its worker was alive.
+    stopped: bool = False
 
     def progress(self, fraction: float) -> None:
         self.loop.call_soon_threadsafe(self.reports.progress, fraction)
@@ -184,7 +186,7 @@ class RemoteWorker:
             run.work = None
         # Waiting for a GPU or in a queue is not part of the run, which may be priced by its time.
         run_us = (time.perf_counter_ns() - began) // 1000 - int(run_clock.waited_seconds() * 1_000_000)
-        if isinstance(outcome, Canceled) and not self._alive:
+        if isinstance(outcome, Canceled) and not self._alive and not run.stopped:
             return WorkerLost(f"the worker {self.reason}")
         if isinstance(outcome, RemoteLost):
             await self.end(str(outcome))
@@ -207,6 +209,7 @@ class RemoteWorker:
         """Cancel the task's coroutine, which cancels the remote request."""
         run = self._runs.get(task_id)
         if run is not None and run.work is not None:
+            run.stopped = run.stopped or self._alive
             run.canceled.set()
             run.work.cancel()
 

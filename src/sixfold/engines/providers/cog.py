@@ -104,9 +104,12 @@ class CogEngine:
             raise
 
     async def _cancel(self, name: str) -> None:
-        with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        """Cancel a run; a container that does not respond is removed, because it would block the next run."""
+        try:
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._container.server.cancel(name)
+        except (httpx.HTTPError, TimeoutError):
+            await self._container.remove()
 
     def _inputs(self, task: Task) -> dict[str, Any]:
         """Return the inputs for Cog, and copy the mounted files to the folder that the container mounts."""
