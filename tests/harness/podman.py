@@ -77,7 +77,8 @@ class Podman:
         packed = self._folder / "image.tar"
         with tarfile.open(packed, "w") as archive:
             archive.add(compiled, "cog")
-        self.output_of("import", "-q", "--change", 'ENTRYPOINT ["/cog"]', str(packed), IMAGE)
+        changes = [f"--change={line}" for line in ('ENTRYPOINT ["/cog"]', "VOLUME /data")]
+        self.output_of("import", "-q", *changes, str(packed), IMAGE)
         self.output_of("run", "--rm", "--entrypoint", "/cog", IMAGE, "--once")
 
     @contextmanager

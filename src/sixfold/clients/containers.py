@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,9 +38,9 @@ class ContainersFailed(Exception):
 class ContainerSpec(msgspec.Struct, frozen=True):
     """A container to start; a limit of 0 is unlimited.
 
-    The root is read-only and `/tmp` is in memory. Without `network`, the container is in an internal network
-    of its own. `folders` are mounted read-only, by path in the container; `gpus` makes all GPUs available.
-    The server in it listens on `port`.
+    The root is read-only, and `/tmp` and the volumes of the image are in memory, with `temporary_bytes` each.
+    Without `network`, the container is in an internal network of its own. `folders` are mounted read-only, by
+    path in the container; `gpus` makes all GPUs available. The server in it listens on `port`.
     """
 
     image: str
@@ -125,7 +125,7 @@ class DockerClient:
             if container.network:
                 network: dict[str, Any] = {"Name": name, "Internal": True, "Labels": {LABEL: self._owner}}
                 await self._call("POST", "/networks/create", json=network)
-            document = self._document(spec, container.network or "bridge")
+            document = self._document(spec, container.network or "bridge", await self._volumes(spec.image))
             await self._call("POST", "/containers/create", params={"name": name}, json=document)
             await self._call("POST", f"/containers/{name}/start")
             return container.at(f"http://{await self._address(name)}:{spec.port}")
@@ -204,10 +204,16 @@ class DockerClient:
             "the container does not have an IP address; rootless Podman does not assign one that is reachable"
         )
 
-    def _document(self, spec: ContainerSpec, network: str) -> dict[str, Any]:
+    async def _volumes(self, image: str) -> list[str]:
+        """Return the paths of an image's volumes, which would be folders on this machine's disk."""
+        details = provider_client.mapping(await self._call("GET", f"/images/{quote(image)}/json"))
+        return list(provider_client.mapping(provider_client.mapping(details.get("Config")).get("Volumes")))
+
+    def _document(self, spec: ContainerSpec, network: str, volumes: Sequence[str]) -> dict[str, Any]:
+        in_memory = {"/tmp", *volumes} - spec.folders.keys()  # noqa: S108 - the container's own
         host_config: dict[str, Any] = {
             "ReadonlyRootfs": True,
-            "Tmpfs": {"/tmp": f"rw,exec,size={spec.temporary_bytes}"},  # noqa: S108 - the container's own
+            "Tmpfs": dict.fromkeys(sorted(in_memory), f"rw,exec,size={spec.temporary_bytes}"),
             "Memory": spec.memory_bytes,
             "MemorySwap": spec.memory_bytes,
             "NanoCpus": round(spec.cpus * 1e9),
