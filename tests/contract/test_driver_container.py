@@ -334,12 +334,24 @@ async def main(socket, folder):
         worker = await driver.start(
             WorkerSpec("probe", "container", 64 << 20, folder / "scratch", options=options)
         )
+        other = ContainerDriver(lambda: open_engine(socket, folder, 1), start_seconds=30)
+        await other.inspect(options["image"], folder / "scratch-1")
+        await other.close()
         files = {"artifacts/score.mid": folder / "score"}
         done = await worker.run(Task("t1", "m", {"prompt": "hello"}, files), reports)
         await worker.run(Task("t2", "m", {"prompt": "talk"}), reports)
         log_bytes = sum(path.stat().st_size for path in socket.parent.glob("store/**/ctr.log"))
         lost = await worker.run(Task("t3", "m", {"prompt": "die"}), reports)
         said = [file.path.read_text() for file in done.files]
+        left = await driver.start(
+            WorkerSpec("probe", "container", 64 << 20, folder / "scratch", options=options)
+        )
+        restarted = ContainerDriver(lambda: open_engine(socket, folder))
+        await restarted.tidy()
+        await restarted.close()
+        async with asyncio.timeout(30):
+            while left.alive:
+                await asyncio.sleep(0.05)
         ends = type(lost).__name__, worker.alive, log_bytes
         print(json.dumps([list(document["models"]), done.data, said, *ends]))
     finally:
@@ -366,7 +378,14 @@ def test_real_container_is_isolated_runs_and_is_killed(podman: Podman, tmp_path:
     assert result.returncode == 0, result.stderr
     models, data, text, lost, alive, log_bytes = json.loads(result.stdout)
     assert models == ["sixfold-probe"]
-    assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
+    assert data == {
+        "root": "no",
+        "tmp": "yes",
+        "mount": "yes",
+        "mount_write": "no",
+        "net": "no",
+        "volume": "memory",
+    }
     assert text == ["hi"]
     assert (lost, alive) == ("WorkerLost", False)
     assert 0 < log_bytes <= 8 << 20, "of 32 MiB"

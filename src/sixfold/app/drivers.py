@@ -118,7 +118,7 @@ def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDr
     """Return the container driver, which looks for Docker or Podman when first used."""
     socket = Path(settings.container_socket) if settings.container_socket else None
     return ContainerDriver(
-        lambda: containers.open_engine(socket, settings.data_dir),
+        lambda: containers.open_engine(socket, settings.data_dir, settings.process),
         failpoints=failpoints.engines,
         memory_bytes=settings.worker_memory_bytes,
     )

@@ -195,6 +195,12 @@ class ContainerDriver:
         except ContainersFailed as failed:
             raise StartFailed(str(failed)) from failed
 
+    async def tidy(self) -> None:
+        """Remove the containers that an earlier server left, if Docker or Podman is available."""
+        if self.can_start:
+            with contextlib.suppress(ContainersFailed):
+                await self._opened()
+
     async def build(self, image: str, context: bytes) -> None:
         """Build an image from a tar archive; raises `EngineError` with the build's message."""
         try:
@@ -351,8 +357,13 @@ def _document(image: str, started: _StartedContainer, name: str, hardware: str |
     return {"engines": {"cog": engine}, "models": {name: model}}
 
 
-def open_engine(socket: Path | None, data_dir: Path) -> DockerClient | None:
-    """Return a client of Docker or Podman for the server with this data folder, or None without a socket."""
+def open_engine(socket: Path | None, data_dir: Path, process: int = 0) -> DockerClient | None:
+    """Return a client of Docker or Podman, or None without a socket.
+
+    The client is for one process of the server with this data folder. Each process removes the containers
+    that the process of the same number has left, because those of the other processes may be running.
+    """
     path = find_socket(socket)
-    owner = hashlib.blake2b(str(data_dir.absolute()).encode(), digest_size=8).hexdigest()
+    name = f"{data_dir.absolute()}:{process}" if process else str(data_dir.absolute())
+    owner = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
     return None if path is None else DockerClient(path, owner)
