@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.test_own_work import PIXEL
 
 SMALL = {"prompt": "x", "width": "64", "height": "64"}
 ROUTES = (
@@ -127,6 +128,19 @@ async def test_exemption_applies_to_the_image_utility_api_only(app: AppFixture) 
         assert (await app.client.post(path, json=request)).status_code == 401
     for path in ("/api/account", "/api/account/ledger", "/api/containers/predictions"):
         assert (await app.client.get(path)).status_code == 401
+
+
+async def test_uploads_of_the_operator_need_a_key(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    key = bearer(await app.operator_key())
+    upload = (await app.client.post("/api/uploads", content=PIXEL, headers=key)).json()["id"]
+    body = {"source_image_url": upload, "style_prompt": "watercolor"}
+    own = await app.client.post("/api/style-transfer", json=body, headers=key)
+    assert own.status_code == 200, own.text
+    for visit in (app.visitor("127.0.0.1"), app.visitor("::1")):
+        refused = await visit.post("/api/style-transfer", json=body)
+        assert refused.status_code == 422, refused.text
+        assert "Upload not found" in refused.text
 
 
 async def test_request_with_two_host_headers_needs_a_key(app: AppFixture) -> None:

@@ -222,7 +222,9 @@ class MediaService:
         if (name := self._own_path(text, MEDIA_PATH)) is not None:
             row = await self._database.read(one("media_usable", name=name, account_id=tenant.account_id))
         elif text.startswith("blob_"):
-            row = await self._database.read(one("media_by_upload", upload_id=text, **tenant.row))
+            query = one("media_by_upload", upload_id=text, **tenant.row)
+            # Every upload with an id was stored with a key.
+            row = None if tenant.keyless else await self._database.read(query)
         else:
             return None
         if row is None:
