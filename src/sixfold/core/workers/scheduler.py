@@ -126,8 +126,7 @@ class Scheduler:
 
     def cancel_run(self, prediction_id: str) -> None:
         """Cancel the run with this prediction id; has no effect if it does not run on this server."""
-        run = self._runs.get(prediction_id)
-        if run is not None:
+        if (run := self._runs.get(prediction_id)) is not None:
             run.cancel()
 
     def running(self) -> tuple[str, ...]:
@@ -284,6 +283,11 @@ class Scheduler:
         run = self._runs[prediction.id] = WorkerRun(prediction, self._finisher, self._bus, limit)
         return run
 
+    def _unregister_run(self, run: WorkerRun) -> None:
+        # If the lease expired while the database was unavailable, a later attempt may run on this server.
+        if self._runs.get(run.id) is run:
+            del self._runs[run.id]
+
     def _hardware(self, prediction: Prediction) -> str:
         return (prediction.hardware or "") if self._policy.placed else ""
 
@@ -306,13 +310,13 @@ class Scheduler:
         try:
             slot = await pool.wait_for_turn(waiter)
         except asyncio.CancelledError:
-            del self._runs[run.id]
+            self._unregister_run(run)
             await run.abandon()
             raise
         if slot is not None:
             await self._serve(pool, run, slot)
             return
-        del self._runs[run.id]
+        self._unregister_run(run)
         await run.put_back(self.boot)
         self.notify_work(pool.engine.name)
 
@@ -345,7 +349,7 @@ class Scheduler:
             _LOG.exception("a run ended with an unexpected error")
             await run.requeue("internal server error")
         finally:
-            del self._runs[run.id]
+            self._unregister_run(run)
             if released:
                 self._storing -= 1
             else:
