@@ -128,13 +128,14 @@ def value(text: str, kind: str) -> Any:
     return json.loads(text) if kind in {"integer", "number", "boolean"} else text
 
 
-async def test_ignored_image_of_a_video_is_empty_by_default(app: AppFixture) -> None:
+async def test_ignored_image_of_a_video_is_not_read(app: AppFixture) -> None:
     template = (await app.client.get("/api/containers/templates/video-t2v")).json()
     image = next(row for row in template["schema"]["inputs"] if row["name"] == "image")
     assert (image["type"], image["required"], image["default"]) == ("image", False, "")
-    checked = app.server.catalog["video-t2v"].check({"prompt": "a lighthouse"})
-    assert "image" not in checked
-    assert checked["negative_prompt"] == ""
+    for image in ({}, {"image": "https://ignored.invalid/a.png"}, {"image": "none"}):
+        checked = app.server.catalog["video-t2v"].check({"prompt": "a lighthouse", **image})
+        assert "image" not in checked
+        assert checked["negative_prompt"] == ""
 
 
 async def read_configuration(app: AppFixture) -> dict[str, Any]:

@@ -184,9 +184,8 @@ async def test_image_is_vectorized_to_svg_paths(real: AppFixture) -> None:
 async def test_videos_from_prompts_are_encoded_and_reduced_in_colors(
     real: AppFixture, tmp_path: Path
 ) -> None:
-    response = await run_template(
-        real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2
-    )
+    wish = {"prompt": "a lake at dawn, slow pan left", "image": "https://ignored.invalid/a.png"}
+    response = await run_template(real, "video-t2v", **wish, num_frames=17, seed=2)
     result = response["output"]
     assert (result["width"], result["height"], result["fps"]) == (480, 480, 16)
     video = await output(real, response)

@@ -76,6 +76,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     ("stem-separator", {"stems": "six"}, ["audio", "stems"]),
     ("media-encode", {"operation": "burn", "width": 8}, ["media", "operation", "width"]),
     ("media-optimizer", {"widths": "a", "formats": "bmp"}, ["media", "widths", "formats"]),
+    ("media-optimizer", {"widths": "320,15", "heights": "8193"}, ["media", "widths", "heights"]),
 ]
 
 

@@ -69,7 +69,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     whole; `like` is an example of a match. `needs` maps other inputs to the values that this input requires,
     `required_for` maps other inputs to the values that make this input required, and `unless` names the
     inputs that may replace it. An `extra` input is accepted, but it is not part of the published interface of
-    a template.
+    a template. An `ignored` input accepts every value, and the result of `check` does not contain it.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     required_for: Mapping[str, Sequence[str]] = {}
     unless: Sequence[str] = ()
     extra: bool = False
+    ignored: bool = False
 
     @property
     def public_type(self) -> str:
@@ -130,6 +131,8 @@ def _check_each(
     checked: dict[str, Any] = {}
     problems: list[Problem] = []
     for descriptor in descriptors:
+        if descriptor.ignored:
+            continue
         value = _value_of(descriptor, values)
         try:
             if _is_absent(descriptor, value):
