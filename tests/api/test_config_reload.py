@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,8 +14,9 @@ import pytest
 
 from sixfold import settings
 from sixfold.app.config_reload import WatchedFile
-from tests.api.app_fixture import running_app
+from tests.api.app_fixture import bearer, running_app
 from tests.api.gateway import PRICE, Gateway
+from tests.api.test_pages import signed_in
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.harness import backends
 from tests.harness.waiting import wait_until
@@ -55,6 +57,12 @@ class ConfiguredServer:
     async def models(self) -> set[str]:
         response = await self.gateway.app.client.get("/v1/models", headers=self.gateway.headers)
         return {row["id"] for row in response.json()["data"]}
+
+    async def warnings(self) -> list[str]:
+        """Return the warnings that `sixfold doctor` prints."""
+        app = self.gateway.app
+        response = await app.client.get("/api/engines", headers=bearer(await app.operator_key()))
+        return response.json()["warnings"]
 
     async def cost(self) -> str:
         response = await self.gateway.app.client.post(
@@ -122,7 +130,7 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
         ('[engines.models]\nnothing = "x"', "[engines.models] has an unknown model 'nothing'"),
     ],
 )
-async def test_invalid_file_changes_nothing_and_its_error_is_logged(
+async def test_invalid_file_changes_nothing_and_its_error_is_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, reason: str
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
@@ -134,9 +142,15 @@ async def test_invalid_file_changes_nothing_and_its_error_is_logged(
         assert "first" in await server.models()
         assert "second" not in await server.models()
         assert await server.cost() == "0.04"
+        app = server.gateway.app
+        assert await server.warnings() == [message]
+        await signed_in(app, app.operator)
+        assert reason in html.unescape((await app.client.get("/admin")).text)
         server.write(written(server.gateway.acme, "", 'third = "acme/small"'))
         await until_logged(caplog, "was reloaded")
         assert "third" in await server.models()
+        assert await server.warnings() == []
+        assert reason not in html.unescape((await app.client.get("/admin")).text)
 
 
 async def test_reload_names_restart_settings_and_applies_the_rest(

@@ -201,6 +201,18 @@ async def test_doctor_names_a_silent_server_and_probes_itself(
     assert (document["source"], document["note"]) == ("probe", sentence)
 
 
+async def test_doctor_reports_an_invalid_table_once(
+    tmp_path: Path, app_with_comfyui: AppFixture, commands: ThreadedCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "sixfold.toml").write_text("[gateway]\nretries = -1\n")
+    monkeypatch.setenv("SIXFOLD_CONFIG", str(file))
+    write_key(tmp_path / KEY_FILE, await operator_key(app_with_comfyui))
+    async with serve(app_with_comfyui.asgi) as url:
+        with hold_lock(tmp_path, url):
+            status, _, err = await commands("doctor")
+    assert (status, err.count("[gateway] retries")) == (1, 1)
+
+
 @pytest.mark.parametrize("stored", ["", "another"])
 async def test_doctor_asks_for_an_operator_key(
     tmp_path: Path, app_with_comfyui: AppFixture, commands: ThreadedCommands, stored: str

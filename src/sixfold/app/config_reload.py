@@ -97,6 +97,8 @@ class ConfigReloader:
         self.settings = self.file_settings = source.loaded
         # The problems of entries that are not applied, by section and name.
         self.faults: Mapping[tuple[str, str], str] = {}
+        # The reason in one sentence why the last version of the file is not applied, or an empty string.
+        self.file_problem = ""
         # Called with the settings after each reload.
         self.on_settings: Callable[[Settings], None] = lambda _settings: None
         self.on_entries: Callable[[Iterable[ConfigEntry]], Awaitable[None]] | None = None
@@ -164,8 +166,13 @@ class ConfigReloader:
             settings = self.file_settings if by_entries else await asyncio.to_thread(self._source.load)
             parsed = await asyncio.to_thread(self._parse, settings)
         except FILE_ERRORS as error:
-            _LOG.error("%s was not reloaded; the previous configuration stays in force: %s", path, error)
+            problem = f"{path} was not reloaded; the previous configuration stays in force: {error}"
+            _LOG.error("%s", problem)
+            if not by_entries:
+                self.file_problem = problem
             return False
+        if not by_entries:
+            self.file_problem = ""
         changes = _changes(self.settings, parsed.settings)
         if changes:
             self._catalog.reprice(parsed.prices)

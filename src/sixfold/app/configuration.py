@@ -79,6 +79,14 @@ class OperatorConfiguration:
         self.comfyui_prober: Callable[[str], Awaitable[ServerProbe]] | None = None
         self.clients: HttpClients | None = None
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        faults = (
+            f"The entry {name} of {section} is not applied: {fault}"
+            for (section, name), fault in self._reloader.faults.items()
+        )
+        return tuple(filter(None, (self._reloader.file_problem, *faults)))
+
     async def view(self) -> ConfigurationView:
         tables = self._reloader.settings.tables
         return ConfigurationView(

@@ -38,7 +38,7 @@ class EngineRoutes(ServiceHandlers):
             await self._services.resources.refresh()
         resources = await self._services.resources.resources()
         report = availability.report(self._services.catalog, self._services.predictions.terms, resources)
-        warnings = self._services.authenticator.keyless.warnings
+        warnings = (*self._services.authenticator.keyless.warnings, *self._services.configuration.problems)
         gpus = self._services.gpu.reports()
         document: EnginesSchema = {"version": __version__, "warnings": warnings, "gpus": gpus, **report}
         return responses.json(document, headers={"Cache-Control": "no-store"})

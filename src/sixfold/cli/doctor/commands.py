@@ -7,13 +7,14 @@ import asyncio
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sixfold import __version__, errors
 from sixfold.app import catalog as app_catalog
+from sixfold.app import config_reload, storage
 from sixfold.app import media as app_media
-from sixfold.app import storage
+from sixfold.app.configuration_entries import FILE_ERRORS
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.doctor import report, storage_checks, text
 from sixfold.cli.doctor.report import CheckReport
@@ -38,6 +39,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     stores = asyncio.run(storage_checks.check_stores(server_settings))
     problems = [
         *_problems(database, disk),
+        *_configuration_problems(server_settings, current.warnings),
         *_c2pa_problems(server_settings),
         *filter(None, (store.problem() for store in stores)),
     ]
@@ -64,7 +66,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         put_json(document)
     else:
         text.show(document, current.engines, everything=arguments.all)
-    _print_note(current)
+    _print_note(current, problems)
     for problem in problems:
         sys.stderr.write(f"sixfold: {problem}\n")
     return 1 if problems else 0
@@ -88,9 +90,10 @@ def list_engines(arguments: argparse.Namespace) -> None:
     _print_note(current)
 
 
-def _print_note(current: CheckReport) -> None:
+def _print_note(current: CheckReport, problems: Sequence[str] = ()) -> None:
     for sentence in filter(None, (current.note, *current.warnings)):
-        sys.stderr.write(f"sixfold: {sentence}\n")
+        if sentence not in problems:
+            sys.stderr.write(f"sixfold: {sentence}\n")
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -121,6 +124,15 @@ def _database(server_settings: Settings) -> dict[str, Any] | None:
         "faults": list(health.faults),
         "ledger_faults": list(ledger_faults),
     }
+
+
+def _configuration_problems(server_settings: Settings, warnings: Sequence[str]) -> Iterator[str]:
+    """Yield the error in the tables of `sixfold.toml`, as the running server reports it if it does."""
+    try:
+        config_reload.check(server_settings)
+    except FILE_ERRORS as error:
+        text = str(error)
+        yield next((warning for warning in warnings if text in warning), text)
 
 
 def _c2pa_problems(server_settings: Settings) -> Iterator[str]:

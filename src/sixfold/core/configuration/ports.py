@@ -141,6 +141,11 @@ class ConfigurationService(Protocol):
 
     async def view(self) -> ConfigurationView: ...
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The parts of the configuration that are not applied, with the reasons, in one sentence each."""
+        ...
+
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
         """Set an entry; raises `BadRequest` with one sentence if the value is not valid."""
         ...

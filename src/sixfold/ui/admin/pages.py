@@ -74,6 +74,7 @@ class AdminPages:
             credit_requests=len(await read(credit_requests.recent())),
             gpus=self._services.gpu.reports(),
             charts=sparklines.charts(await self._figures.day()),
+            problems=self._services.configuration.problems,
         )
 
     async def requests(self, request: Request, user: PageUser) -> Response:
