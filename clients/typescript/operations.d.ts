@@ -57,7 +57,7 @@ export interface PlatformSchemas {
   "MediaPrice": { "bundled_usd": Record<string, string>; "models": Array<string>; "name": string; "per": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "usd": Record<string, string> };
   "Member": { "budget": PlatformSchemas["Budget"] | null; "created_at": string | null; "email": string; "id": string; "role": "admin" | "member" | "owner"; "source": string; "team": string | null; "team_id": string | null };
   "MemberChanges": { "role"?: string; "team_id"?: string | null; "budget_day_usd"?: string | number | null; "budget_month_usd"?: string | number | null };
-  "ModelServer": { "context": number | null; "has_key": boolean; "kind": string; "models": Array<string>; "name": string; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "state": string; "url": string };
+  "ModelServer": { "context": number | null; "has_key": boolean; "kind": string; "models": Array<string>; "name": string; "outage": string | null; "problem": string | null; "source": "bundled" | "file" | "found" | "page" | "provider"; "state": string; "url": string };
   "NewAlert": { "key"?: string | null; "period": "day" | "month"; "threshold_usd": string | number; "url": string };
   "NewInvitation": { "created_at": string; "email": string; "expires_at": string; "id": string; "invited_by": string; "role": "admin" | "member" | "owner"; "team": string | null; "team_id": string | null; "token": string; "url": string };
   "NewOrganization": { "name": string };
@@ -82,7 +82,7 @@ export interface PlatformSchemas {
   "Providers": { "providers": Array<PlatformSchemas["Provider"]> };
   "ReceivedShare": { "created_at": string; "expires_at": string | null; "id": string; "include_inputs": boolean; "kind": "chat" | "page" | "run" | "workflow"; "object_id": string; "owner": string; "public": boolean; "team_id": string | null; "title": string; "url": string; "views": number; "with": string | null };
   "ReceivedShares": { "shares": Array<PlatformSchemas["ReceivedShare"]>; "next_cursor": string | null };
-  "Resource": { "found": string | null; "how": string; "kind": string; "models": Array<string>; "name": string; "state": "absent" | "found" | "slow"; "unlocks": string; "url": string; "used": boolean };
+  "Resource": { "found": string | null; "how": string; "kind": string; "models": Array<string>; "name": string; "state": "absent" | "found" | "slow" | "unreachable"; "unlocks": string; "url": string; "used": boolean };
   "RestrictedShare": { "expires_in"?: number | null; "id": string; "include_inputs"?: boolean; "kind": "chat" | "page" | "run" | "workflow"; "public"?: boolean; "team_id"?: string; "with"?: string };
   "ServedModel": { "detail": string; "engine": string | null; "full_for": string; "model": string; "quality": "full" | "preview" | null; "title": string; "unlock": string };
   "ServerTest": { "ok": boolean; "models": Array<string>; "problem": string | null };

@@ -308,6 +308,12 @@ class EngineUnavailable(SixfoldError):
     permanent = True
     code = "engine_unavailable"
 
+    def with_message(self, message: str) -> EngineUnavailable:
+        """Return the error with another message, which may be as temporary as this one."""
+        error = EngineUnavailable(message)
+        error.permanent, error.retry_after = self.permanent, self.retry_after
+        return error
+
 
 class GpuBusy(SixfoldError):
     """The GPU is in use by other models: try again later."""

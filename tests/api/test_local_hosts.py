@@ -10,6 +10,7 @@ import pytest
 
 from sixfold.clients import hosts, local_servers
 from sixfold.clients.chat import servers as server_list
+from sixfold.core import reachability
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
 from tests.api.app_fixture import running_app
 from tests.api.gateway import listening as served
@@ -144,7 +145,7 @@ async def test_slow_server_is_kept_and_does_not_delay_others(
             # The server is still busy, and is listed with its known models.
             assert status(app, "vllm").state == "ready"
             assert status(app, "vllm").models == ("mistral",)
-            monkeypatch.setattr(server_list, "BUSY_SECONDS", 0.0)
+            monkeypatch.setattr(reachability, "BUSY_SECONDS", 0.0)
             await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "slow"
 

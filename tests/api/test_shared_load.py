@@ -83,7 +83,7 @@ async def test_calls_in_progress_return_to_zero(hosts: tuple[AppFixture, list[Ol
 
 
 async def test_dead_host_is_left_out_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sixfold.clients.chat.servers.BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("sixfold.core.reachability.BUSY_SECONDS", 0.0)
     alive, dead = Ollama({"shared": COMPLETION}), Ollama({"shared": COMPLETION})
     async with listening(alive, HOSTS[0]):
         port = alive.port

@@ -90,6 +90,7 @@ from sixfold.web.services import CoreServices
 
 _Rows = Mapping[str, Any] | None
 REFRESH_SECONDS, SWEEP_SECONDS = 10, 60
+_FIRST_REFRESH_SECONDS = 1.0
 
 
 class Application(CoreServices, frozen=True, kw_only=True):
@@ -370,7 +371,10 @@ async def _start(application: Application, stack: AsyncExitStack) -> None:
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
     if peer_events is None:
         await application.webhook_secrets.encrypt_all()
-    await application.availability.refresh()
+    # A server that does not respond must not delay the start.
+    refreshing = asyncio.create_task(application.availability.refresh(), name="first-availability")
+    stack.push_async_callback(_cancel, [refreshing])
+    await asyncio.wait([refreshing], timeout=_FIRST_REFRESH_SECONDS)
     if peer_events is not None:
         # A peer's cancellation of a run must arrive until the runs have ended.
         await peer_events.start()

@@ -220,9 +220,10 @@ class OperatorConfiguration:
                 tuple(rows.get(status.name, {}).get("models", ())),
                 bool(rows.get(status.name, {}).get("api_key")),
                 context=int(rows.get(status.name, {}).get("context", 0)),
+                outage="" if status.outage is None else status.outage.text,
             )
             for status in self._gateway.statuses()
-            if status.state != "absent" or status.name in rows
+            if status.state != "absent" or status.name in rows or status.outage is not None
         ]
         broken = [
             ServerView(name, "", "", "page", "absent", problem=problem)

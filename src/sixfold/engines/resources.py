@@ -24,6 +24,7 @@ from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
 from sixfold.core.gateway.search.service import SearchEngine
+from sixfold.core.reachability import Outage
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.providers.comfyui.capabilities import FoundModels
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
@@ -88,35 +89,39 @@ class InstalledResources:
             *_embedded(),
             _resource("GPU", "weights", gpus, "weights engines at their full speed", used=is_needed),
             _resource("weights", "weights", families, "models on this machine", used=is_needed),
-            self._comfyui_resource(),
+            *self._comfyui_resources(),
             *_chat_resources(self._chat()),
             _search_resource(self._search()),
             *self._providers(),
         )
 
-    def _comfyui_resource(self) -> Resource:
+    def _comfyui_resources(self) -> Iterator[Resource]:
+        """Yield the servers that are ready as one resource, and then each server that does not respond."""
         missing = Resource(
             "ComfyUI", "comfyui", None, "images by its models", "start ComfyUI", "comfyui" in self._kinds
         )
-        latest = self._comfyui.latest if self._comfyui is not None else {}
-        configured = self._settings.comfyui_servers
-        probe = next((probe for probe in latest.values() if not probe.problem), None)
-        probe = probe or next(iter(latest.values()), None)
-        if probe is None:
-            return missing
+        if self._comfyui is None or not self._comfyui.latest:
+            yield missing
+            return
+        probes = self._comfyui.latest.values()
+        ready = [probe for probe in probes if not probe.problem]
+        failed = [row for probe in probes if probe.problem if (row := self._failed_comfyui(missing, probe))]
+        if ready:
+            where = " and ".join(f"{probe.version} at {probe.url}" for probe in ready)
+            models = tuple(dict.fromkeys(model for probe in ready for model in probe.models))
+            tasks = _tasks(ready[0]) or missing.unlocks
+            url = ready[0].url
+            yield replace(missing, found=where, state="found", url=url, models=models, unlocks=tasks)
+        yield from failed if ready else failed or [missing]
+
+    def _failed_comfyui(self, missing: Resource, probe: FoundModels) -> Resource | None:
+        """Return the resource of a ComfyUI that does not respond, or None if none was expected there."""
         if probe.slow:
             reason = probe.problem.removeprefix("ComfyUI ").rstrip(".")
             how = f"wait for ComfyUI: {probe.url} {reason}"
             return replace(missing, state="slow", url=probe.url, how=how)
-        if probe.problem:
-            return (
-                replace(missing, how=f"{probe.problem.rstrip('.')} ({probe.url})") if configured else missing
-            )
-        ready = [probe for probe in latest.values() if not probe.problem]
-        where = " and ".join(f"{probe.version} at {probe.url}" for probe in ready)
-        models = tuple(dict.fromkeys(model for probe in ready for model in probe.models))
-        tasks = _tasks(probe) or missing.unlocks
-        return replace(missing, found=where, state="found", url=probe.url, models=models, unlocks=tasks)
+        outage = None if self._comfyui is None else self._comfyui.outage(probe.url)
+        return None if outage is None else _unreachable(missing, probe.url, outage)
 
     def _providers(self) -> Iterator[Resource]:
         for spec in PROVIDERS.values():
@@ -134,6 +139,10 @@ def _resource(
 ) -> Resource:
     state: Literal["found", "absent"] = "found" if location else "absent"
     return Resource(name, kind, location, unlocks, how, used, state)
+
+
+def _unreachable(missing: Resource, url: str, outage: Outage) -> Resource:
+    return replace(missing, state="unreachable", url=url, how=f"{outage.text} ({url})")
 
 
 def _embedded() -> Iterator[Resource]:
@@ -172,7 +181,11 @@ def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
         how = f"start {kind.program}" if kind.program else ""
         missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
         discovered = [server for server in servers if server.kind == kind.kind and server.discovered]
-        present = [_server_resource(missing, server) for server in discovered if server.state != "absent"]
+        present = [
+            _server_resource(missing, server)
+            for server in discovered
+            if server.outage is not None or server.state != "absent"
+        ]
         if present or not any(_is_at(server, kind) for server in configured):
             yield from present or [missing]
     for each in configured:
@@ -180,11 +193,11 @@ def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
 
 
 def _is_own_server(server: ServerStatus) -> bool:
-    """Return whether a configured server belongs to the operator and responds."""
+    """Return whether a configured server belongs to the operator, or does not respond."""
     # Any server can have a provider's API; one that responds lists its models.
-    if server.kind in CHAT_PROVIDERS:
+    if server.kind in CHAT_PROVIDERS and server.outage is None:
         return server.host in _OWN_HOSTS and bool(server.listing)
-    return server.state != "absent"
+    return server.outage is not None or server.state != "absent"
 
 
 def _is_at(server: ServerStatus, kind: LocalServer) -> bool:
@@ -200,6 +213,8 @@ def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
     if server.state == "slow":
         how = f"wait for {missing.name}: {server.url} did not respond in time"
         return replace(missing, state="slow", url=server.url, how=how)
+    if server.outage is not None:
+        return _unreachable(missing, server.url, server.outage)
     where = f"at {server.url}" if server.url else "in this program"
     offers = _offers(server)
     return replace(missing, found=where, state="found", url=server.url, models=server.models, unlocks=offers)

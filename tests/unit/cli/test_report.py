@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -147,11 +148,30 @@ async def test_comfyui_without_models_names_a_checkpoint_to_add(tmp_path: Path) 
     assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in row["unlocks"]
 
 
-async def test_unreachable_configured_comfyui_is_absent(tmp_path: Path) -> None:
+async def test_unreachable_configured_comfyui_is_reported(tmp_path: Path) -> None:
     async with comfyui() as comfy:
         url = comfy.url
     row = (await detect(tmp_path, comfyui_url=url))["ComfyUI"]
-    assert (row["state"], row["how"]) == ("absent", f"ComfyUI cannot be reached ({url})")
+    assert row["state"] == "unreachable"
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    assert re.fullmatch(rf"has not responded since {moment}: cannot be reached \({url}\)", row["how"])
+
+
+async def test_unreachable_configured_model_server_is_reported(tmp_path: Path) -> None:
+    async with text_server(b"") as port:
+        pass
+    url = f"http://127.0.0.1:{port}"
+    file = tmp_path / "sixfold.toml"
+    file.write_text(f'[gateway.upstreams.box]\nkind = "vllm"\nbase_url = "{url}/v1"\nmodels = ["small"]\n')
+    configured = settings.load({"SIXFOLD_CONFIG": str(file)}, data_dir=tmp_path, probe=False)
+    current = await asyncio.to_thread(report.read, configured, None)
+    row = next(row for row in current.found if row["name"] == "box (vLLM)")
+    assert (row["state"], row["found"], row["url"]) == ("unreachable", None, url)
+    assert row["how"].startswith("has not responded since ")
+    assert row["how"].endswith(f": could not be reached ({url})")
+    relay = next(row for row in current.engines if row["engine"] == "relay")
+    assert not relay["ready"]
+    assert relay["detail"].startswith("box has not responded since ")
 
 
 # -- keys, weights, embedded engines ---------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from sixfold.clients.chat import servers
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.clients.hosts import ProbeHosts
+from sixfold.core import reachability
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
@@ -56,7 +57,7 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(monkeypatch: pyt
         comfy.silent.add("/system_stats")
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
         assert (await ask(request)).ready
-        monkeypatch.setattr(comfyui_availability, "BUSY_SECONDS", 0.0)
+        monkeypatch.setattr(reachability, "BUSY_SECONDS", 0.0)
         assert not (await ask(request)).ready
         monkeypatch.undo()
         comfy.silent.clear()

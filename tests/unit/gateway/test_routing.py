@@ -12,6 +12,7 @@ from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedMo
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias, parse
 from sixfold.core.gateway.routing import DEFAULT, ModelRouter
+from sixfold.core.reachability import Outage
 
 
 class FakeServer:
@@ -22,6 +23,7 @@ class FakeServer:
     in_flight = 0
     gpu = None
     reads_documents = False
+    outage: Outage | None = None
 
     def __init__(
         self, name: str, *models: str | ServedModel, ready: bool = True, discovered: bool = False

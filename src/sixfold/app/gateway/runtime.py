@@ -45,7 +45,7 @@ from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import GatewayPolicy, UpstreamRow
 from sixfold.core.gateway.ports import GatewayRequest, Upstream
 from sixfold.core.gateway.pricing.price_book import PriceBook
-from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.gateway.routing import ModelRouter, outage_clauses
 from sixfold.core.media.media import MediaService
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_setting
@@ -238,7 +238,7 @@ async def look(
         servers = _servers(settings, policy, None)
     servers.probe_seconds = seconds
     try:
-        await servers.refresh_local()
+        await servers.refresh_own()
         router = ModelRouter(servers, policy.aliases, HealthTracker(time.monotonic))
         standings = {"relay": _standing(router, CHAT), "relay-vision": _standing(router, VISION)}
         return standings, servers.statuses()
@@ -247,7 +247,10 @@ async def look(
 
 
 def _standing(router: ModelRouter, name: str) -> EngineStatus:
-    count = len(router.servers())
+    if servers := router.unresponsive(name):
+        reasons = [f"{server.name} {server.outage.text}" for server in servers if server.outage is not None]
+        return EngineStatus(False, "; ".join(reasons), " and ".join(outage_clauses(servers)))
+    count = sum(server.outage is None for server in router.servers())
     if not count:
         return EngineStatus(False, "no model server is known")
     if not router.available(name):

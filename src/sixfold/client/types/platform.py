@@ -508,6 +508,7 @@ class ModelServer(TypedDict):
     kind: str
     models: list[str]
     name: str
+    outage: str | None
     problem: str | None
     source: Literal["bundled", "file", "found", "page", "provider"]
     state: str
@@ -716,7 +717,7 @@ class Resource(TypedDict):
     kind: str
     models: list[str]
     name: str
-    state: Literal["absent", "found", "slow"]
+    state: Literal["absent", "found", "slow", "unreachable"]
     unlocks: str
     url: str
     used: bool

@@ -73,6 +73,8 @@ _PRICES: Mapping[str, str] = {
     "output": "output",
     "cached_input": "cached_input",
 }
+# The statuses of a proxy whose server does not respond, and of a server that does not have its model yet.
+_UNAVAILABLE = frozenset({502, 503, 504})
 T = TypeVar("T")
 Models = tuple[ServedModel, ...]
 # Returns the headers of a request: method, URL and body.
@@ -153,7 +155,8 @@ class _ModelInfo(msgspec.Struct):
 class ModelQueries:
     """Requests to one server for its models.
 
-    Raises `UpstreamFailure` if the server does not respond, or exceeds the size limit.
+    Raises `UpstreamFailure` if the server does not respond, or only a proxy before it, or if the response
+    exceeds the size limit.
     """
 
     def __init__(self, transport: Transport, base_url: str, authorize: Authorize) -> None:
@@ -208,6 +211,8 @@ async def read_limited(response: UpstreamStream, limit: int = MAX_BYTES) -> byte
 
 async def _decoded(response: UpstreamStream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
     body = await read_limited(response, limit)
+    if response.status in _UNAVAILABLE:
+        raise UpstreamFailure(f"responds with status {response.status}")
     if response.status != 200:
         return None
     return await PARSER.run_large(len(body), _decode, body, kind)

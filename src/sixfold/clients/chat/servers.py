@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,6 +28,7 @@ from sixfold.core.gateway.ports import (
     WireProtocol,
 )
 from sixfold.core.gpu.arbiter import GpuAccess
+from sixfold.core.reachability import Outage, Reachability, ServerState
 from sixfold.providers import CHAT_PROVIDERS, ProviderSpec
 
 # The kind of servers with OpenAI's API at another base URL.
@@ -45,11 +46,9 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
 # Timeout for a response from a known port; a closed port refuses the connection at once.
 PROBE_SECONDS = 3.0
-# A discovered server that stops responding counts as busy for this time.
-BUSY_SECONDS = 120.0
+_SLOW_REASON = "did not respond in time"
 # Maximum size of a response to a probe; llama.cpp's properties include a chat template.
 _PROBE_BYTES = 2**20
-_State = Literal["ready", "slow", "absent"]
 
 
 class ModelServer:
@@ -74,8 +73,8 @@ class ModelServer:
         self._models: tuple[ServedModel, ...] = ()
         self._by_name: dict[str, ServedModel] = {}
         self.available = True
-        # The result of the last query for models; calls are sent to an unreachable server too.
-        self.last_state: _State | None = None
+        # A discovered server whose port is closed is no longer used at once.
+        self.reachability = Reachability(1 if discovered else 2)
         self.in_flight = 0
         self.gpu: GpuAccess | None = None
         self.discovered = discovered
@@ -97,6 +96,12 @@ class ModelServer:
     def ready(self) -> bool:
         """Whether the last probe found the server, and the key is set if it needs one."""
         return bool(self.base_url) and self.available and (self._needs_no_key or bool(self._key()))
+
+    @property
+    def outage(self) -> Outage | None:
+        """Since when the server does not respond; None for a known port where no server was found."""
+        is_known = self.reachability.was_ready if self.discovered else self.ready
+        return self.reachability.outage if is_known else None
 
     def wire(self, protocol: str) -> WireProtocol:
         """Return the caller's protocol if the server supports it, or else the server's main protocol."""
@@ -122,20 +127,29 @@ class ModelServer:
     async def refresh(self) -> None:
         """Fetch the list of models; if the server does not respond, the previous list remains.
 
-        If the configuration names the models, a local server is queried for their capabilities, and any other
-        one until it responds.
+        If the configuration names the models, only a local server is queried for their capabilities, and the
+        list of any other one shows only that it responds.
         """
-        is_complete = bool(self._row.models) and self._row.kind not in LOCAL_KINDS
-        if not self.ready or (is_complete and self.last_state == "ready"):
+        if not self.ready:
             return
         try:
             models = await asyncio.wait_for(self._list(self.queries()), _LIST_SECONDS)
         except (UpstreamFailure, TimeoutError) as failure:
-            self.last_state = "slow" if isinstance(failure, TimeoutError) else "absent"
+            # Whether a discovered server responds is known from its probe.
+            if not self.discovered:
+                self.record_failure(failure)
             return
-        self.last_state = "ready"
+        self.reachability.record_response()
+        is_complete = bool(self._row.models) and self._row.kind not in LOCAL_KINDS
         if models is not None and not is_complete:
             self._set_models(models)
+
+    def record_failure(self, failure: Exception) -> None:
+        """Record a failed probe; a server with calls in progress may not have time for it."""
+        is_slow = isinstance(failure, TimeoutError)
+        self.reachability.record_failure(
+            str(failure) or _SLOW_REASON, is_slow=is_slow, is_busy=self.in_flight > 0
+        )
 
     async def probe(self, seconds: float) -> tuple[tuple[str, ...], str]:
         """Return the models that the server lists now, and the reason in one sentence if there are none."""
@@ -276,20 +290,22 @@ class ServerStatus(msgspec.Struct, frozen=True):
     """The result of the last probe of a model server.
 
     `slow`: it did not respond in time, as when it loads a model. `absent`: no server responds at `url`, or a
-    provider's key is missing. `url` is without `/v1`, and empty for models that this server runs itself.
-    `discovered`: found on a known port of `host` instead of configured. `listing` contains the models with
-    their capabilities and whether they are loaded.
+    provider's key is missing. `outage`: since when a server that is configured or was found does not respond.
+    `url` is without `/v1`, and empty for models that this server runs itself. `discovered`: found on a known
+    port of `host` instead of configured. `listing` contains the models with their capabilities and whether
+    they are loaded.
     """
 
     name: str
     url: str
-    state: _State
+    state: ServerState
     models: tuple[str, ...]
     kind: str = ""
     title: str = ""
     host: str = ""
     discovered: bool = False
     listing: tuple[ServedModel, ...] = ()
+    outage: Outage | None = None
 
 
 class _Probe:
@@ -303,24 +319,21 @@ class _Probe:
         row = UpstreamRow(name, kind.kind, f"{self.url}/v1")
         self.server = ModelServer(row, transport, str, discovered=True)
         self.server.available = False
-        self.slow = False
         self._transport = transport
-        self._responded_at: float | None = None
 
     async def probe(self, hosts: ProbeHosts, seconds: float) -> None:
         """Check whether the server responds; after a timeout it counts as found for two minutes."""
         try:
             async with asyncio.timeout(seconds):
-                available = await hosts.resolves(self.host) and await self._responds()
-        except TimeoutError:
-            self.slow = True
-            last_response = self._responded_at
-            is_busy = last_response is not None and time.monotonic() - last_response < BUSY_SECONDS
-            self.server.available &= is_busy
-            return
-        self.slow, self.server.available = False, available
-        if available:
-            self._responded_at = time.monotonic()
+                responds = await hosts.resolves(self.host) and await self._responds()
+        except TimeoutError as timeout:
+            self.server.record_failure(timeout)
+        else:
+            if responds:
+                self.server.reachability.record_response()
+            else:
+                self.server.record_failure(UpstreamFailure("could not be reached"))
+        self.server.available = self.server.reachability.outage is None
 
     async def _responds(self) -> bool:
         try:
@@ -357,7 +370,7 @@ class ModelServers:
             return ModelServer(row, transport, _key_source(row, setting, bases), bases=bases)
 
         configured_servers = [opened(row) for row in configured]
-        names = {row.name for row in configured}
+        names = self._configured = frozenset(row.name for row in configured)
         addresses = {_address(server.base_url) for server in configured_servers}
         self._servers: list[Upstream] = [*configured_servers, *own]
         for kind in CHAT_PROVIDERS:
@@ -378,9 +391,11 @@ class ModelServers:
         """Return every server, including those that are absent."""
         return self._all
 
-    async def refresh_local(self) -> None:
-        """Probe the known ports, and fetch the models of servers in the local network."""
-        await self._refresh([server for server in self._servers if server.in_local_network])
+    async def refresh_own(self) -> None:
+        """Probe the known ports, and fetch the models of configured servers and of the local network."""
+        await self._refresh(
+            [server for server in self._servers if server.in_local_network or server.name in self._configured]
+        )
 
     async def refresh(self) -> None:
         """Probe the known ports, and fetch the models of all servers."""
@@ -413,8 +428,7 @@ class ModelServers:
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Return the status of every server as of the last probe."""
         titles = {kind.kind: kind.title for kind in local_servers.CHAT}
-        slow = {probe.server.name for probe in self._probes if probe.slow}
-        return tuple(_status(server, titles, slow) for server in self._all)
+        return tuple(_status(server, titles) for server in self._all)
 
     async def aclose(self) -> None:
         """Close the connections and stop local models."""
@@ -422,20 +436,23 @@ class ModelServers:
         await self._transport.aclose()
 
 
-def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -> ServerStatus:
-    url = server.base_url.removesuffix("/v1") if isinstance(server, ModelServer) else ""
-    kind = server.kind if isinstance(server, ModelServer) else "gguf"
-    state = None if server.discovered or not isinstance(server, ModelServer) else server.last_state
+def _status(server: Upstream, titles: Mapping[str, str]) -> ServerStatus:
+    is_client = isinstance(server, ModelServer)
+    url = server.base_url.removesuffix("/v1") if is_client else ""
+    kind = server.kind if is_client else "gguf"
+    # A known port whose server responds too slowly was not found yet, but is not free.
+    state: ServerState = server.reachability.state if is_client else "ready"
     return ServerStatus(
         server.name,
         url,
-        (state or "ready") if server.ready else "slow" if server.name in slow else "absent",
+        "absent" if state == "ready" and not server.ready else state,
         server.models() if server.ready else (),
         kind=kind,
         title=titles.get(kind, server.name),
         host=urlsplit(url).hostname or "",
         discovered=server.discovered,
         listing=server.listing() if server.ready else (),
+        outage=server.outage,
     )
 
 

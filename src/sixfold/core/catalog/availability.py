@@ -11,7 +11,9 @@ from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 
-ResourceState = Literal["found", "slow", "absent"]
+ResourceState = Literal["found", "slow", "unreachable", "absent"]
+# The states of a server that is expected to respond.
+NOT_RESPONDING = ("slow", "unreachable")
 
 
 class ResourceSchema(TypedDict):
@@ -33,7 +35,8 @@ class Resource(msgspec.Struct, frozen=True):
 
     `found` describes what was detected, or is None. `unlocks` describes its use, and `how` explains how to
     add it. `used` is True if an engine of this version can use it. A `slow` resource accepted the connection
-    but did not answer in time. `url` and `models` describe a server.
+    but did not answer in time, and an `unreachable` server is configured or was found before, but does not
+    respond; then `how` contains the time and the reason. `url` and `models` describe a server.
     """
 
     name: str

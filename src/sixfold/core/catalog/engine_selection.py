@@ -30,10 +30,15 @@ class InvalidEngineConfig(ValueError):
 
 
 class EngineStatus(msgspec.Struct, frozen=True):
-    """The status of an engine: whether it can run now, and its location or the missing requirement."""
+    """The status of an engine: whether it can run now, and its location or the missing requirement.
+
+    `detail` is for the operator. `outage` is a clause for clients if a server that the engine needs does not
+    respond.
+    """
 
     ready: bool
     detail: str = ""
+    outage: str = ""
 
 
 class SelectionPolicy(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core import money
+from sixfold.core import money, reachability
 from sixfold.core.accounts.prices import FREE, InvalidPrice, PriceRow, PriceTable
 from sixfold.core.catalog import engine_selection, inputs, metering, timeline
 from sixfold.core.catalog.engine_selection import SelectionPolicy
@@ -234,6 +234,8 @@ class Model(msgspec.Struct, frozen=True):
             held_back = True
         if problems := self.invalid_addresses(values, stored):
             raise errors.InvalidInput(problems)
+        if outages := [status.outage for each in able if (status := terms.status_of(each.name)).outage]:
+            raise reachability.unavailable(self.describe_request(values), outages)
         subject = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
         parts = (
@@ -310,9 +312,8 @@ class Catalog:
             try:
                 self[name].choose({}, terms)
             except errors.EngineUnavailable as error:
-                raise errors.EngineUnavailable(
-                    f"{model.describe_request(values)} requires {name}: {error.message}"
-                ) from error
+                message = f"{model.describe_request(values)} requires {name}: {error.message}"
+                raise error.with_message(message) from error
 
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of all models, including internal ones."""

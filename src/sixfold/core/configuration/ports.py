@@ -21,7 +21,8 @@ CheckState = Literal["accepted", "refused", "unknown"]
 class ServerView(msgspec.Struct, frozen=True):
     """A model server with its last list of models; `problem` is the reason why its entry is not applied.
 
-    `context` is what the operator states for models without a context in the list, or 0.
+    `context` is what the operator states for models without a context in the list, or 0. `outage` states
+    since when and why the server does not respond.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ServerView(msgspec.Struct, frozen=True):
     has_key: bool = False
     problem: str = ""
     context: int = 0
+    outage: str = ""
 
 
 class AliasView(msgspec.Struct, frozen=True):
@@ -139,12 +141,12 @@ class ServerProbe(msgspec.Struct, frozen=True):
 class ConfigurationService(Protocol):
     """Reads and changes the entries; a change has taken effect on this server when the call returns."""
 
-    async def view(self) -> ConfigurationView: ...
-
     @property
     def problems(self) -> tuple[str, ...]:
         """The parts of the configuration that are not applied, with the reasons, in one sentence each."""
         ...
+
+    async def view(self) -> ConfigurationView: ...
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
         """Set an entry; raises `BadRequest` with one sentence if the value is not valid."""

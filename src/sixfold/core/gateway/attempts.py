@@ -40,9 +40,10 @@ from sixfold.core.gateway.pricing.token_rates import TokenRates
 from sixfold.core.gateway.pricing.usage import TokenUsage, limit_parts
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
-from sixfold.core.gateway.routing import RouteTarget
+from sixfold.core.gateway.routing import RouteTarget, server_title
 from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
 from sixfold.core.input_limits import json_limits
+from sixfold.core.reachability import TRY_LATER
 
 _LOG = logging.getLogger("sixfold.gateway")
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
@@ -238,7 +239,8 @@ class FailoverClient:
         seconds = self.health.seconds_until_half_open(targets)
         if self.health.busy(targets):
             return errors.TooManyRequests("Every model server for this model is busy", retry_after=seconds)
-        error = errors.EngineFailed("Every model server for this model is failing: try again later")
+        servers = " and ".join(dict.fromkeys(server_title(target.partition("/")[0]) for target in targets))
+        error = errors.EngineFailed(f"Every model server for this model ({servers}) is failing: {TRY_LATER}")
         error.retry_after = seconds
         return error
 
@@ -341,8 +343,9 @@ class FailoverClient:
                 await stream.aclose()
             self.health.record_failure(name)
             reason = str(error) or "did not respond in time"
+            title = server_title(target.upstream.name)
             return CallFailure(
-                errors.EngineFailed(f"The model server {reason}"),
+                errors.EngineFailed(f"The model server {title} {reason}: {TRY_LATER}"),
                 retryable=isinstance(error, UpstreamFailure),
                 out_of_memory=gpu_calls.is_out_of_memory(reason.encode()),
             )
@@ -387,16 +390,15 @@ class FailoverClient:
             self.health.release_trial(name)
             return CallFailure(rejection.error(status), terminal=status != 404)
         self.health.record_failure(name, busy=status == 429)
+        server = f"The model server {server_title(name.partition('/')[0])}"
         if status == 429:
-            busy = errors.TooManyRequests(
-                "The model server is busy", retry_after=max(1, int(retry_after or 1))
-            )
+            busy = errors.TooManyRequests(f"{server} is busy", retry_after=max(1, int(retry_after or 1)))
             return CallFailure(busy, retryable=True, retry_after=retry_after)
         if status in _KEY_REJECTED:
             _LOG.warning("%s rejected the API key of this server: status %d", name, status)
-            return CallFailure(errors.EngineFailed("The model server rejected the API key of this server"))
+            return CallFailure(errors.EngineFailed(f"{server} rejected the API key of this server"))
         return CallFailure(
-            errors.EngineFailed("The model server failed"),
+            errors.EngineFailed(f"{server} failed: {TRY_LATER}"),
             retryable=status in _RETRYABLE,
             retry_after=retry_after,
             out_of_memory=gpu_calls.is_out_of_memory(body),

@@ -18,6 +18,7 @@ from sixfold.core.gateway.pricing.usage import TokenUsage
 from sixfold.core.gpu.arbiter import GpuAccess
 from sixfold.core.input_limits import json_limits
 from sixfold.core.input_limits.json_limits import JsonLimits
+from sixfold.core.reachability import Outage
 
 # A protocol of model servers into which other protocols are not translated.
 TEXT_COMPLETIONS = "completions"
@@ -177,6 +178,11 @@ class Upstream(Protocol):
     @property
     def ready(self) -> bool:
         """Whether the server can be called: its API key is set."""
+        ...
+
+    @property
+    def outage(self) -> Outage | None:
+        """Since when the server does not respond, as of the last refresh; it can be called nevertheless."""
         ...
 
     def wire(self, protocol: str) -> WireProtocol:

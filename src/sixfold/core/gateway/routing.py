@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from sixfold import errors
+from sixfold.core import reachability
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, LATEST, VISION, ServedModel
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias
@@ -133,16 +134,16 @@ class ModelRouter:
     def resolve(self, name: str) -> tuple[RouteTarget, ...]:
         """Return the targets of a name in the order to try them; raises `UnknownModel`.
 
-        Targets with an open circuit come last. If more than one server has the model, local servers come
-        first, then the fastest.
+        Targets with an open circuit or a server that does not respond come last. If more than one server has
+        the model, local servers come first, then the fastest.
         """
         targets = self._targets(name)
         if not targets and name in DEFAULT:
             targets = self._default_targets(name)
         if not targets:
             raise self._unknown_model_error(name)
-        if self._health.tripped and any(self._health.is_open(target.name) for target in targets):
-            return tuple(sorted(targets, key=lambda target: self._health.is_open(target.name)))
+        if len(targets) > 1 and any(self._is_down(target) for target in targets):
+            return tuple(sorted(targets, key=self._is_down))
         return targets
 
     def resolve_chat(self, name: str) -> tuple[RouteTarget, ...]:
@@ -172,7 +173,24 @@ class ModelRouter:
         """Return whether a `DEFAULT` name resolves to a model, or a server has not been listed yet."""
         if self._targets(name) or self._default_targets(name):
             return True
-        return any(not upstream.discovered and not upstream.listing() for upstream in self.servers())
+        return bool(self._unlisted())
+
+    def unresponsive(self, name: str) -> tuple[Upstream, ...]:
+        """Return the servers of a name if none of them responds, otherwise nothing.
+
+        A discovered server that was lost counts if no other server has the model.
+        """
+        targets = self._targets(name) or (self._default_targets(name) if name in DEFAULT else ())
+        servers = [target.upstream for target in targets] or (self._unlisted() if name in DEFAULT else [])
+        servers = servers or [server for server in self._servers() if _was_serving(server, name)]
+        return tuple(dict.fromkeys(servers)) if all(server.outage for server in servers) else ()
+
+    def _unlisted(self) -> list[Upstream]:
+        """Return the configured servers whose models are not known yet."""
+        return [server for server in self.servers() if not server.discovered and not server.listing()]
+
+    def _is_down(self, target: RouteTarget) -> bool:
+        return target.upstream.outage is not None or self._health.is_open(target.name)
 
     def local_embeddings(self) -> str:
         """Return the full name of an embedding model on a local server, or an empty string."""
@@ -327,16 +345,26 @@ class ModelRouter:
         return ()
 
     def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
-        """Return all listed models: configured servers first, and loaded models first within a server."""
+        """Return all listed models: those of servers that respond first, then those of configured servers.
+
+        Within a server, loaded models come first.
+        """
         servers = self.servers()
         rows = [
-            (len(servers) if upstream.discovered else place, not model.loaded, upstream, model)
+            (
+                (upstream.outage is not None, len(servers) if upstream.discovered else place),
+                not model.loaded,
+                upstream,
+                model,
+            )
             for place, upstream in enumerate(servers)
             for model in upstream.listing()
         ]
         return [(upstream, model) for *_, upstream, model in sorted(rows, key=lambda row: row[:2])]
 
     def _unknown_model_error(self, name: str) -> errors.SixfoldError:
+        if lost := self.unresponsive(name):
+            return reachability.unavailable(name[:100], outage_clauses(lost))
         if not self.servers():
             return errors.EngineUnavailable(UNLOCK)
         if name in DEFAULT:
@@ -348,6 +376,20 @@ class ModelRouter:
                 "GET /v1/models lists the models"
             )
         return errors.UnknownModel(f"The model {name[:100]!r} was not found; GET /v1/models lists the models")
+
+
+def server_title(server: str) -> str:
+    """Return the name of a server for clients, which omits the host of a discovered one."""
+    return server.partition("@")[0]
+
+
+def outage_clauses(servers: Iterable[Upstream]) -> list[str]:
+    """Return a clause for clients about each of these model servers that does not respond."""
+    return [
+        f"the model server {server_title(server.name)} {server.outage.clause}"
+        for server in servers
+        if server.outage is not None
+    ]
 
 
 def is_routing_field(name: str) -> bool:
@@ -368,6 +410,16 @@ def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.R
 def _lists(upstream: Upstream, name: str) -> bool:
     models = upstream.models()
     return name in models or (":" not in name and name + LATEST in models)
+
+
+def _was_serving(server: Upstream, name: str) -> bool:
+    """Return whether a discovered server that does not respond has had a model, or any for a default name."""
+    if server.ready or server.outage is None:
+        return False
+    if name in DEFAULT:
+        return any(model.chat for model in server.listing())
+    prefix, _, model = name.partition("/")
+    return _lists(server, name) or (bool(model) and prefix == server_title(server.name))
 
 
 def _is_chat(_upstream: Upstream, model: ServedModel) -> bool:

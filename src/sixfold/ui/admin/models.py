@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.operation import actions
+from sixfold.core.catalog.availability import NOT_RESPONDING
 from sixfold.core.configuration import entries
 from sixfold.core.configuration.entries import ALIASES, COMFYUI, SERVERS
 from sixfold.core.configuration.ports import ConfigurationView
@@ -56,7 +57,9 @@ class ModelsPage(EntryPage):
     async def values(self, view: ConfigurationView) -> dict[str, Any]:
         """Return the kinds of servers, the names of models, and the latest changes."""
         log = await self._services.database.read(actions.page(_ACTIONS, None, "gateway."))
+        resources = await self._services.resources.resources()
         return {
+            "away": {each.url: each.how for each in resources if each.state in NOT_RESPONDING},
             "kinds": KINDS,
             "listed": [name for name, _ in self._services.gateway.router.models()][:_MAX_LISTED],
             "probe": None,

@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.accounts.operation import actions, credit_requests, link_requests
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.availability import NOT_RESPONDING
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.database import Row, now
@@ -56,6 +57,7 @@ class AdminPages:
         queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day(), in_thread=True)
         disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
         engines = self._engine_states(_by_engine(queue.waiting))
+        resources = await self._services.resources.resources()
         return self._pages.render(
             "admin/overview.html",
             user.session,
@@ -72,9 +74,10 @@ class AdminPages:
             draining=self._services.predictions.draining,
             link_requests=len(await read(link_requests.recent())),
             credit_requests=len(await read(credit_requests.recent())),
+            problems=self._services.configuration.problems,
+            away=[each for each in resources if each.state in NOT_RESPONDING],
             gpus=self._services.gpu.reports(),
             charts=sparklines.charts(await self._figures.day()),
-            problems=self._services.configuration.problems,
         )
 
     async def requests(self, request: Request, user: PageUser) -> Response:

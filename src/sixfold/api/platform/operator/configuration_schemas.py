@@ -23,7 +23,8 @@ from sixfold.web.openapi import OperationSpec
 class ModelServerSchema(TypedDict):
     """A model server; `problem` is the reason why its entry is not applied, or null.
 
-    `context` is the operator's number of tokens for models whose context the server does not state.
+    `outage` states since when and why the server does not respond, or is null. `context` is the operator's
+    number of tokens for models whose context the server does not state.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ModelServerSchema(TypedDict):
     models: list[str]
     has_key: bool
     context: int | None
+    outage: str | None
     problem: str | None
 
 
@@ -161,6 +163,7 @@ def configuration(view: ConfigurationView) -> OperatorConfigurationSchema:
                 "models": list(row.models),
                 "has_key": row.has_key,
                 "context": row.context or None,
+                "outage": row.outage or None,
                 "problem": row.problem or None,
             }
             for row in view.servers

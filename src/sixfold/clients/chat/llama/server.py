@@ -96,6 +96,7 @@ class GgufServer:
     reads_documents = False
     discovered = False
     price_table = ""
+    outage = None
 
     def __init__(
         self,

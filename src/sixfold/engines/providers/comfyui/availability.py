@@ -9,20 +9,20 @@ import httpx
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
+from sixfold.core.reachability import Outage, Reachability
 from sixfold.engines.providers.comfyui import capabilities
 from sixfold.engines.providers.comfyui.capabilities import UPSCALE, FoundModels, probe
 from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, TEXT_TO_VIDEO
 
 PROBE_SECONDS = 3.0  # for each response; a closed port refuses the connection at once
-# A server that was ready may load a large model for this long without responding.
-BUSY_SECONDS = 120.0
 
 
 class ComfyAvailability:
     """Probes ComfyUI servers for the engines that use them, and sets `address` to a server that responds.
 
     Concurrent calls for one server share a probe. `seconds` is the timeout of each response. `latest` maps
-    the URL of each server to its last probe.
+    the URL of each server to its last probe. A server that was ready may load a large model for two minutes
+    without responding.
     """
 
     def __init__(
@@ -33,7 +33,8 @@ class ComfyAvailability:
         self._seconds = seconds
         self.latest: dict[str, FoundModels] = {}
         self._probes: dict[str, asyncio.Task[FoundModels]] = {}
-        self._last_good: dict[str, tuple[float, FoundModels]] = {}
+        self._last_good: dict[str, FoundModels] = {}
+        self._reachability: dict[str, Reachability] = {}
 
     async def __call__(self, spec: EngineSpec) -> EngineStatus:
         """Probe the server of an engine and return the engine's status."""
@@ -41,8 +42,15 @@ class ComfyAvailability:
         servers = (await self._found(url),) if url else await self._all_found()
         if not servers:
             return EngineStatus(False, "the search for ComfyUI is disabled (SIXFOLD_PROBE=0)")
-        statuses = [_status(spec, server) for server in servers]
+        statuses = [_status(spec, server, self.outage(server.url)) for server in servers]
         return next((status for status in statuses if status.ready), statuses[0])
+
+    def outage(self, url: str) -> Outage | None:
+        """Return since when a server that is configured, or was found, does not respond."""
+        reachability = self._reachability.get(url)
+        if reachability is None or not (reachability.was_ready or url in self._address.configured):
+            return None
+        return reachability.outage
 
     async def _all_found(self) -> tuple[FoundModels, ...]:
         """Probe all candidates; return the successful probes, or the failed probe of the preferred server."""
@@ -72,17 +80,19 @@ class ComfyAvailability:
 
     def _or_last_good(self, url: str, server: FoundModels) -> FoundModels:
         """Return the probe, or the last successful probe of a server that became slow only recently."""
-        now = asyncio.get_running_loop().time()
+        reachability = self._reachability.setdefault(url, Reachability(1))
         if not server.problem:
-            self._last_good[url] = (now, server)
-        elif server.slow and url in self._last_good and now - self._last_good[url][0] < BUSY_SECONDS:
-            return self._last_good[url][1]
-        return server
+            reachability.record_response()
+            self._last_good[url] = server
+            return server
+        reason = server.problem.removeprefix("ComfyUI ").rstrip(".")
+        reachability.record_failure(reason, is_slow=server.slow)
+        return server if reachability.outage is not None else self._last_good[url]
 
 
-def _status(spec: EngineSpec, server: FoundModels) -> EngineStatus:
+def _status(spec: EngineSpec, server: FoundModels, outage: Outage | None) -> EngineStatus:
     if server.problem:
-        return EngineStatus(False, server.problem)
+        return EngineStatus(False, server.problem, "" if outage is None else f"ComfyUI {outage.clause}")
     task = str(spec.options.get("task", ""))
     model = server.serves.get(task)
     if model is None:

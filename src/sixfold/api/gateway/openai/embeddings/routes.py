@@ -134,7 +134,7 @@ class EmbeddingRoutes:
             alternative = (
                 f" Alternatively, use `{local_model}` of a local model server." if local_model else ""
             )
-            raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}{alternative}") from error
+            raise error.with_message(f"{error.message} {_PREVIEW}{alternative}") from error
         vectors = cast("list[list[float]]", media_jobs.output_data(prediction, MODEL)[MODEL])
         content = await PARSER.run(_content, body.get("model") or MODEL, vectors, tokens, encoding)
         headers = responses.result_headers(prediction)
