@@ -39,10 +39,13 @@ _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 
 
 class FormPart(NamedTuple):
-    """One part of a form; `filename` and `kind` are set for files only."""
+    """One part of a form; `filename` and `kind` are set for files only.
+
+    A large file is a view of the body, which is not a copy.
+    """
 
     name: str
-    data: bytes
+    data: bytes | memoryview
     filename: str = ""
     kind: str = ""
 
@@ -56,7 +59,7 @@ class BodyFields(msgspec.Struct, frozen=True):
 
     values: dict[str, Any]
     is_form: bool = False
-    files: dict[str, bytes] = {}
+    files: dict[str, bytes | memoryview] = {}
     parts: tuple[FormPart, ...] = ()
     repeated: Mapping[str, Sequence[str]] = {}
 
@@ -146,12 +149,14 @@ class _PartReader(PartHandler):
         self._pieces.append(data)
 
     def end(self) -> None:
-        head, data = self._head, b"".join(self._pieces)
-        if head is None or not data:
+        head, pieces = self._head, self._pieces
+        if head is None or not pieces:
             return
         if head.filename is None:
-            self.parts.append(FormPart(head.name, data))
+            self.parts.append(FormPart(head.name, b"".join(pieces)))
         else:
+            is_large = len(pieces) == 1 and len(pieces[0]) > SLICE_BYTES
+            data = pieces[0] if is_large else b"".join(pieces)
             self.parts.append(
                 FormPart(head.name, data, head.filename or "file", head.content_type or UNKNOWN)
             )
@@ -160,7 +165,7 @@ class _PartReader(PartHandler):
 def _multipart(raw: bytes, content_type: str) -> BodyFields:
     reader = _PartReader()
     Splitter(content_type, reader).feed(raw)
-    pairs = [(part.name, text(part.data)) for part in reader.parts if not part.filename]
+    pairs = [(part.name, text(bytes(part.data))) for part in reader.parts if not part.filename]
     files = {part.name: part.data for part in reader.parts if part.filename}
     return BodyFields(dict(pairs), True, files, tuple(reader.parts), _repeated(pairs))
 

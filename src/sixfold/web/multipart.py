@@ -138,14 +138,17 @@ class Splitter:
 
     def _data(self, data: bytes, at: int) -> _Position:
         # One search of 32 MiB filled with prefixes of the delimiter would hold the GIL for 80 ms.
-        stop = min(len(data), at + _SLICE_BYTES)
-        delimiter_at = data.find(self._delimiter, at, stop)
-        end = delimiter_at if delimiter_at >= 0 else stop - len(self._delimiter) + 1
-        if end > at + self._skip:
-            self._pass_data(memoryview(data)[at + self._skip : end])
+        start, margin = at + self._skip, len(self._delimiter) - 1
+        while (delimiter_at := data.find(self._delimiter, at, at + _SLICE_BYTES)) < 0:
+            if at + _SLICE_BYTES >= len(data):
+                break
+            at += _SLICE_BYTES - margin
+        end = delimiter_at if delimiter_at >= 0 else len(data) - margin
+        if end > start:
+            self._pass_data(memoryview(data)[start:end])
             at, self._skip = end, 0
         if delimiter_at < 0:
-            return at, stop < len(data)
+            return at, False
         self._handler.end()
         self._read = Splitter._boundary
         return delimiter_at + len(self._delimiter), True

@@ -78,6 +78,19 @@ def test_parts_are_independent_of_chunks() -> None:
         assert (reader.parts, splitter.ended) == (PARTS, True), seed
 
 
+@pytest.mark.parametrize("more", range(-8, 3))
+def test_a_large_part_is_one_view_of_the_body(more: int) -> None:
+    views: list[memoryview] = []
+    reader = Reader()
+    reader.take = views.append
+    data = b"x" * (2 * MIB + more)
+    body = part("file", data, '; filename="a.png"') + b"--b--"
+    Splitter(TYPE, reader).feed(body)
+    (view,) = views
+    assert view == data
+    assert view.obj is body
+
+
 def test_parser_and_its_parts_are_freed_without_a_collection() -> None:
     gc.disable()
     try:

@@ -355,11 +355,18 @@ class MediaService:
         await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
-    async def store_unnamed(self, data: bytes, content_type: str, account_id: str = "") -> MediaSource:
-        """Store bytes as a blob without a name.
+    async def store_unnamed(
+        self, data: bytes | memoryview, content_type: str, account_id: str = ""
+    ) -> MediaSource:
+        """Store bytes as a blob without a name; a view is stored through a file, without a copy in memory.
 
         If an account is given, the bytes are deleted unless they are named later.
         """
+        if isinstance(data, memoryview):
+            with tempfile.TemporaryDirectory(dir=self._limits.staging, prefix="form-") as folder:
+                path = Path(folder) / "file"
+                await asyncio.to_thread(path.write_bytes, data)
+                return await self.store_unnamed_file(path, content_type, account_id)
         key = blob_key(data)
         await self._delete_if_unnamed(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
@@ -380,7 +387,7 @@ class MediaService:
             del self._recent[next(iter(self._recent))]
 
     async def store_input(
-        self, data: bytes, content_type: str, descriptor: Descriptor, account_id: str
+        self, data: bytes | memoryview, content_type: str, descriptor: Descriptor, account_id: str
     ) -> MediaSource:
         """Store bytes as a media input; raises `InvalidInput` with one sentence that contains its name."""
         try:

@@ -134,9 +134,9 @@ class MediaJobRunner:
         idempotent_request = IdempotentRequest(principal.replays, raw, error_format)
         return await self._services.idempotency.run(request, idempotent_request, answer)
 
-    async def receive(self, name: str, kind: Any, data: bytes) -> MediaSource:
+    async def receive(self, name: str, kind: Any, data: bytes | memoryview) -> MediaSource:
         """Store an uploaded file as a media input; raises `InvalidInput`."""
-        content_type = media_types.sniff(data[: media_types.HEAD_BYTES])
+        content_type = media_types.sniff(bytes(data[: media_types.HEAD_BYTES]))
         return await self._services.media.store_input(
             data, content_type, Descriptor(name, kind), fair_threads.owner.get()
         )

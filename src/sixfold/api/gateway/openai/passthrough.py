@@ -194,7 +194,7 @@ def _head(part: FormPart) -> bytes:
     return head.encode()
 
 
-def _boundary(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _boundary(fields: Sequence[tuple[bytes, bytes | memoryview]]) -> bytes:
     """Return a boundary that no part contains: a hash of all parts."""
     digest = hashlib.sha256()
     for head, data in fields:

@@ -146,7 +146,11 @@ class ImageRoutes:
         return await self._runner.run_once(request, work)
 
     async def _edit_job(
-        self, request: Request, principal: Principal, images: Sequence[bytes], fields: bodies.BodyFields
+        self,
+        request: Request,
+        principal: Principal,
+        images: Sequence[bytes | memoryview],
+        fields: bodies.BodyFields,
     ) -> MediaJobRequest:
         prompt, mask = media_jobs.text(fields.values, "prompt"), fields.files.get("mask")
         model = STYLE if mask is None else self._masked_model(principal, fields.values.get("model"))
@@ -278,7 +282,7 @@ def _forwarded_call(
     )
 
 
-def _images_of(fields: bodies.BodyFields) -> list[bytes]:
+def _images_of(fields: bodies.BodyFields) -> list[bytes | memoryview]:
     """Return the images of a form, in order; raises `InvalidRequest`."""
     images = [part.data for part in fields.parts if part.name in ("image", "image[]") and part.filename]
     if not images:
