@@ -16,12 +16,27 @@ CONTENT = bytes(range(256)) * (32 * MIB // 256)
 HEAD = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\n\r\n'
 
 
-def _request(body: bytes) -> Request:
+def _request(*chunks: bytes) -> Request:
+    pending = iter(chunks)
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": body}
+        # A copy, as from a connection.
+        chunk = next(pending, b"")
+        return {"type": "http.request", "body": bytes(bytearray(chunk)), "more_body": bool(chunk)}
 
     headers = [(b"content-type", b"multipart/form-data; boundary=b")]
-    return Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    return bodies.BufferedRequest({"type": "http", "method": "POST", "headers": headers}, receive)
+
+
+async def test_a_body_takes_its_own_size_in_memory() -> None:
+    request = _request(*[CONTENT[: 2**16]] * 512)
+    tracemalloc.start()
+    try:
+        assert len(await request.body()) == 32 * MIB
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert grown < 48 * MIB
 
 
 async def test_a_large_file_of_a_form_is_not_copied(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
 from sixfold.core.workers.runs import RunFinisher
 from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
-from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.remote import InternalServices, ServerServices
 from sixfold.engines.availability import EngineAvailability
 from sixfold.engines.python_models import watcher as model_watcher
@@ -109,7 +108,7 @@ class Application(CoreServices, frozen=True, kw_only=True):
     retention: Retention
     operator: OperatorServices
     gpu: GpuSharing
-    containers: ContainerDriver
+    image_inspector: app_drivers.ContainerInspector
 
 
 def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | None = None) -> Application:
@@ -182,7 +181,6 @@ def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | No
         resources=(local := _resources(settings, models, availability, gateway, links.web_search)),
         operator=operator.build(settings, source, database, models, gateway, local).connect(links),
         gpu=drivers.gpu,
-        containers=drivers.images,
     )
 
 
@@ -426,7 +424,7 @@ def _background_tasks(application: Application) -> dict[str, Work]:
         "configuration": application.operator.reloader.run,
         "batches": application.batch_processor.run,
         "gpu": application.gpu.run,
-        "containers": application.containers.tidy,
+        "containers": application.image_inspector.tidy,
     }
     if application.settings.process == 0:
         tasks |= {

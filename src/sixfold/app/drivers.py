@@ -57,6 +57,10 @@ class ContainerInspector:
         except EngineError as error:
             raise errors.BadRequest(str(error)) from error
 
+    async def tidy(self) -> None:
+        """Remove the containers that an earlier server left."""
+        await self._containers.tidy()
+
 
 class WorkerDrivers(msgspec.Struct, frozen=True):
     """The drivers of a server's workers, the worker policy, and the GPUs shared with other programs."""

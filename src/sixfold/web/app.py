@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -294,7 +294,7 @@ async def _dispatch(
     bodies.check_content_length(scope, max_bytes)
     if isinstance(handler, RawHandler):
         return await handler.handle(RawRequest(scope, receive, headers, max_bytes))
-    response = await handler(Request(scope, bodies.limit_body(receive, max_bytes)))
+    response = await handler(bodies.BufferedRequest(scope, bodies.limit_body(receive, max_bytes)))
     # A HEAD must not run the stream to its end.
     if method == "HEAD" and isinstance(response, StreamingResponse):
         return Response(None, response.status_code, dict(response.headers))

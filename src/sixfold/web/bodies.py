@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +116,20 @@ def form_type(request: Request, raw: bytes) -> str:
     if kind == "application/x-www-form-urlencoded" and raw[:_SMALL_BYTES].lstrip().startswith(b"{"):
         return ""
     return kind if kind in _FORM_TYPES else ""
+
+
+class BufferedRequest(Request):
+    """A request that collects its body in a buffer; a list of chunks and their join take twice the memory."""
+
+    async def body(self) -> bytes:
+        """Return the whole body."""
+        if not hasattr(self, "_body"):
+            buffer = io.BytesIO()
+            async for chunk in self.stream():
+                buffer.write(chunk)
+            # The value of the buffer is not a copy.
+            self._body = buffer.getvalue()
+        return self._body
 
 
 async def fields(request: Request) -> BodyFields:

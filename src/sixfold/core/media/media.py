@@ -41,6 +41,7 @@ _IN_MEMORY_BYTES = 4 << 20
 _INPUT_ERRORS = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
 _TIMED_KINDS = frozenset({"video", "audio"})
 _LARGE_KINDS = _TIMED_KINDS | {"file"}
+_Data = bytes | memoryview
 # Files of one request that are fetched concurrently.
 _CONCURRENCY = 8
 # URLs of one account that are fetched concurrently; further URLs wait.
@@ -355,45 +356,40 @@ class MediaService:
         await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
-    async def store_unnamed(
-        self, data: bytes | memoryview, content_type: str, account_id: str = ""
-    ) -> MediaSource:
+    async def store_unnamed(self, data: _Data, content_type: str, account_id: str = "") -> MediaSource:
         """Store bytes as a blob without a name; a view is stored through a file, without a copy in memory.
 
         If an account is given, the bytes are deleted unless they are named later.
         """
         if isinstance(data, memoryview):
             with tempfile.TemporaryDirectory(dir=self._limits.staging, prefix="form-") as folder:
-                path = Path(folder) / "file"
-                await asyncio.to_thread(path.write_bytes, data)
+                await asyncio.to_thread((path := Path(folder) / "file").write_bytes, data)
                 return await self.store_unnamed_file(path, content_type, account_id)
         key = blob_key(data)
         await self._delete_if_unnamed(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
-        self._note_recent(key)
-        return MediaSource(key, content_type, len(data))
+        return self._recent_source(key, content_type, len(data))
 
     async def store_unnamed_file(self, path: Path, content_type: str, account_id: str = "") -> MediaSource:
         """Store a file, which may be moved, as `store_unnamed` stores bytes."""
         key, _, size = await asyncio.to_thread(hashes, path)
         await self._delete_if_unnamed(account_id, key, size)
         await self._blobs.put_file(key, path, content_type=content_type)
-        self._note_recent(key)
-        return MediaSource(key, content_type, size)
+        return self._recent_source(key, content_type, size)
 
-    def _note_recent(self, key: str) -> None:
+    def _recent_source(self, key: str, content_type: str, size: int) -> MediaSource:
         self._recent[key] = time.monotonic()
         if len(self._recent) > _MAX_RECENT:
             del self._recent[next(iter(self._recent))]
+        return MediaSource(key, content_type, size)
 
     async def store_input(
-        self, data: bytes | memoryview, content_type: str, descriptor: Descriptor, account_id: str
+        self, data: _Data, content_type: str, descriptor: Descriptor, account_id: str
     ) -> MediaSource:
         """Store bytes as a media input; raises `InvalidInput` with one sentence that contains its name."""
         try:
-            return await self._check(
-                await self.store_unnamed(data, content_type, account_id), str(descriptor.type)
-            )
+            source = await self.store_unnamed(data, content_type, account_id)
+            return await self._check(source, str(descriptor.type))
         except _INPUT_ERRORS as error:
             raise _invalid_input(descriptor, error) from error
 
