@@ -7,38 +7,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 from sixfold.client.types.platform import Charge
 
 
-class Configuration(TypedDict):
-    """All templates and hardware, and the paths of the API."""
-
-    artifactMounts: dict[str, Any]
-    defaultHardware: str
-    defaultIdleSecs: float
-    hardware: list[Hardware]
-    outputKinds: list[str]
-    queueApi: dict[str, Any]
-    sessionsApi: dict[str, Any]
-    spacesApi: dict[str, Any]
-    success: Literal[True]
-    templates: list[Template]
-    workflowBridge: dict[str, Any]
-
-
-class Hardware(TypedDict):
-    """One kind of hardware."""
-
-    cc: str
-    gpu: str
-    id: str
-    label: str
-    priceHourText: str
-    ramGb: int
-    vramGb: int
-
-
-class HardwareList(TypedDict):
-    hardware: list[Hardware]
-
-
 class Input(TypedDict):
     """An input of a model."""
 
@@ -120,17 +88,6 @@ class Predictions(TypedDict):
     next_cursor: str | None
 
 
-class QueueEntry(TypedDict):
-    """A run that waits in a queue."""
-
-    cancel_url: str
-    events_url: str
-    prediction_id: str
-    queue_position: int
-    status: Literal["canceled", "expired", "failed", "queued", "running", "starting", "succeeded"]
-    status_url: str
-
-
 class Quote(TypedDict):
     """The price of a run and its expected time."""
 
@@ -163,16 +120,6 @@ class Run(TypedDict):
     webhook: NotRequired[str | None]
 
 
-class RunOptions(TypedDict):
-    """The inputs of a run and its options."""
-
-    _artifacts_mounts: NotRequired[dict[str, str] | None]
-    hardware: NotRequired[str | None]
-    input: NotRequired[dict[str, Any]]
-    variant: NotRequired[str | None]
-    webhook: NotRequired[str | None]
-
-
 class Session(TypedDict):
     """A live model over a websocket."""
 
@@ -193,14 +140,6 @@ class Session(TypedDict):
     session_id: str
     status: SessionState
     ws_url: str
-
-
-class SessionBody(TypedDict):
-    """The inputs of a session, its frames per second, and its hardware instead of the template's."""
-
-    fps: NotRequired[int | None]
-    hardware: NotRequired[str | None]
-    input: NotRequired[dict[str, Any] | None]
 
 
 SessionState = Literal["active", "closed", "closing", "failed", "idle", "ready", "requested", "starting"]

@@ -27,41 +27,6 @@ class Change(TypedDict):
     truncated: bool
 
 
-class CitedSentence(TypedDict):
-    """A sentence of an answer; `sources` are numbers of the answer's sources."""
-
-    sources: list[int]
-    text: str
-
-
-class Collections(TypedDict):
-    collections: list[Count]
-    next_cursor: str | None
-
-
-class Context(TypedDict):
-    """A context: the text for a model, its estimated tokens, its pages, and the number of omitted matches."""
-
-    left_out: int
-    mode: Literal["auto", "hybrid", "lexical", "semantic"]
-    sources: list[ContextSource]
-    text: str
-    tokens: int
-
-
-class ContextSource(TypedDict):
-    """A page in a context; `number` is the number in its delimiter."""
-
-    citation: NotRequired[str]
-    id: str
-    number: int
-    score: float
-    slug: str
-    title: str
-    updated_at: str
-    url: str
-
-
 class Count(TypedDict):
     """A name, and the number of pages with that name."""
 
@@ -96,24 +61,9 @@ class DocumentResult(TypedDict):
     title: str
 
 
-class DroppedFact(TypedDict):
-    """A part of the model's reply that was not used, and the reason."""
-
-    reason: str
-    statement: str
-
-
 class Edge(TypedDict):
     to: str
     type: str
-
-
-class FolderShare(TypedDict):
-    access: Literal["read", "write"]
-    created_at: str
-    folder: str
-    id: str
-    team: str | None
 
 
 class Found(TypedDict):
@@ -175,41 +125,6 @@ class Links(TypedDict):
     next_cursor: str | None
 
 
-class MemoryAnswer(TypedDict):
-    """An answer; if `known` is false, the memory does not contain one, and `text` states this."""
-
-    cost_usd: str
-    dropped: list[DroppedFact]
-    known: bool
-    model: str
-    sentences: list[CitedSentence]
-    sources: list[ContextSource]
-    text: str
-
-
-class MemoryBatch(TypedDict):
-    """A request of `remember`, with its cost and state: `running`, `done` or `undone`."""
-
-    batch: str
-    cost_usd: str
-    created_at: str
-    created_by: str
-    folder: str
-    source: str
-    state: str
-
-
-class MemoryBatches(TypedDict):
-    batches: list[MemoryBatch]
-    next_cursor: str | None
-
-
-class NewFolderShare(TypedDict):
-    access: NotRequired[Literal["read", "write"]]
-    folder: str
-    team_id: NotRequired[str]
-
-
 class Node(TypedDict):
     """A page in the neighborhood of another page."""
 
@@ -259,80 +174,9 @@ class PageTags(TypedDict):
     next_cursor: str | None
 
 
-class PageVersion(TypedDict):
-    """A page at one of its versions."""
-
-    body: str
-    collections: list[str]
-    created_at: str
-    created_by: str
-    id: str
-    slug: str
-    tags: list[str]
-    title: str
-    type: str
-    updated_at: str
-    url: str
-    version: int
-
-
 class Pages(TypedDict):
     pages: list[PageOfList]
     next_cursor: str | None
-
-
-class ReceivedFolder(TypedDict):
-    """A folder that another account, the `owner`, shares."""
-
-    access: Literal["read", "write"]
-    created_at: str
-    folder: str
-    id: str
-    owner: str
-    team: str | None
-
-
-class RememberResult(TypedDict):
-    """The result of `remember`; `stopped` is null if the whole source was read."""
-
-    added: list[StoredFact]
-    batch: str
-    chars: int
-    cost_usd: str
-    dropped: list[DroppedFact]
-    folder: str
-    known: int
-    model: str
-    pages: list[str]
-    read_chars: int
-    stopped: str | None
-    superseded: list[SupersededFact]
-    uncompared: int
-    unreadable_replies: int
-
-
-class SharedFolders(TypedDict):
-    """The folders that the account shares, and those that are shared with it."""
-
-    folders: list[FolderShare]
-    received: list[ReceivedFolder]
-
-
-class StoredFact(TypedDict):
-    """A fact that was written: its page, its date, and the sentence of the source."""
-
-    date: str
-    quote: str
-    slug: str
-    statement: str
-
-
-class SupersededFact(TypedDict):
-    """A fact that has moved to the earlier facts of its page, and the date until which it held."""
-
-    slug: str
-    statement: str
-    until: str
 
 
 class Tags(TypedDict):
@@ -353,41 +197,6 @@ class TimelineEntry(TypedDict):
     detail: str
     source: str
     summary: str
-
-
-class Types(TypedDict):
-    types: list[Count]
-    next_cursor: str | None
-
-
-class UndoResult(TypedDict):
-    """The result of an undo: the slugs of restored pages, and of new pages that were deleted."""
-
-    batch: str
-    deleted: list[str]
-    restored: list[str]
-
-
-class Version(TypedDict):
-    """A version of a page without its text; `ended_at` is null for the newest."""
-
-    chars: int
-    collections: list[str]
-    created_at: str
-    created_by: str
-    ended_at: str | None
-    on_behalf_of: str | None
-    operation: str
-    slug: str
-    tags: list[str]
-    title: str
-    type: str
-    version: int
-
-
-class Versions(TypedDict):
-    versions: list[Version]
-    next_cursor: str | None
 
 
 class Walk(TypedDict):
@@ -439,17 +248,6 @@ class NewPageBody(TypedDict):
     if_version: NotRequired[int]
 
 
-class PageBody(TypedDict):
-    """The body of `PUT /api/pages/{slug}`."""
-
-    title: NotRequired[str]
-    body: NotRequired[str]
-    type: NotRequired[str]
-    tags: NotRequired[list[str]]
-    collections: NotRequired[list[str]]
-    overwrite: NotRequired[bool]
-
-
 class PageChangesBody(TypedDict):
     """The body of `PATCH /api/pages/{slug}`."""
 
@@ -461,14 +259,6 @@ class PageChangesBody(TypedDict):
     section: NotRequired[str]
     fields: NotRequired[dict[str, Any]]
     if_version: NotRequired[int]
-
-
-class LinksQuery(TypedDict):
-    """The query string of `GET /api/links/{slug}`."""
-
-    as_of: NotRequired[str]
-    limit: NotRequired[int]
-    cursor: NotRequired[str]
 
 
 class LinkBody(TypedDict):

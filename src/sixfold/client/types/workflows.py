@@ -5,23 +5,6 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 
-class Graph(TypedDict):
-    """A graph in ComfyUI's API format or the editor's."""
-
-    name: NotRequired[str]
-    workflow: dict[str, Any]
-
-
-class GraphDifference(TypedDict):
-    """The difference between two graphs."""
-
-    added: list[Any]
-    changed: list[dict[str, Any]]
-    equal: bool
-    removed: list[Any]
-    renamed: dict[str, str]
-
-
 class GraphEstimate(TypedDict):
     """The maximum price of a graph, or the reason why it cannot run."""
 
@@ -30,20 +13,6 @@ class GraphEstimate(TypedDict):
     price_usd: str | None
     unavailable: NotRequired[str]
     vram_gb: float | None
-
-
-class GraphPair(TypedDict):
-    """Two graphs to compare."""
-
-    a: dict[str, Any]
-    b: dict[str, Any]
-
-
-class GraphToValidate(TypedDict):
-    """A graph, and whether replaced checkpoints are errors."""
-
-    strict_models: NotRequired[bool]
-    workflow: dict[str, Any]
 
 
 class OneWorkflow(TypedDict):
@@ -99,12 +68,6 @@ class Workflow(TypedDict):
     workflow: dict[str, Any]
 
 
-class WorkflowCopy(TypedDict):
-    """The name of a copy; by default that of the original with "(copy)"."""
-
-    name: NotRequired[str]
-
-
 class WorkflowInput(TypedDict):
     """An input of a workflow, and the node that it sets."""
 
@@ -115,20 +78,6 @@ class WorkflowInput(TypedDict):
     nodeId: str
     required: bool
     type: str
-
-
-class WorkflowName(TypedDict):
-    """The new name of a workflow."""
-
-    name: str
-
-
-class WorkflowRun(TypedDict):
-    """The inputs of a run by name."""
-
-    input: NotRequired[dict[str, Any] | None]
-    wait: NotRequired[float | None]
-    webhook: NotRequired[str | None]
 
 
 class Workflows(TypedDict):
