@@ -69,7 +69,7 @@ async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: 
 def echo(folder: Path) -> WorkerSpec:
     """Return a worker of a trivial engine."""
     return WorkerSpec(
-        "echo", "sixfold.engines.testing:EchoEngine", 1 << 28, folder / "scratch", resident=True
+        "echo", "tests.fakes.engines:EchoEngine", 1 << 28, folder / "scratch", resident=True
     )
 
 

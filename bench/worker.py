@@ -53,7 +53,7 @@ async def starts(folder: Path) -> None:
         await driver.close()
     row("zygote boot (numpy, Pillow, OpenCV), once per server", boots, "ms")
     spec = WorkerSpec(
-        "echo", "sixfold.engines.testing:EchoEngine", 1 << 30, folder / "scratch", resident=True
+        "echo", "tests.fakes.engines:EchoEngine", 1 << 30, folder / "scratch", resident=True
     )
     driver = ProcessDriver()
     await driver.warm()

@@ -28,7 +28,7 @@ def models() -> Mapping[str, Any]:
     prompt = {"type": "string", "required": True, "max_chars": 100}
     base = {"title": "t", "description": "d", "output_kind": "file", "price": "container-time"}
     engine = {**document["engines"]["scene-painter"], "concurrency": 1}
-    echo = {**engine, "factory": "sixfold.engines.testing:EchoEngine"}
+    echo = {**engine, "factory": "tests.fakes.engines:EchoEngine"}
     tiny = {
         "anime-image": {**base, "engines": ["scene-painter"], "inputs": {"prompt": prompt}},
         "embeddings": {**base, "price": "embeddings", "engines": ["echo"], "inputs": {"prompt": prompt}},

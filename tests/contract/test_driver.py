@@ -63,7 +63,7 @@ def scratch(tmp_path: Path) -> Path:
 
 
 def spec(engine: str, scratch: Path, memory_bytes: int = 1 << 30) -> WorkerSpec:
-    return WorkerSpec(engine.lower(), f"sixfold.engines.testing:{engine}Engine", memory_bytes, scratch)
+    return WorkerSpec(engine.lower(), f"tests.fakes.engines:{engine}Engine", memory_bytes, scratch)
 
 
 async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], RecordedReports]:
@@ -256,7 +256,7 @@ async def test_engine_that_cannot_start_is_reported(driver: Driver, scratch: Pat
     with pytest.raises(WorkerStartFailed, match="no_such_module"):
         await driver.start(WorkerSpec("none", "sixfold.no_such_module:Engine", 0, scratch))
     with pytest.raises(WorkerStartFailed, match="Nothing"):
-        await driver.start(WorkerSpec("none", "sixfold.engines.testing:Nothing", 0, scratch))
+        await driver.start(WorkerSpec("none", "tests.fakes.engines:Nothing", 0, scratch))
     assert leftovers(scratch) == []
 
 

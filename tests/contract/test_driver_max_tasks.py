@@ -39,7 +39,7 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
 
 
 async def singers(driver: Driver, scratch: Path) -> Worker:
-    factory = "sixfold.engines.testing:ChorusEngine"
+    factory = "tests.fakes.engines:ChorusEngine"
     spec = WorkerSpec("chorus", factory, 1 << 30, scratch, options={"key": "c minor"}, max_tasks=MAX_TASKS)
     return await driver.start(spec)
 

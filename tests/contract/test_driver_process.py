@@ -54,7 +54,7 @@ async def driver() -> AsyncIterator[ProcessDriver]:
 
 
 def spec(engine: str, scratch: Path, memory_bytes: int = 256 * MIB) -> WorkerSpec:
-    return WorkerSpec(engine.lower(), f"sixfold.engines.testing:{engine}Engine", memory_bytes, scratch)
+    return WorkerSpec(engine.lower(), f"tests.fakes.engines:{engine}Engine", memory_bytes, scratch)
 
 
 async def run(worker: ProcessWorker, inputs: Mapping[str, object]) -> tuple[Outcome, list[str]]:
@@ -315,13 +315,15 @@ async def test_child_processes_of_workers_end_with_the_server(tmp_path: Path) ->
 
 SERVER = """
 import asyncio, pathlib, sys
+
+sys.path.append(str(pathlib.Path.cwd()))
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import RunReports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
 
 async def main():
     driver = ProcessDriver(preload=())
-    spec = WorkerSpec("slow", "sixfold.engines.testing:SlowEngine", 1 << 28, pathlib.Path(sys.argv[1]))
+    spec = WorkerSpec("slow", "tests.fakes.engines:SlowEngine", 1 << 28, pathlib.Path(sys.argv[1]))
     workers = [await driver.start(spec) for _ in range(2)]
     say = lambda _: print(driver.zygote_pid, *(worker.pid for worker in workers), flush=True)
     await workers[0].run(Task("t", "m", {"stubborn": True}), RunReports(say, lambda _: None))
@@ -353,7 +355,7 @@ async def test_run_over_the_cpu_time_limit_loses_its_worker(tmp_path: Path) -> N
     driver = ProcessDriver()
     try:
         spec = WorkerSpec(
-            "burn", "sixfold.engines.testing:BurnEngine", 0, tmp_path / "scratch", cpu_seconds=1
+            "burn", "tests.fakes.engines:BurnEngine", 0, tmp_path / "scratch", cpu_seconds=1
         )
         worker = await driver.start(spec)
         outcome = await worker.run(Task("t", "burn", {}), RunReports(lambda _: None, lambda _: None))

@@ -36,7 +36,7 @@ folder = pathlib.Path(sys.argv[1])
 lines = []
 
 def spec(engine, hardware=""):
-    factory = f"sixfold.engines.testing:{engine}Engine"
+    factory = f"tests.fakes.engines:{engine}Engine"
     return WorkerSpec(engine.lower(), factory, 1 << 28, folder / "scratch", hardware=hardware)
 
 async def begun(worker, name, **inputs):

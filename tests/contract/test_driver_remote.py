@@ -33,7 +33,7 @@ class Content:
     """Something large that a run has read."""
 
 
-FAR = "sixfold.engines.testing:FarEngine"
+FAR = "tests.fakes.engines:FarEngine"
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_tasks_beyond_the_worker_slots_are_refused(worker: Worker) -> None
     await asyncio.gather(*(pending_task for pending_task, _ in runs))
 
 
-@pytest.mark.parametrize("factory", ["sixfold.no_such_module:Engine", "sixfold.engines.testing:Nothing"])
+@pytest.mark.parametrize("factory", ["sixfold.no_such_module:Engine", "tests.fakes.engines:Nothing"])
 async def test_engine_that_cannot_be_created_is_named(
     driver: RemoteDriver, tmp_path: Path, factory: str
 ) -> None:
@@ -156,7 +156,7 @@ async def test_engine_that_cannot_be_created_is_named(
 async def test_spec_selects_its_driver(driver: RemoteDriver, tmp_path: Path) -> None:
     both = DriverSet(InlineDriver(), driver)
     far = await both.start(WorkerSpec("far", FAR, 0, tmp_path, max_tasks=2, remote=True))
-    near = await both.start(WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 0, tmp_path))
+    near = await both.start(WorkerSpec("echo", "tests.fakes.engines:EchoEngine", 0, tmp_path))
     assert type(far).__name__ == "RemoteWorker"
     assert type(near).__name__ == "InlineWorker"
     await both.close()

@@ -54,7 +54,7 @@ def models(
     return {
         "engines": {
             name: {
-                "factory": f"sixfold.engines.testing:{attribute}",
+                "factory": f"tests.fakes.engines:{attribute}",
                 "version": "1",
                 "quality": "full",
                 "kind": "embedded",

@@ -59,7 +59,7 @@ async def test_unknown_size_gets_the_gpu_with_most_free_memory(library: str) -> 
 async def test_weights_worker_sees_only_its_gpu_and_returns_it(library: str, tmp_path: Path) -> None:
     cards = GpuSlots(lambda: nvml.list_gpus(library))
     driver = ProcessDriver(environ={}, cards=cards, preload=())
-    factory = "sixfold.engines.testing:ProbeEngine"
+    factory = "tests.fakes.engines:ProbeEngine"
     try:
         with_card = await driver.start(WorkerSpec("w", factory, 0, tmp_path, vram_bytes=6 * GIB))
         response = await with_card.run(Task("t", "m", {}), RecordedReports().reports())
