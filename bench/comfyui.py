@@ -1,8 +1,8 @@
 """Measure Sixfold's overhead over a ComfyUI server: the same prompt sent directly and through each layer.
 
 The ComfyUI server is the fake of the tests, in a separate process. It returns an image of 512 x 512 within a
-few milliseconds; the rows differ only by Sixfold's overhead. The variants are measured in turns. Each request
-has a new seed, which prevents caching.
+few milliseconds; the rows differ only by Sixfold's overhead. The variants are measured alternately. Each
+request has a new seed, which prevents caching.
 
 .venv/bin/python -m bench comfyui
 """

@@ -5,7 +5,7 @@ PYTHON bench/comfyui_executor.py CHECKOUT    prints the version of ComfyUI, then
 
 `fresh` is validation and execution with an empty cache, `again` the same with every output cached. A
 stand-in for ComfyUI's server ignores all messages. The module imports nothing of Sixfold, because ComfyUI's
-modules have general names such as `nodes` and need a process of their own.
+modules have general names such as `nodes` and need a separate process.
 """
 
 from __future__ import annotations

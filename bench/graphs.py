@@ -1,7 +1,7 @@
 """Measure the overhead of workflow graphs: validation, execution, caching, conversion and drawing.
 
 .venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=FOLDER also measures the ComfyUI in that folder (see
-bench/comfyui_peer.py), in turns with Sixfold.
+bench/comfyui_peer.py), alternately with Sixfold.
 
 The nodes are trivial, because only the overhead is measured. `validated and run` is the executor alone,
 from a graph to its outputs. `all cached` is the same graph again: Sixfold looks up the outputs first, while
@@ -104,7 +104,7 @@ def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> li
 
 
 async def executors(place: Path | None) -> list[Row]:
-    """Measure Sixfold's executor, in turns with ComfyUI's if it is available."""
+    """Measure Sixfold's executor, alternately with ComfyUI's if it is available."""
     results: list[Row] = []
     async with AsyncExitStack() as stack:
         peer = await stack.enter_async_context(comfyui_peer.executor(place)) if place else None

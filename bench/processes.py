@@ -2,9 +2,9 @@
 
 .venv/bin/python -m bench processes
 
-Servers of 1, 2 and 4 processes are measured in turns on one core; the load generator and a model server use
-the other. So the figures are CPU time per call, not the calls per second of several cores. Each process has
-64 connections. The key has a budget and rate limits, as in the benchmark of the gateway.
+Servers of 1, 2 and 4 processes are measured alternately on one core; the load generator and a model server
+use the other. So the figures are CPU time per call, not the calls per second of several cores. Each process
+has 64 connections. The key has a budget and rate limits, as in the benchmark of the gateway.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure Sixfold's overhead over a provider: the same image requested directly and through each layer.
 
 The providers are fakes of the tests, each in a separate process. They return a stored image of 1024 x 1024
-within two milliseconds; the rows differ only by Sixfold's overhead. The variants are measured in turns.
+within two milliseconds; the rows differ only by Sixfold's overhead. The variants are measured alternately.
 
 .venv/bin/python -m bench providers
 """

@@ -4,7 +4,7 @@
 
 The key has a budget and both rate limits. The servers of a row share 64 connections, or have 64 each; one
 server is also measured with 32 and 16, as many as each of two or four servers then has. The rows are measured
-in turns, and the median round counts.
+alternately, and the median round counts.
 """
 
 from __future__ import annotations

@@ -68,9 +68,7 @@ async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: 
 
 def echo(folder: Path) -> WorkerSpec:
     """Return a worker of a trivial engine."""
-    return WorkerSpec(
-        "echo", "tests.fakes.engines:EchoEngine", 1 << 28, folder / "scratch", resident=True
-    )
+    return WorkerSpec("echo", "tests.fakes.engines:EchoEngine", 1 << 28, folder / "scratch", resident=True)
 
 
 def skipped_row(name: str, why: str) -> Row:

@@ -57,7 +57,7 @@ def _plain(pipeline: Any, seed: int) -> bytes:
 
 
 def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
-    """Return the processor seconds of a script and of the engine, measured in turns, and the engine."""
+    """Return the processor seconds of a script and of the engine, measured alternately, and the engine."""
     from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
     from sixfold.core.catalog.engines import Task

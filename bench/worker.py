@@ -52,9 +52,7 @@ async def starts(folder: Path) -> None:
         boots += await measure(1, driver.warm)
         await driver.close()
     row("zygote boot (numpy, Pillow, OpenCV), once per server", boots, "ms")
-    spec = WorkerSpec(
-        "echo", "tests.fakes.engines:EchoEngine", 1 << 30, folder / "scratch", resident=True
-    )
+    spec = WorkerSpec("echo", "tests.fakes.engines:EchoEngine", 1 << 30, folder / "scratch", resident=True)
     driver = ProcessDriver()
     await driver.warm()
     samples: list[float] = []

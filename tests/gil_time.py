@@ -1,7 +1,7 @@
 """Measurement of how long a function holds the global interpreter lock (GIL): CPU time between two calls.
 
 Python hands the lock to another thread when a call begins or returns, and not while a function written in C
-runs: in a thread of its own, one search of 32 MiB holds up the event loop as well.
+runs: in a separate thread, one search of 32 MiB holds up the event loop as well.
 
 The time is divided by the slowdown that `loop_time` measures next to the function.
 """

@@ -45,7 +45,7 @@ LAST = (
     *("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account"),
     *("/account/organizations", "/account/switch", "/account/members/leave"),
 )
-# Path parameters that do not name an object of an account, or whose objects have tests of their own: videos
+# Path parameters that do not name an object of an account, or whose objects have separate tests: videos
 # (test_openai_videos.py), and the tokens of shares, which are secrets (test_shares.py). Live sessions, which
 # need workers, are in tests/e2e/test_sessions.py. `create_objects` returns all other parameters.
 SHARED_NAMES = {

@@ -101,7 +101,7 @@ async def test_the_ledger_is_verified_from_closing_balances(app: AppFixture) -> 
     assert len(left) == entries - 2
     assert (closing["kind"], closing["amount_usd"]) == ("archived", "-0.08")
     assert sum(Decimal(entry["amount_usd"]) for entry in (*left, closing)) == Decimal(before[0])
-    assert await ledger_of(app, limit=len(left)) == [*left, closing], "on a page of its own"
+    assert await ledger_of(app, limit=len(left)) == [*left, closing], "on a separate page"
     assert await app.balance() == before
     assert await app.faults() == ()
     check = await verify(app)

@@ -125,7 +125,7 @@ async def test_image_with_save_path_is_stored_in_the_private_bucket(tmp_path: Pa
         assert (replaced.status_code, replaced.content != response.content) == (200, True)
         other = bearer(app.other)
         await app.client.get("/create_and_upload_image", params=SMALL, headers=other)
-        assert len(await listing(app)) == 2, "each account has a prefix of its own"
+        assert len(await listing(app)) == 2, "each account has its own prefix"
         name = app.settings.upload_url.removeprefix("s3://").partition("/")[0]
         target = f"/{name}/uploads/{app.account.id}/a/fox.png"
         assert (await asyncio.to_thread(fetched, target))[0] == 403

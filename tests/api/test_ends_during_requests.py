@@ -351,7 +351,7 @@ async def test_session_ended_during_its_request_creates_no_key(
 async def test_former_owner_creates_no_key_of_the_organization(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key that belongs to no member would remain after the membership of its creator."""
+    """A key without a member would remain valid after the membership of its creator has ended."""
     app, write = any_database_app, any_database_app.database.write
     await set_password(app, OLD)
     csrf, (admin, _) = await signed_in(app), await admin_of(app)

@@ -1,4 +1,4 @@
-"""The run form without JavaScript: submitted as a form, its run opens on a page of its own."""
+"""The run form without JavaScript: submitted as a form, its run opens on a separate page."""
 
 from __future__ import annotations
 

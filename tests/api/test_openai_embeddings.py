@@ -49,7 +49,7 @@ async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppFix
 
 @pytest.fixture
 def undecodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An installation without the package that holds the ranks."""
+    """An installation without the package that contains the token ranks."""
     monkeypatch.setattr(token_arrays, "PACKAGE", "sixfold_no_such_package")
     token_arrays._decoder.cache_clear()
     yield

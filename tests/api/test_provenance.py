@@ -198,7 +198,7 @@ async def test_replay_returns_identical_bytes(app: AppFixture, model: str) -> No
 
 
 async def test_manifest_does_not_give_access_to_the_input(any_database_app: AppFixture) -> None:
-    """The file of a shared run contained the URL of its input, which everyone who has it can read."""
+    """The file of a shared run contained the URL of its input, which anyone who knows the URL can read."""
     app = any_database_app
     source = (await run(app, "ra1", FOX))["output"]["url"]
     result = await run(app, "bg-remover", {"image": source})

@@ -42,7 +42,7 @@ class Stuck:
 
 
 class SilentSession:
-    """A session without output of its own."""
+    """A session without output."""
 
     def resume(self, _viewer: Connection, _last_seq: int | None) -> None:
         """Do nothing."""

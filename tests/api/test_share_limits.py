@@ -1,4 +1,4 @@
-"""Work and memory of requests for shares, which everyone with a link can send."""
+"""Work and memory of requests for shares, which anyone with a link can send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored responses by the official client: read, continued, listed, deleted, and of other accounts."""
+"""Stored responses in the official client: reading, continuing, listing, deleting, and other accounts."""
 
 from __future__ import annotations
 

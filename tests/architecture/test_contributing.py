@@ -65,7 +65,7 @@ CHECKS = {
     "Add an engine": ENGINE,
     "Add a session model": SESSION,
 }
-# Examples that come with a test of their own.
+# Examples that include their own test.
 TESTS = {
     "Add a query parameter to an endpoint": "tests/api/test_media_query.py",
     "Add an image provider": "tests/api/test_easel.py",

@@ -1,4 +1,4 @@
-"""The page of licenses names every package that is installed for Sixfold, and none that is not."""
+"""The page of licenses names exactly the packages that are installed for Sixfold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts and gets a file of 100 MB in a process of its own: `large_child FOLDER PORT BUCKET`.
+"""Puts and gets a file of 100 MB in a separate process: `large_child FOLDER PORT BUCKET`.
 
 It prints the size that the store has, whether the bytes that come back are the same, and by how many MiB the
 most memory that was ever used has risen.

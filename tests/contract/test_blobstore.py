@@ -51,7 +51,7 @@ async def test_stored_blob_is_read_back(store: BlobStore, size: int) -> None:
     result = await store.stat("a/b/c.bin")
     assert result is not None
     assert replace(result, modified_at=info.modified_at) == info
-    assert abs(result.modified_at - before) < 60_000_000, "a store may have a clock of its own"
+    assert abs(result.modified_at - before) < 60_000_000, "a store may have its own clock"
     assert [object_info async for object_info in store.list()] == [result]
 
 

@@ -39,7 +39,7 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
 
 
 async def singers(driver: Driver, scratch: Path) -> Worker:
-    factory = "tests.fakes.engines:ChorusEngine"
+    factory = "tests.fakes.engines:BatchEngine"
     spec = WorkerSpec("chorus", factory, 1 << 30, scratch, options={"key": "c minor"}, max_tasks=MAX_TASKS)
     return await driver.start(spec)
 
@@ -85,8 +85,8 @@ async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: TaskRuns) -
         runs.send(name, shape="square")
     outcomes = await runs.release()
     assert [together(outcomes[name]) for name in ("holder", "a", "b", "c")] == [1, 3, 3, 3]
-    songs = {name: outcome.files[0].path.read_text() for name, outcome in outcomes.items()}  # pyright: ignore[reportAttributeAccessIssue] - Completed, as asserted
-    assert songs == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
+    texts = {name: outcome.files[0].path.read_text() for name, outcome in outcomes.items()}  # pyright: ignore[reportAttributeAccessIssue] - Completed, as asserted
+    assert texts == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
 
 
 async def test_task_of_another_shape_runs_in_another_batch(runs: TaskRuns) -> None:
@@ -101,16 +101,16 @@ async def test_each_run_gets_only_its_own_log(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square")
     await runs.release()
-    assert runs.reports["a"].lines == ["a sings"]
-    assert runs.reports["b"].lines == ["b sings"]
+    assert runs.reports["a"].lines == ["a runs"]
+    assert runs.reports["b"].lines == ["b runs"]
 
 
 async def test_failed_task_does_not_affect_its_batch(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
-    runs.send("b", shape="square", hoarse=True)
+    runs.send("b", shape="square", fails=True)
     outcomes = await runs.release()
     assert together(outcomes["a"]) == 2
-    assert outcomes["b"] == RunFailed("b is hoarse.", public=True)
+    assert outcomes["b"] == RunFailed("b failed.", public=True)
 
 
 async def test_canceled_task_does_not_affect_its_batch(runs: TaskRuns) -> None:

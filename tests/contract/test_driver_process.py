@@ -354,9 +354,7 @@ def test_drivers_import_no_media_library_into_the_server() -> None:
 async def test_run_over_the_cpu_time_limit_loses_its_worker(tmp_path: Path) -> None:
     driver = ProcessDriver()
     try:
-        spec = WorkerSpec(
-            "burn", "tests.fakes.engines:BurnEngine", 0, tmp_path / "scratch", cpu_seconds=1
-        )
+        spec = WorkerSpec("burn", "tests.fakes.engines:BurnEngine", 0, tmp_path / "scratch", cpu_seconds=1)
         worker = await driver.start(spec)
         outcome = await worker.run(Task("t", "burn", {}), RunReports(lambda _: None, lambda _: None))
         assert isinstance(outcome, WorkerLost)

@@ -36,7 +36,7 @@ except ConnectionError:
 
 
 async def raw(port: int, path: str, version: str = "1.1", host: str = "127.0.0.1", **headers: str) -> str:
-    """The head and body of an answer to a request as a proxy writes it."""
+    """Send a request as a proxy does; return the head and body of the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     writer.write(f"GET {path} HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n".encode())

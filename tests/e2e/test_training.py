@@ -39,7 +39,7 @@ async def bare(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with workers of its own, and a tiny pipeline added."""
+    """A server with its own workers, and a tiny pipeline added."""
     pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
     from tests.unit.engines.diffusers import tiny  # noqa: PLC0415 - it needs torch
 

@@ -32,7 +32,7 @@ async def both(folder: Path, config: str = "", **environ: str) -> AsyncIterator[
         home.mkdir()
         (home / "sixfold.toml").write_text(config)
     backends.database_url(homes[0], "postgres")
-    # The environment overrides this URL, so that each server has settings of its own, but not a database.
+    # The environment overrides this URL, so that each server has its own settings, but not a database.
     backends.database_url(homes[1], "sqlite")
     if not backends.blob_url(homes[0]):
         shared["SIXFOLD_BLOB_URL"] = f"file://{folder / 'store'}"

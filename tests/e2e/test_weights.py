@@ -31,7 +31,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def app(tmp_path: Path, tiny: Path) -> AsyncIterator[AppFixture]:
-    """A server with workers of its own, and a tiny pipeline added."""
+    """A server with its own workers, and a tiny pipeline added."""
     folder = tmp_path / "data" / "weights" / "image" / "tiny"
     folder.parent.mkdir(parents=True)
     folder.symlink_to(tiny)

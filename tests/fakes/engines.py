@@ -124,7 +124,7 @@ class ProbeEngine:
         mask = os.umask(0o077)
         os.umask(mask)
         properties: dict[str, Any] = {
-            "environ": dict(os.environ),  # noqa: TID251 - the test inspects it
+            "environ": dict(os.environ),
             "core": list(resource.getrlimit(resource.RLIMIT_CORE)),
             "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             "address_space": resource.getrlimit(resource.RLIMIT_AS)[0],
@@ -183,14 +183,14 @@ class BurnEngine:
             pass
 
 
-class ChorusEngine:
+class BatchEngine:
     """Runs tasks of one `shape` as a batch and reports its size.
 
     A task with a `gate` waits for that file, and one with `held` completes when it is canceled. The option
     `key` is returned with each result.
     """
 
-    name = "chorus"
+    name = "batch"
     version = "1"
 
     def __init__(self, key: str = "") -> None:
@@ -210,7 +210,7 @@ class ChorusEngine:
             while task.inputs.get("held"):
                 time.sleep(0.01)
                 context.progress(0.1)
-        written = context.scratch / "song.txt"
+        written = context.scratch / "output.txt"
         written.write_text(f"alone: {task.id}")
         return Result((Artifact("text/plain", path=written),), {"together": 1, "key": self._key})
 
@@ -218,7 +218,7 @@ class ChorusEngine:
         """Run a batch and return one result, error or cancelation for each job."""
         outcomes: list[Result | Exception | Canceled] = []
         for job in jobs:
-            job.context.log(f"{job.task.id} sings")
+            job.context.log(f"{job.task.id} runs")
             outcomes.append(self._outcome(job, len(jobs)))
         return outcomes
 
@@ -227,10 +227,10 @@ class ChorusEngine:
             job.context.progress(0.5)
         except Canceled as canceled:
             return canceled
-        if job.task.inputs.get("hoarse"):
-            return EngineError(f"{job.task.id} is hoarse.")
-        song = Artifact("text/plain", f"together: {job.task.id}".encode())
-        return Result((song,), {"together": together, "key": self._key})
+        if job.task.inputs.get("fails"):
+            return EngineError(f"{job.task.id} failed.")
+        output = Artifact("text/plain", f"together: {job.task.id}".encode())
+        return Result((output,), {"together": together, "key": self._key})
 
 
 class FarEngine:

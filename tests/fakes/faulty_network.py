@@ -52,7 +52,7 @@ class FaultyNetwork:
         await asyncio.gather(*self._connections)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward a connection in a task of its own."""
+        """Forward a connection in a separate task."""
         task = asyncio.create_task(self._serve(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)

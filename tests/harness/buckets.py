@@ -1,4 +1,4 @@
-"""Object stores for tests, each in a bucket of its own."""
+"""Object stores for tests, each in a separate bucket."""
 
 from __future__ import annotations
 

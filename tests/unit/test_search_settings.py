@@ -1,4 +1,4 @@
-"""The tables of `sixfold.toml` that have checks of their own: `[search]` and `[sign_in]`."""
+"""The tables of `sixfold.toml` with their own checks: `[search]` and `[sign_in]`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files that root writes into the data folder of another user belong to that user.
 
-The server of a systemd unit runs as a user of its own, while its administrator runs commands as root. The
+The server of a systemd unit runs as a separate user, while its administrator runs commands as root. The
 server must be able to read and replace the files that such a command creates.
 """
 

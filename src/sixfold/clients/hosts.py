@@ -20,7 +20,7 @@ CACHE_SECONDS = 60.0
 
 
 def container_host(table: Path = Path("/etc/hosts")) -> str:
-    """Return the name of the container's host. Old versions of Podman define only a name of their own."""
+    """Return the name of the container's host. Old versions of Podman define only a different name."""
     try:
         names = set(table.read_text("utf-8", "replace").split())
     except OSError:

@@ -206,7 +206,7 @@ def _png(
 
 
 def _zeros(size: int) -> bytes:
-    """Return zeros, a whole number of MiB, as zlib packs them; each block of a MiB is the same."""
+    """Return a whole number of MiB of zeros, compressed with zlib in equal blocks of 1 MiB."""
     blocks = size >> 20
     packer = zlib.compressobj(9)
     first = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)

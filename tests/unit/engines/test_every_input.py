@@ -123,7 +123,7 @@ ELSEWHERE = {
     ("media-optimizer", "heights"): "a film's: tests/unit/engines/test_encode.py",
     ("video-t2v", "image"): "ignored, as the contract says: tests/unit/engines/video/test_fx.py",
 }
-# Every input of these templates has a test of its own, because their runs are slow.
+# Every input of these templates has a separate test, because their runs are slow.
 WHOLE = {
     "text-llm": "tests/api/test_hosting_text.py",
     "speech-to-speech": "tests/api/test_speech_to_speech.py",

@@ -1,4 +1,4 @@
-"""Images that are large or whose decoder holds the GIL are decoded in a process of their own."""
+"""Images that are large or whose decoder holds the GIL are decoded in a separate process."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Scratch:
 
 
 def task(folder: Path, *sizes: tuple[int, int], mode: str = "RGB") -> Task:
-    """Return a task with images of these sizes, each of its own gray."""
+    """Return a task with images of these sizes, each in a different gray."""
     files: dict[str, Path] = {}
     for number, size in enumerate(sizes):
         path = folder / f"{number}.webp"

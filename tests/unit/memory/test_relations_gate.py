@@ -29,7 +29,7 @@ class Score:
     notes: list[str] = field(default_factory=list)
 
     def add(self, what: str, got: Iterable[str], gold: Iterable[str]) -> None:
-        """Compare the findings with those of a careful reader."""
+        """Compare the relations found with those annotated by hand."""
         got, gold = set(got), set(gold)
         self.right += len(got & gold)
         self.wrong += len(got - gold)
@@ -101,7 +101,7 @@ def test_corpus_has_the_minimum_size() -> None:
 
 @pytest.mark.parametrize(("half", "least"), [("tuned", 0.95), ("heldout", 0.9)])
 async def test_search_returns_answers_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
-    """Search returns this share of the answers among its first five results."""
+    """The first five results contain at least the share `least` of the answers."""
     result, request = 0.0, 0
     questions = corpus("questions")
     async with open_relations(None, tmp_path) as relations:

@@ -358,5 +358,5 @@ ZONE = {
 
 
 async def lookup(host: str, port: int) -> list[str]:
-    """Resolve a name by `ZONE` only."""
+    """Resolve a name with `ZONE` only."""
     return ZONE.get(host, [])

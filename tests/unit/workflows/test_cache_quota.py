@@ -1,4 +1,4 @@
-"""Cached node outputs count against a quota of their own, exactly and on both databases."""
+"""Cached node outputs count against a separate quota, exactly and on both databases."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ModelRemoval:
         """Remove a model; a trained model is removed with its images and weights.
 
         Raises `NotFound`, `Forbidden` for a model of all accounts and for a model of a container image
-        without the right to add one, and `Conflict` for a workflow, which has a route of its own, and for a
+        without the right to add one, and `Conflict` for a workflow, which has its own route, and for a
         model of a Python file.
         """
         principal = await self._services.authenticator.bearer(request)

@@ -43,7 +43,7 @@ class CommandGroup:
         )
 
     def group(self, name: str, summary: str) -> CommandGroup:
-        """Add a command that has commands of its own."""
+        """Add a command with subcommands."""
         parser = self._parsers.add_parser(name, help=summary, description=f"{_sentence(summary)}.")
         return CommandGroup(parser, "subcommand", required=True)
 

@@ -53,7 +53,7 @@ class LoopTurns:
         return True
 
     def call(self, step: Callable[[], object]) -> None:
-        """Call a function in a turn of its own, in a later iteration."""
+        """Call a function in its own turn, in a later iteration."""
         # Without bytes of this iteration, the next one would not begin with the waiting steps.
         self.take(self._turn_bytes)
         turn: asyncio.Future[None] = asyncio.Future()

@@ -73,7 +73,7 @@ def _is_wide(view: memoryview) -> bool:
 
 
 def pieces(items: list[msgspec.Raw], piece_bytes: int = PIECE_BYTES) -> Iterator[list[msgspec.Raw]]:
-    """Group an array's items into pieces of at most `piece_bytes`; a larger item is a piece of its own."""
+    """Group an array's items into pieces of at most `piece_bytes`; a larger item is a separate piece."""
     piece: list[msgspec.Raw] = []
     size = 0
     for item in items:

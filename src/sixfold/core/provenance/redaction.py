@@ -30,7 +30,7 @@ _MAX_URL = 2_048
 # Redaction of a value takes about as long as that of so many characters.
 _VALUE_SIZE = 16
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
-# The path of a file that everyone who knows it can read: a random name, or a path in a random folder.
+# The path of a file that anyone who knows it can read: a random name, or a path in a random folder.
 FILE_PATH = re.compile(
     r"(/media/)[\w-]{16,64}\.[a-z0-9]{1,8}|(/uploads/)[0-9a-f]{32}/[^\s\"'<>\\]*", re.ASCII
 )
@@ -59,7 +59,7 @@ def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def without_file_paths(value: Any) -> Any:
     """Return the inputs of a manifest without paths of files at `/media/` and `/uploads/`.
 
-    Everyone who knows such a path can read the file, and a shared result does not share its inputs. A URL
+    Anyone who knows such a path can read the file, and a shared result does not share its inputs. A URL
     becomes `{"url", "withheld"}`, and another text with a path its digest.
     """
     if isinstance(value, Mapping):

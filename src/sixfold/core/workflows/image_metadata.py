@@ -160,7 +160,7 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
 
 
 def _public_text(document: Mapping[str, Any]) -> str:
-    """Return a graph as JSON, without names by which everyone could read the files that it loads."""
+    """Return a graph as JSON, without names by which anyone could read the files that it loads."""
     return redaction.FILE_PATH.sub(lambda path: f"{path[1] or path[2]}{_WITHHELD}", json.dumps(document))
 
 

@@ -245,7 +245,7 @@ class NodeOutputCache:
         self._bytes = 0
 
     async def find(self, keys: Sequence[str], used_by: str | None = None) -> Mapping[str, CachedOutput]:
-        """Return the stored outputs by key, and record that the run `used_by` relies on the runs that paid.
+        """Return the stored outputs by key, and record that the run `used_by` depends on the runs that paid.
 
         If one of these runs is refunded, outputs that `used_by` derived from theirs are not found either.
         """

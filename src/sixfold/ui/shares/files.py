@@ -1,6 +1,6 @@
 """The files of a shared object, served under the path of the share.
 
-Their names at `/media/` remain readable by everyone who knows them, so a shared page never contains one.
+Their names at `/media/` remain readable by anyone who knows them, so a shared page never contains one.
 """
 
 from __future__ import annotations

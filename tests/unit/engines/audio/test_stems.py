@@ -136,5 +136,5 @@ def test_missing_or_unsuitable_model_is_named_in_the_error(tmp_path: Path) -> No
         OnnxStemEngine(source=str(tmp_path))
     engine = OnnxStemEngine(source=str(model(tmp_path / "two.onnx", (0.5, 0.5))))
     inputs = {"stems": "two", "format": "wav", "model": "htdemucs"}
-    with pytest.raises(EngineError, match="must output four stereo waves"):
+    with pytest.raises(EngineError, match="must output four stereo signals"):
         engine.run(Task("pred_1", "stem-separator", inputs, {"audio": mixed(tmp_path)}), Recorder(tmp_path))

@@ -1,4 +1,4 @@
-"""Each folder of weights as a model of its own: its row, its weights and its LoRAs."""
+"""Each folder of weights as a separate model: its row, its weights and its LoRAs."""
 
 from __future__ import annotations
 

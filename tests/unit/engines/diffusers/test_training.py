@@ -75,7 +75,7 @@ def test_text_encoder_training_changes_the_image(
     assert {key.partition(".")[0] for key in layers} >= {"unet", "text_encoder"}
     raised = [key for key, value in reading.items() if ".up." in key and value.abs().max() > 0]
     assert len({key.partition(".")[0] for key in raised}) == readers  # SDXL leaves the last layer of one out
-    # The layers of the text encoder alone, in a file of their own.
+    # The layers of the text encoder alone, in a separate file.
     adapter = tmp_path / "reading"
     save_file(reading, adapter)
     painter = open_engine(weights, name)

@@ -58,7 +58,7 @@ class ResponseTasks:
 
 
 async def _with_scope(work: Coroutine[Any, Any, None]) -> None:
-    """Run a response with memory leases of its own, because those of its request end before it."""
+    """Run a response with separate memory leases, because those of its request end before it."""
     scope = MemoryScope()
     memory_limit.scope.set(scope)
     try:

@@ -60,7 +60,7 @@ def finish_model_removal(account_id: str, name: str, *, is_trained: bool) -> Tra
 
 
 def delete_session(session_id: str, tenant: Tenant) -> Transaction[None]:
-    """Delete a live session of a tenant; its recordings are runs of their own and are not deleted.
+    """Delete a live session of a tenant; its recordings are separate runs and are not deleted.
 
     Raises `NotFound`, also for a session of another tenant, and `Conflict` for a session that has not ended.
     """

@@ -166,7 +166,7 @@ def _tokens(body: str) -> list[re.Match[str]]:
     while position < len(body):
         token = _TOKEN.match(body, position)
         if token is None:
-            raise UnusableInput(f"abc cannot be read from `{body[position : position + 12].strip()}` on")
+            raise UnusableInput(f"abc is invalid at `{body[position : position + 12].strip()}`")
         tokens.append(token)
         position = token.end()
     return tokens

@@ -1,4 +1,4 @@
-"""Engine for stem separation with an ONNX model like Demucs: a stereo wave in, four stereo waves out."""
+"""Engine for stem separation with an ONNX model such as Demucs, which converts a stereo signal to four."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class OnnxStemEngine:
             waves = np.asarray(session.run(None, {first.name: padded.astype(np.float32)})[0], np.float32)
             if waves.shape != (1, len(SOURCES), 2, length):
                 raise EngineError(
-                    f"The model must output four stereo waves as Demucs does (got {waves.shape})"
+                    f"The model must output four stereo signals, as Demucs does, (got {waves.shape})"
                 )
             out[..., begin : begin + size] += waves[0, ..., :size] * ramp[:size]
             weight[begin : begin + size] += ramp[:size]

@@ -8,7 +8,7 @@ from sixfold.engines.image.scene import prompt_relations
 from sixfold.engines.image.scene.words import place_choice
 from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 
-# Places whose ground or water can have a color of its own.
+# Places whose ground or water can have a separate color.
 _WATERS = frozenset({"lake", "river", "sea"})
 _TINTED = _WATERS | {"mountains", "meadow", "garden", "village", "desert", "canyon", "beach", "snowfield"}
 # Places that always have this color.
