@@ -92,8 +92,9 @@ async def test_run_time_is_charged_at_the_price_of_the_template(app: AppFixture)
 async def test_hold_is_the_price_of_the_longest_run(app: AppFixture) -> None:
     queued = await post(app, RUN, image_run("SLOW", wait=0), 202)
     assert await app.balance() == ("5.00", "0.275")  # 1.65 USD x 600 s / 3600 s
-    await post(app, queued["urls"]["cancel"], {}, 200)
-    await app.until("5.00", "0.00")
+    canceled = await post(app, queued["urls"]["cancel"], {}, 200)
+    assert canceled["status"] == "canceled"
+    assert await app.balance() == ("5.00", "0.00")
 
 
 async def test_service_with_a_template_is_charged_by_time(app: AppFixture) -> None:

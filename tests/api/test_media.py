@@ -11,6 +11,7 @@ import pytest
 from sixfold.core.accounts.keys import KeyLimits
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.media_samples import finished_job
+from tests.harness.waiting import wait_until
 
 RA1 = ("/api/ra1-art-generator", "/api/ra1")
 ANIME = ("/api/anime-art-generator", "/api/anime")
@@ -298,12 +299,19 @@ async def test_failed_job_has_an_error_and_canceled_job_is_free(app: AppFixture)
     assert (job["status"], job["error"]) == ("failed", "Image generation failed. Please try again.")
     slow = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW", response_mode="polling"))
     assert await app.balance() == ("5.00", "0.04")
-    canceled = await app.client.delete(slow.json()["status_url"])
-    assert canceled.status_code == 200
-    job = await finished_job(app, slow.json()["status_url"])
-    assert job["status"] == "canceled"
+    status_url = slow.json()["status_url"]
+    await wait_until(lambda: _running(app))
+    canceled = await app.client.delete(status_url)
+    job = canceled.json()
+    assert (canceled.status_code, job["status"]) == (200, "canceled")
+    assert (await app.client.get(status_url)).json() == job
     assert set(job) == {"job_id", "status", "progress", "status_url"}
     assert await app.balance() == ("5.00", "0.00")
+
+
+async def _running(app: AppFixture) -> list[Any]:
+    page = await app.client.get("/api/containers/predictions?status=running", headers=app.bearer)
+    return page.json()["predictions"]
 
 
 async def test_an_unknown_job_is_not_found(app: AppFixture) -> None:

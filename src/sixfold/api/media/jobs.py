@@ -28,7 +28,7 @@ class JobRoutes(ServiceHandlers):
     async def cancel(self, request: Request) -> Response:
         """Cancel a job that has not ended."""
         job = await self._find(request)
-        return self._job(await self._services.predictions.cancel(job.id, Tenant.of(job)))
+        return self._job(await self._services.predictions.cancel_and_wait(job.id, Tenant.of(job)))
 
     async def _find(self, request: Request) -> Prediction:
         return await self._services.predictions.by_job(requests.path_value(request, "job_id"))

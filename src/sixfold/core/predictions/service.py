@@ -35,6 +35,8 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.predictions.waiters import RunWaiters
 from sixfold.core.provenance import redaction as manifest_inputs
 
+# A worker ends a canceled run between two steps, which takes longer than the request that cancels it.
+_CANCEL_SECONDS = 5.0
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
 
 
@@ -249,6 +251,10 @@ class PredictionService:
         if prediction.state is PredictionState.CANCELING:
             self.on_cancel(prediction)
         return prediction
+
+    async def cancel_and_wait(self, prediction_id: str, tenant: Tenant) -> Prediction:
+        """Cancel a prediction like `cancel`, and return it once it has ended or after five seconds."""
+        return await self.wait(await self.cancel(prediction_id, tenant), _CANCEL_SECONDS)
 
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""

@@ -118,7 +118,7 @@ class ReplicateRoutes:
         """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
-        return self._answer(await self._services.predictions.cancel(prediction_id, principal.tenant))
+        return self._answer(await self._services.predictions.cancel_and_wait(prediction_id, principal.tenant))
 
     async def training(self, request: Request) -> Response:
         return self._answer(await self._training(request))
