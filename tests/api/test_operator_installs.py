@@ -29,6 +29,24 @@ async def wait_for_end(app: AppFixture) -> InstallView:
             await asyncio.sleep(0.05)
 
 
+async def test_unfinished_weights_are_shown_and_removed(tmp_path: Path) -> None:
+    folders = [tmp_path / "weights" / FAMILY / f".unfinished-{name}" for name in (NAME, "own")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    async with running_app(tmp_path) as app:
+        csrf = await signed_in(app, app.operator)
+        assert (await wait_for_end(app)).state == "failed"
+        page = (await app.client.get("/admin/engines")).text
+        assert page.count("not finished") == 2
+        assert f'aria-label="Continue {NAME}"' in page
+        assert 'aria-label="Continue own"' not in page
+        for name in (NAME, "own"):
+            url = f"/admin/engines/{FAMILY}/{name}/remove"
+            assert (await app.client.post(url, data={"csrf": csrf})).status_code == 303
+        assert not any(folder.exists() for folder in folders)
+        assert (await wait_for_end(app)).state == "absent"
+
+
 async def test_weights_are_installed_from_the_page_and_removed(tmp_path: Path) -> None:
     row = app_catalog.read_toml("weights.toml")[FAMILY][NAME]
     file = tmp_path / "hub" / row["repository"] / row["file"]

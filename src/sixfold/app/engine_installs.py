@@ -96,17 +96,28 @@ class EngineInstalls:
 
     def _views(self) -> Iterator[InstallView]:
         installed = {(model.family, model.name): model for model in self._store.installed()}
+        begun = {(each.family, each.name) for each in self._store.unfinished()}
         for family, models in self._rows.items():
             for name, row in models.items():
-                yield self._view(family, name, row, installed.pop((family, name), None))
+                key = (family, name)
+                yield self._view(family, name, row, installed.pop(key, None), is_begun=key in begun)
+                begun.discard(key)
         for weights in installed.values():
             yield self._view(weights.family, weights.name, weights.record, weights)
+        for family, name in sorted(begun - installed.keys()):
+            yield self._view(family, name, {}, None, is_begun=True)
 
     def _view(
-        self, family: str, name: str, row: Mapping[str, Any], installed: InstalledWeights | None
+        self,
+        family: str,
+        name: str,
+        row: Mapping[str, Any],
+        installed: InstalledWeights | None,
+        *,
+        is_begun: bool = False,
     ) -> InstallView:
         title, percent, log = str(row.get("title", name)), None, ()
-        state: InstallState = "absent" if installed is None else "installed"
+        state: InstallState = "installed" if installed is not None else "failed" if is_begun else "absent"
         if self._is_running(family, name):
             state = "running"
         if (installed is None or state == "running") and self._file(family, name, "log").exists():

@@ -25,6 +25,7 @@ from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
 from sixfold.core.gateway.search.service import SearchEngine
 from sixfold.core.reachability import Outage
+from sixfold.engines import model_files
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.providers.comfyui.capabilities import FoundModels
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
@@ -265,7 +266,5 @@ def _nvidia() -> str | None:
 
 def _weights(data_dir: Path) -> str | None:
     """Return the families with weights in the data folder, separated by commas, or None."""
-    with contextlib.suppress(OSError):
-        families = sorted(path.name for path in (data_dir / "weights").iterdir() if path.is_dir())
-        return ", ".join(families) or None
-    return None
+    folders = (data_dir / "weights").glob("*/")
+    return ", ".join(sorted(path.name for path in folders if model_files.has_visible(path))) or None

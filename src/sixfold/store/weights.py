@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -32,6 +33,14 @@ class InstalledWeights(msgspec.Struct, frozen=True):
     name: str
     folder: Path
     record: Mapping[str, Any]
+
+
+class UnfinishedWeights(msgspec.Struct, frozen=True):
+    """An installation that has not ended: its downloaded bytes."""
+
+    family: str
+    name: str
+    size_bytes: int
 
 
 class WeightStore:
@@ -68,6 +77,18 @@ class WeightStore:
             return []
         folders = (path.name for path in (self._root / family).glob("*/"))
         return sorted({name.removeprefix(_UNFINISHED).removeprefix("old-") for name in folders})
+
+    def unfinished(self) -> list[UnfinishedWeights]:
+        """Return the installations that have not ended, ordered by family and name."""
+        return [
+            UnfinishedWeights(
+                folder.parent.name,
+                folder.name.removeprefix(_UNFINISHED),
+                sum(_size(path) for path in folder.rglob("*")),
+            )
+            for folder in sorted(self._root.glob(f"*/{_UNFINISHED}*/"))
+            if not folder.name.startswith(f"{_UNFINISHED}old-")
+        ]
 
     def begin(self, family: str, name: str) -> Path:
         """Return the folder for the files of an installation, including those of an unfinished one."""
@@ -121,6 +142,13 @@ class WeightStore:
             target.rename(away)
             shutil.rmtree(away)
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _size(path: Path) -> int:
+    # A file of an installation in progress may have been renamed.
+    with contextlib.suppress(OSError):
+        return path.stat().st_size if path.is_file() else 0
+    return 0
 
 
 def sha256(path: Path) -> str:

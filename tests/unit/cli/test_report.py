@@ -214,7 +214,8 @@ async def test_provider_key_has_two_names_and_is_never_shown(tmp_path: Path) -> 
 
 
 async def test_unused_weights_are_reported_as_unused(tmp_path: Path) -> None:
-    (tmp_path / "weights" / "image").mkdir(parents=True)
+    (tmp_path / "weights" / "image" / "sd-turbo").mkdir(parents=True)
+    (tmp_path / "weights" / "chat" / ".unfinished-small").mkdir(parents=True)
     configured = settings.load({}, data_dir=tmp_path, probe=False)
     before = (await installed_resources(configured, "embedded"))["weights"]
     after = (await installed_resources(configured, "embedded", "weights"))["weights"]

@@ -109,7 +109,18 @@ def test_interrupted_download_is_resumed(sixfold: Commands, hub: LoopbackHub) ->
     assert "was not found on the Hub" in sixfold.error_of(
         "engines", "add", "image", "--model", "sd-turbo", "--json"
     )
-    assert sixfold.ok("engines", "list")["weights"] == []
+    listed = sixfold.ok("engines", "list")
+    assert listed["weights"] == []
+    (unfinished,) = listed["unfinished_weights"]
+    assert unfinished["bytes"] > 0
+    assert unfinished["continue"] == "sixfold engines add image --model sd-turbo"
+    assert unfinished["remove"] == "sixfold engines remove image sd-turbo"
+    report = sixfold.ok("doctor")
+    assert report["unfinished_weights"] == [unfinished]
+    assert next(row for row in report["found"] if row["name"] == "weights")["found"] is None
+    shown = sixfold("engines", "list").out
+    assert "Not finished: image sd-turbo" in shown
+    assert unfinished["continue"] in shown
     before = len(hub.requests)
     hub.faults[UNET] = [50_000]
     sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
@@ -117,6 +128,7 @@ def test_interrupted_download_is_resumed(sixfold: Commands, hub: LoopbackHub) ->
     # The file was already downloaded.
     assert "text_encoder/model.safetensors" not in requests
     assert hub.ranges_of(UNET)[-1] == "bytes=50000-"
+    assert sixfold.ok("engines", "list")["unfinished_weights"] == []
 
 
 def test_file_with_a_wrong_hash_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:

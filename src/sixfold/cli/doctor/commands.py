@@ -59,6 +59,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "hosted_models": _dated_rows("hosted_models.toml"),
         "stores": [store.record() for store in stores],
         "found": current.found,
+        "unfinished_weights": engine_commands.unfinished_records(server_settings),
         "models": current.models,
         "gpus": list(current.gpus),
     }
@@ -77,16 +78,18 @@ def list_engines(arguments: argparse.Namespace) -> None:
     server_settings = database_access.settings_of(arguments)
     current = report.read(server_settings, server_lock.running(server_settings.data_dir))
     installed = engine_commands.installed_records(server_settings)
+    unfinished = engine_commands.unfinished_records(server_settings)
     if arguments.json:
         document = {
             "engines": current.engines,
             "weights": installed,
+            "unfinished_weights": unfinished,
             "source": current.source,
             "note": current.note,
         }
         put_json(document)
     else:
-        text.engines(current, installed, everything=arguments.all)
+        text.engines(current, installed, unfinished, everything=arguments.all)
     _print_note(current)
 
 

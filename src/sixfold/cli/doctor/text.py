@@ -28,11 +28,13 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     commands = summary.unlocking_commands(engines, models, servers)
     unaware = hosts.in_container() and not any(banner.on_container_host(row["url"]) for row in servers)
     container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if unaware else []
-    used_lines = len(head) + len(works) + len(container) + 6
+    unfinished = document["unfinished_weights"]
+    used_lines = len(head) + len(works) + len(container) + 4 * len(unfinished) + 6
     lines = len(commands) if everything else max(_MIN_WAYS, summary.LINES - used_lines)
     unlock = summary.unlocking(commands, _UNCUT_COLUMNS if everything else width, lines)
     for line in (*head, "", f"  {paint.bold('Works now')}: {_count(models)}", *works):
         paint.line(line)
+    _print_unfinished(paint, unfinished)
     if unlock:
         for line in ("", f"  {paint.bold('To unlock more')}", *unlock, *container):
             paint.line(line)
@@ -44,17 +46,20 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     paint.line(paint.dim(f"  `sixfold doctor --all` shows every model and {more}."))
 
 
-def engines(current: CheckReport, weights: Sequence[Row], *, everything: bool) -> None:
-    """Print the engines in use, or all of them, and the installed weights."""
+def engines(
+    current: CheckReport, weights: Sequence[Row], unfinished: Sequence[Row], *, everything: bool
+) -> None:
+    """Print the engines in use, or all of them, and the installed and unfinished weights."""
     paint = TerminalStyle()
     if everything:
         _print_engines(paint, current)
         _print_weights(paint, weights, len(weights))
+        _print_unfinished(paint, unfinished)
         return
     serves = _serves(current)
     ready = sum(bool(row["ready"]) for row in current.engines)
     shown_weights = min(len(weights), _MAX_WEIGHTS)
-    overhead = 7 + (shown_weights + 3 if weights else 0)
+    overhead = 7 + (shown_weights + 3 if weights else 0) + (4 * len(unfinished))
     rows = list(serves)[: max(_MIN_ROWS, summary.LINES - overhead)]
     paint.line()
     paint.line(
@@ -63,6 +68,7 @@ def engines(current: CheckReport, weights: Sequence[Row], *, everything: bool) -
     paint.line()
     _print_serving(paint, [row for row in current.engines if row["engine"] in rows], serves)
     _print_weights(paint, weights, shown_weights)
+    _print_unfinished(paint, unfinished)
     paint.line()
     paint.line(paint.dim("  `sixfold engines list --all` shows every engine and what it needs."))
 
@@ -217,6 +223,14 @@ def _print_weights(paint: TerminalStyle, rows: Sequence[Row], limit: int) -> Non
     paint.table(heads, [_weights(row) for row in rows[:limit]])
     if limit < len(rows):
         paint.line(paint.dim(f"  and {len(rows) - limit} more"))
+
+
+def _print_unfinished(paint: TerminalStyle, rows: Sequence[Row]) -> None:
+    for row in rows:
+        paint.line()
+        paint.line(f"  {paint.bold('Not finished')}: {row['family']} {row['name']}, {size(row['bytes'])}")
+        paint.line(f"  to continue  {row['continue']}")
+        paint.line(f"  to remove    {row['remove']}")
 
 
 def _weights(row: Row) -> tuple[str, ...]:

@@ -100,6 +100,23 @@ def installed_records(server_settings: Settings) -> list[dict[str, Any]]:
     return [_as_record(model) for model in WeightStore(server_settings.data_dir / "weights").installed()]
 
 
+def unfinished_records(server_settings: Settings) -> list[dict[str, Any]]:
+    """Return the installations that have not ended, and how to continue or remove them."""
+    table = app_catalog.read_toml("weights.toml")
+    return [
+        {
+            "family": each.family,
+            "name": each.name,
+            "bytes": each.size_bytes,
+            "continue": f"sixfold engines add {each.family} --model {each.name}"
+            if each.name in table.get(each.family, {})
+            else "the same `engines add` command again",
+            "remove": f"sixfold engines remove {each.family} {each.name}",
+        }
+        for each in WeightStore(server_settings.data_dir / "weights").unfinished()
+    ]
+
+
 def _as_record(weights: InstalledWeights) -> dict[str, Any]:
     record = weights.record
     return {

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import EngineError
+from sixfold.engines import model_files
 
 Array = NDArray[Any]
 
@@ -73,15 +74,11 @@ class OnnxSession:
 
 def find_model(source: str) -> Path:
     """Return the path of the model file; raises `EngineError` if the file does not exist."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        inside = sorted(node for node in path.rglob("*.onnx") if not _hidden(node.relative_to(path)))
-        if not inside:
-            raise EngineError(f"ONNX model not found in {path.name}")
-        path = inside[0]
-    if not path.is_file():
-        raise EngineError(f"ONNX model not found: {path.name}")
-    return path
+    paths = model_files.find(source, "*.onnx")
+    if not paths:
+        path = Path(source).expanduser()
+        raise EngineError(f"ONNX model not found{' in' if path.is_dir() else ':'} {path.name}")
+    return paths[0]
 
 
 def read_record(path: Path) -> Mapping[str, Any]:
@@ -93,11 +90,6 @@ def read_record(path: Path) -> Mapping[str, Any]:
             continue
         return record if isinstance(record, dict) else {}
     return {}
-
-
-def _hidden(path: Path) -> bool:
-    # Downloads in progress are stored in hidden folders.
-    return any(part.startswith(".") for part in path.parts)
 
 
 def to_batch(rgb: Array) -> Array:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.input_limits.normalization import normalized
+from sixfold.engines import model_files
 from sixfold.engines.speech import espeak, synthesis, voices
 from sixfold.engines.speech.voices import SpeakingVoice
 
@@ -130,7 +131,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _speakers(source: Path) -> list[PiperSpeaker]:
     """Return every speaker of every file, in order of the file names."""
-    paths = [source] if source.is_file() else sorted(source.rglob("*.onnx"))
+    paths = model_files.find(source, "*.onnx")
     if not paths:
         raise EngineError("`source` does not contain a Piper voice (NAME.onnx).")
     speakers: list[PiperSpeaker] = []

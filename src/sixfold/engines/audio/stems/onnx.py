@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.engines import model_files
 from sixfold.engines.audio import files
 from sixfold.engines.audio.files import Array
 from sixfold.engines.audio.stems import engine
@@ -92,10 +93,9 @@ class OnnxStemEngine:
 
 
 def _models(place: str) -> list[Path]:
-    path = Path(place).expanduser()
-    paths = sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
-    if not paths or not paths[0].is_file():
-        raise EngineError(f"{path.name} does not contain an ONNX model")
+    paths = model_files.find(place, "*.onnx")
+    if not paths:
+        raise EngineError(f"{Path(place).name} does not contain an ONNX model")
     return paths
 
 

@@ -1,0 +1,28 @@
+"""Search of a folder of weights for the files of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def find(place: str | Path, pattern: str) -> list[Path]:
+    """Return the file `place`, or the matching files in that folder, sorted.
+
+    Hidden folders are skipped: they contain unfinished installations (`.unfinished-NAME`) and replaced ones.
+    """
+    path = Path(place).expanduser()
+    if not path.is_dir():
+        return [path] if path.is_file() else []
+    return sorted(file for file in path.rglob(pattern) if not _is_hidden(file.relative_to(path)))
+
+
+def has_visible(folder: Path) -> bool:
+    """Return whether a folder contains anything but hidden files and folders."""
+    try:
+        return any(not entry.name.startswith(".") for entry in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
