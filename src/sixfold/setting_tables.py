@@ -14,6 +14,8 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import FieldInfo
 
+from sixfold import near_names
+
 SECRET = {"secret": True}
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -46,7 +48,8 @@ def as_table(where: str, value: object) -> dict[str, Any]:
 def refuse_unknown(where: str, table: Mapping[str, object], allowed: Collection[str]) -> None:
     """Raise `ValueError` if a table has a setting that is not allowed."""
     if unknown := sorted(table.keys() - set(allowed)):
-        raise ValueError(f"{where} has an unknown setting {unknown[0]!r}: use {', '.join(sorted(allowed))}")
+        advice = near_names.advice(unknown[0], sorted(allowed))
+        raise ValueError(f"{where} has an unknown setting {unknown[0]!r}: {advice}")
 
 
 @functools.cache

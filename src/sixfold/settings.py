@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from sixfold import setting_values
+from sixfold import near_names, setting_values
 from sixfold.providers import PROVIDERS
 from sixfold.setting_values import InvalidSetting, redacted
 
@@ -438,8 +438,8 @@ def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dic
     """Return the settings of the configuration file outside of its tables."""
     for name, value in document.items():
         if name not in types:
-            allowed = f": use {', '.join(sorted(TABLES))}" if isinstance(value, dict) else ""
-            raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}{allowed}")
+            advice = near_names.advice(name, sorted(TABLES if isinstance(value, dict) else types))
+            raise InvalidSetting(f"sixfold.toml has an unknown setting {name!r}{advice and f': {advice}'}")
     return {name: _parse(name, types[name], value) for name, value in document.items()}
 
 

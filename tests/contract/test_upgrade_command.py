@@ -142,7 +142,7 @@ def test_running_server_does_not_block_upgrades_on_postgresql(
         ('[gateway.upstreams.x]\nkind = "opnai"', "opnai"),
         ("[engines.foo]\nx = 1", "foo"),
         ("[retention]\njobs_days = 3", "unknown setting 'jobs_days'"),
-        ("[gatway]\nretries = 2", "unknown setting 'gatway': use buckets, "),
+        ("[gatway]\nretries = 2", "unknown setting 'gatway': did you mean gateway?"),
     ],
 )
 def test_an_invalid_table_blocks_the_check(sixfold: Commands, text: str, message: str) -> None:

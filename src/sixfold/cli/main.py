@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from sixfold.cli.parsers import database, gateway, imports, memory, organizations
@@ -10,7 +9,7 @@ from sixfold.cli.parsers.command_parser import CommandGroup, CommandParser
 from sixfold.providers import PROVIDERS
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """Return the parser of the whole command line."""
     parser = CommandParser(
         prog="sixfold",
@@ -34,8 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = build_parser()
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        command: argparse.ArgumentParser = getattr(arguments, "parser", parser)
-        command.error(f"unrecognized arguments: {' '.join(unknown)}")
+        command: CommandParser = getattr(arguments, "parser", parser)
+        command.refuse_unknown(unknown)
     if arguments.version:
         from sixfold import __version__
 

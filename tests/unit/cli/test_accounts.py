@@ -110,10 +110,27 @@ def test_wrong_usage_is_status_2(sixfold: Commands, words: tuple[str, ...]) -> N
 
 
 def test_unknown_option_shows_the_usage_of_its_command(sixfold: Commands) -> None:
-    result = sixfold("memory", "write", "a", "--text", "b")
+    result = sixfold("memory", "write", "a", "--zzz", "b")
     assert result.status == 2
     assert result.err.startswith("usage: sixfold memory write ")
-    assert result.err.endswith("sixfold memory write: error: unrecognized arguments: --text b\n")
+    assert result.err.endswith("sixfold memory write: error: unrecognized arguments: --zzz b\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("runn",), "sixfold: error: argument COMMAND: invalid choice 'runn'; did you mean run?"),
+        (("account", "creat"), "invalid choice 'creat'; did you mean create?"),
+        (("completion", "zzz"), "invalid choice 'zzz'; choose from bash, zsh, fish"),
+        (("run", "ra1", "--ouptut=x"), "unrecognized arguments: --ouptut=x; did you mean --output?"),
+    ],
+)
+def test_misspelled_commands_and_options_get_suggestions(
+    sixfold: Commands, words: tuple[str, ...], error: str
+) -> None:
+    result = sixfold(*words)
+    assert result.status == 2
+    assert result.err.endswith(f"{error}\n")
 
 
 def test_password_is_read_from_stdin_and_stored_hashed(

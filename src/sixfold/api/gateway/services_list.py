@@ -52,6 +52,10 @@ class ServiceList:
         catalog = self._services.catalog
         return name in catalog and _is_service(catalog[name])
 
+    def names(self) -> list[str]:
+        """Return the names of all services but those of accounts."""
+        return [model.name for model in self._built_in()]
+
     async def page(self, request: Request) -> Response:
         """Return all services, and for a request with a key a page of the account's models."""
         built_in = () if requests.cursor(request) else self._built_in()

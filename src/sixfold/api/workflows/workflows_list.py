@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
+from sixfold import errors, near_names
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.custom_models import CustomModel
@@ -95,13 +95,17 @@ class WorkflowList:
         if slug in self._built_in:
             return self._built_in[slug]
         if account_id is None:
-            raise errors.NotFound(f"Workflow {slug[:100]} not found")
+            raise self._not_found(slug)
         try:
             return await self._of(
                 await self._services.predictions.custom_models.find(PREFIX + slug, account_id)
             )
         except errors.NotFound:
-            raise errors.NotFound(f"Workflow {slug[:100]} not found") from None
+            raise self._not_found(slug) from None
+
+    def _not_found(self, slug: str) -> errors.NotFound:
+        near = near_names.question(slug, self._built_in)
+        return errors.NotFound(f"Workflow {slug[:100]} not found{near and f'; {near}'}")
 
     async def _requested(self, request: Request) -> Workflow:
         principal = await self._principal(request)

@@ -6,11 +6,28 @@ A command refers to its function as `module:function` of `sixfold.cli`; `dispatc
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from sixfold import near_names
 
 
 class CommandParser(argparse.ArgumentParser):
     """The parser of one command."""
+
+    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
+        """End the program because of arguments that the command does not have, with similar options."""
+        names = [word.partition("=")[0] for word in words if word.startswith("--")]
+        questions = [near_names.question(name, self._option_string_actions) for name in names]
+        advice = "; ".join(filter(None, questions))
+        self.error(f"unrecognized arguments: {' '.join(words)}{advice and f'; {advice}'}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise `ArgumentError` for an unknown command or choice, with similar ones if there are any."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            advice = near_names.question(str(value), choices, f"choose from {', '.join(choices)}")
+            raise argparse.ArgumentError(action, f"invalid choice {str(value)!r}; {advice}")
 
     def argument(self, name: str, metavar: str, text: str | None = None, **options: Any) -> None:
         """Add an argument or option with a value."""

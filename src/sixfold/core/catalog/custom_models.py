@@ -22,6 +22,7 @@ from sixfold.core.catalog import gradio_spaces, trained_models
 from sixfold.core.catalog import models as catalog_models
 from sixfold.core.catalog.metering import RunRates
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
+from sixfold.core.catalog.unknown_names import unknown_model
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, encode_json, many, one
 from sixfold.core.input_limits import json_decoding
 
@@ -107,7 +108,7 @@ class CustomModels:
             one("custom_model_newest", account_id=account_id, name=name), snapshot=False
         )
         if row is None:
-            raise catalog_models.unknown(name, self._catalog.discovered)
+            raise self._catalog.unknown(name)
         return await self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:
@@ -212,7 +213,7 @@ class CustomModels:
             return rows
 
         if not await self._database.write(transaction()):
-            raise catalog_models.unknown(name)
+            raise unknown_model(name)
 
     async def _adopt(self, account_id: str) -> None:
         """Register the models of trainings that succeeded since the last call.
@@ -285,7 +286,7 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
         return
     row = yield from one("custom_model_newest", account_id=account_id, name=name)
     if row is None:
-        raise catalog_models.unknown(name)
+        raise unknown_model(name)
     if row["version"] != expected:
         raise errors.PreconditionFailed(
             f"{name} was changed in the meantime (it has version {row['version']}, not {expected}): read it "

@@ -17,7 +17,7 @@ from sixfold.core.catalog import engine_selection, inputs, metering, timeline
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.catalog.near_names import unknown
+from sixfold.core.catalog.unknown_names import unknown_model
 
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 _OWN_KINDS = frozenset({"embedded", "weights", "comfyui", "own", "sandbox", "container"})
@@ -291,7 +291,7 @@ class Catalog:
     def __getitem__(self, name: str) -> Model:
         model = self._models.get(name) or self.discovered.get(name)
         if model is None:
-            raise unknown(name, self.discovered)
+            raise self.unknown(name)
         return model
 
     def __contains__(self, name: object) -> bool:
@@ -315,15 +315,18 @@ class Catalog:
                 message = f"{model.describe_request(values)} requires {name}: {error.message}"
                 raise error.with_message(message) from error
 
+    def unknown(self, name: str) -> errors.NotFound:
+        """Return the error for a name that no model has, with similar names."""
+        return unknown_model(name, [model.name for model in self.models()])
+
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of all models, including internal ones."""
         return tuple(sorted(self._models))
 
     def models(self) -> tuple[Model, ...]:
         """Return all models that clients can run: those of the catalog in order, then the discovered ones."""
-        return tuple(
-            model for each in (self._models, self.discovered) for model in each.values() if not model.internal
-        )
+        models = (*self._models.values(), *self.discovered.values())
+        return tuple(model for model in models if not model.internal)
 
     def find(self, document: Mapping[str, Any]) -> None:
         """Replace the discovered models with those of a document, which use engines of the catalog."""
@@ -336,7 +339,7 @@ class Catalog:
     def public(self, name: str) -> Model:
         """Return a model that clients can run; raises `NotFound` for any other name."""
         if (model := self[name]).internal:
-            raise unknown(name)
+            raise self.unknown(name)
         return model
 
     def engines(self) -> Mapping[str, EngineSpec]:

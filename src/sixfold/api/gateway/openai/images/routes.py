@@ -26,7 +26,7 @@ from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunne
 from sixfold.api.gateway.openai.partial_results import CompleteResult
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.catalog import near_names
+from sixfold.core.catalog import unknown_names
 from sixfold.core.catalog.engines import MORE_IMAGES
 from sixfold.core.catalog.prompt_words import MAX_WORDS, NO_WORDS, PromptWords
 from sixfold.core.concurrency.single_thread import PARSER
@@ -95,7 +95,7 @@ class ImageRoutes:
             return media_jobs.resolve_model(MODEL, name)
         except errors.UnknownModel as error:
             # Suggest models that were found on this machine.
-            if near := near_names.similar(name, catalog.discovered):
+            if near := unknown_names.similar_models(name, catalog.discovered):
                 raise errors.UnknownModel(f"{error.message}, or {near}") from error
             raise
 
