@@ -87,6 +87,19 @@ async def test_stream_headers_name_the_engine(
 
 
 @BOTH
+@pytest.mark.parametrize("stream", [True, False])
+async def test_chat_service_names_the_inputs_that_it_ignores(
+    gateway: Gateway, model: str, stream: bool
+) -> None:
+    body = {"service": "chat", "prompt": "say 2 words", "model": model, "temprature": 1, "stream": stream}
+    response = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
+    assert (response.status_code, response.headers["x-sixfold-ignored-inputs"]) == (200, "temprature")
+    if not stream:
+        (ignored,) = response.json()["ignored_inputs"]
+        assert ignored["message"] == "chat does not have the input temprature: did you mean temperature?"
+
+
+@BOTH
 async def test_tool_calls_and_tool_results_reach_the_model(gateway: Gateway, model: str) -> None:
     client, messages = gateway.openai(), text_of("How is it in Oslo?")
     answer = await client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])

@@ -246,11 +246,19 @@ async def test_service_list_has_inputs_prices_and_availability(app: AppFixture) 
 
 
 async def test_unknown_service_or_model_is_404_and_names_the_list(app: AppFixture) -> None:
-    response = await app.client.post("/api/service", json={"service": "ra9"}, headers=app.bearer)
+    texts = {"zzz": "`GET /api/services` lists the services", "anmie": "did you mean anime?"}
+    for name, text in texts.items():
+        response = await app.client.post("/api/service", json={"service": name}, headers=app.bearer)
+        assert response.status_code == 404
+        assert response.json()["error"] == f"The service {name} was not found; {text}"
+    response = await app.client.post("/api/containers/run", json={"model": "upscalr"}, headers=app.bearer)
     assert (response.status_code, response.json()["error"]) == (
         404,
-        "The service ra9 was not found; `GET /api/services` lists the services",
+        "Model upscalr not found; did you mean upscaler?",
     )
+    response = await app.client.post("/api/graph/spaces/text-to-vidoe/run", json={}, headers=app.bearer)
+    assert response.status_code == 404
+    assert response.json()["error"].startswith("Workflow text-to-vidoe not found; did you mean text-to-video")
     body = {"model": "nope", "input": {}}
     response = await app.client.post("/api/containers/run", json=body, headers=app.bearer)
     assert response.status_code == 404

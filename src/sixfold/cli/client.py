@@ -63,6 +63,10 @@ class KeyRefused(CommandError):
     """Raised when the server responds with 401."""
 
 
+class NotFoundError(CommandError):
+    """Raised when the server responds with 404."""
+
+
 class CliResponse(msgspec.Struct, frozen=True):
     """An HTTP response: its status, its headers by lower-case name, its body."""
 
@@ -258,7 +262,8 @@ class ServerClient:
         finally:
             response.close()
         if response.status >= 400:
-            raise CommandError(self._reason(response.status, path, document))
+            error = NotFoundError if response.status == http.client.NOT_FOUND else CommandError
+            raise error(self._reason(response.status, path, document))
         if not isinstance(document, dict):
             raise CommandError(f"{self.origin} did not return JSON for {path}: is it a Sixfold server?")
         return document
@@ -374,7 +379,7 @@ _Object, _Objects, _Texts = dict[str, Any], list[dict[str, Any]], list[str]
 _FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("added", "backlinks", "batches", "documents", "dropped", "errors"), _Objects),
     **dict.fromkeys(("inputs", "lines", "links", "orders", "pages", "predictions", "results"), _Objects),
-    **dict.fromkeys(("sentences", "spaces", "superseded"), _Objects),
+    **dict.fromkeys(("ignored_inputs", "sentences", "services", "spaces", "superseded"), _Objects),
     **dict.fromkeys(("apiInputs", "receipt"), _Objects | None),
     **dict.fromkeys(("deleted", "left_out", "restored", "tags"), _Texts),
     **dict.fromkeys(("charge", "estimate", "metrics", "outputs"), _Object | None),
@@ -382,8 +387,10 @@ _FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("eta_seconds", "score"), _Number),
     **dict.fromkeys(("ms", "predict_ms", "progress", "queue_ms", "vram_gb"), _Number | None),
     **dict.fromkeys(("batch", "context", "cost_usd", "created_at", "folder", "from", "id", "kind"), str),
-    **dict.fromkeys(("model", "name", "origin", "slug", "source", "state", "status", "title", "to"), str),
-    **dict.fromkeys(("type", "updated_at"), str),
+    **dict.fromkeys(
+        ("model", "name", "origin", "service", "slug", "source", "state", "status", "title", "to"), str
+    ),
+    **dict.fromkeys(("to", "type", "updated_at"), str),
     **dict.fromkeys(("class_type", "next_cursor", "snippet"), str | None),
     "ignored": _Texts | None,
     "sources": list[_Object | int],

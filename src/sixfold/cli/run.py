@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import mimetypes
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import quote
 
+from sixfold import near_names
 from sixfold.cli import receipt
-from sixfold.cli.client import Document, ServerClient
+from sixfold.cli.client import Document, NotFoundError, ServerClient
 from sixfold.cli.terminal import CommandError, TerminalStyle, json_text, put_json
 from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.catalog.text_values import from_text
 from sixfold.core.humanize import size
-
-if TYPE_CHECKING:
-    from sixfold.core.catalog.models import Catalog, Model
 
 _ID_TAIL = 8
 # Characters that are replaced in the name of a file, and the longest parts of such a name.
@@ -32,24 +32,30 @@ _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 def run(arguments: argparse.Namespace) -> int:
     """Run `run`; return 1 if the prediction did not succeed."""
-    catalog = _catalog(arguments)
+    client = ServerClient.of(arguments)
     if arguments.list:
-        _list(catalog, as_json=arguments.json)
+        _list(list(_services(client)), as_json=arguments.json)
         return 0
     if not arguments.model:
         raise CommandError(
             "No model was specified: run `sixfold run MODEL …`, for example `sixfold run ra1 prompt=…`; "
             "`sixfold run --list` lists the models"
         )
-    client = ServerClient.of(arguments)
-    model = next((model for model in catalog.models() if model.name == arguments.model), None)
     _prepare_folder(arguments.output)
-    inputs = _inputs(client, model, arguments.inputs)
+    names: list[str] = []
+    service = _service(client, arguments.model, names)
+    rows = None if service is None else service["inputs"]
+    inputs = parse_inputs(client, arguments.model, rows, arguments.inputs)
     body = {"input": inputs, **_terms(client, arguments)}
-    if arguments.quote:
-        return _quote(client, arguments, body)
-    began = time.monotonic()
-    prediction = client.post("/api/containers/run", {"model": arguments.model, "wait": 0, **body})
+    try:
+        if arguments.quote:
+            return _quote(client, arguments, body)
+        began = time.monotonic()
+        prediction = client.post("/api/containers/run", {"model": arguments.model, "wait": 0, **body})
+    except NotFoundError:
+        if service is None and (near := near_names.question(arguments.model, names)):
+            raise CommandError(f"Model {arguments.model} not found; {near}") from None
+        raise
     try:
         result = follow(client, prediction, began)
     except KeyboardInterrupt:
@@ -110,59 +116,53 @@ def follow(client: ServerClient, prediction: Document, began: float) -> Document
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _catalog(arguments: argparse.Namespace) -> Catalog:
-    from sixfold import settings
-    from sixfold.app import catalog as app_catalog
+def _services(client: ServerClient) -> Iterator[Document]:
+    """Yield the models of the server and of the account; none if the server does not list them."""
+    with contextlib.suppress(NotFoundError):
+        for page in client.lists("/api/services"):
+            yield from page["services"]
 
-    server_settings = settings.load(data_dir=arguments.data_dir)
-    return app_catalog.catalog(server_settings, app_catalog.price_table(server_settings))
+
+def _service(client: ServerClient, name: str, names: list[str]) -> Document | None:
+    """Return a model of the server, or None if it is not listed; `names` receives the other names."""
+    for row in _services(client):
+        if row["service"] == name:
+            return row
+        names.append(row["service"])
+    return None
 
 
-def _list(catalog: Catalog, *, as_json: bool) -> None:
-    models = catalog.models()
+def _list(services: list[Document], *, as_json: bool) -> None:
     if as_json:
-        put_json({"models": [_model_record(model) for model in models]})
+        fields = ("description", "output_kind", "price", "available", "inputs")
+        put_json(
+            {"models": [{"model": row["service"]} | {name: row[name] for name in fields} for row in services]}
+        )
         return
     paint = TerminalStyle()
-    for model in models:
-        paint.line(f"  {paint.bold(model.name)}  {model.description}")
-        paint.rows([(item.name, _describe_input(item)) for item in model.inputs], indent=4)
+    for row in services:
+        note = (
+            "" if row["available"] else paint.dim("  (unavailable: `sixfold doctor` shows how to enable it)")
+        )
+        paint.line(f"  {paint.bold(row['service'])}  {row['description']}{note}")
+        paint.rows([(item["name"], describe_input(item)) for item in row["inputs"]], indent=4)
         paint.line()
 
 
-def _model_record(model: Model) -> dict[str, Any]:
-    return {
-        "model": model.name,
-        "description": model.description,
-        "output_kind": model.output_kind,
-        "inputs": [
-            {
-                "name": item.name,
-                "type": item.public_type,
-                "description": item.description,
-                "default": item.default,
-                "required": item.required,
-                "min": item.min,
-                "max": item.max,
-                "choices": list(item.choices),
-            }
-            for item in model.inputs
-        ],
-    }
-
-
-def _describe_input(item: Any) -> str:
-    facts = [item.public_type if item.type not in MEDIA_TYPES else f"{item.public_type}: @FILE or a URL"]
-    if item.required:
+def describe_input(item: Document) -> str:
+    """Return the description of an input with its type and limits."""
+    kind = item["type"]
+    facts = [f"{kind}: @FILE or a URL" if kind in MEDIA_TYPES else kind]
+    if item["required"]:
         facts.append("required")
     # A default may be a list, which is not hashable, so a set cannot be used.
-    elif item.default not in (None, ""):
-        facts.append(f"default {_plain(item.default)}")
-    if item.choices:
-        facts.append("one of " + ", ".join(item.choices))
-    if item.min is not None and item.max is not None:
-        facts.append(f"{item.min} to {item.max}")
-    return f"{item.description} ({'; '.join(facts)})"
+    elif item.get("default") not in (None, ""):
+        facts.append(f"default {_plain(item['default'])}")
+    if item.get("choices"):
+        facts.append("one of " + ", ".join(item["choices"]))
+    if item.get("min") is not None and item.get("max") is not None:
+        facts.append(f"{item['min']} to {item['max']}")
+    return f"{item.get('description', '')} ({'; '.join(facts)})".strip()
 
 
 def _plain(value: Any) -> str:
@@ -172,61 +172,65 @@ def _plain(value: Any) -> str:
     return ",".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
 
 
-def _inputs(client: ServerClient, model: Model | None, arguments: list[str]) -> dict[str, Any]:
-    types = {item.name: item.type for item in model.inputs} if model is not None else {}
-    inputs: dict[str, Any] = {}
-    for text in arguments:
-        name, equals, value = text.partition("=")
+def parse_inputs(
+    client: ServerClient, owner: str, rows: Sequence[Document] | None, arguments: Sequence[str]
+) -> dict[str, Any]:
+    """Return the inputs of `NAME=VALUE` arguments; files are uploaded after all names are checked.
+
+    `rows` are the inputs of the model or workflow `owner`, or None if they are unknown.
+    """
+    texts: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals or not name:
-            raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
-        if types and name not in types:
-            names = ", ".join(types)
-            raise CommandError(
-                f"{model.name if model else ''} does not have the input {name}; its inputs are {names}"
-            )
-        inputs[name] = _value(client, types.get(name), name, value)
-    return inputs
+            raise CommandError(f"{argument!r} must be NAME=VALUE, such as prompt='a lighthouse'")
+        texts[name] = value
+    types = {row["name"]: row["type"] for row in rows or ()}
+    if rows is not None and (unknown := [name for name in texts if name not in types]):
+        listed = f"its inputs are {', '.join(types)}" if types else "it has no inputs"
+        advice = (f"{name}; {near_names.question(name, types, listed)}" for name in unknown)
+        raise CommandError(" ".join(f"{owner} does not have the input {each}" for each in advice))
+    return {name: _value(client, types.get(name), name, text) for name, text in texts.items()}
 
 
 def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:
-    if text.startswith("@") and (kind in MEDIA_TYPES or kind is None):
+    if text.startswith("@") and (kind in MEDIA_TYPES or kind in ("string", None)):
         path = Path(text[1:]).expanduser()
-        if not path.exists():
-            raise CommandError(f"{name}: file {path} does not exist")
-        return client.upload(path)
+        # A text such as a prompt may also begin with an at sign.
+        if path.is_file() or kind != "string":
+            if not path.exists():
+                raise CommandError(f"{name}: file {path} does not exist")
+            return client.upload(path)
     try:
-        match kind:
-            case "integer":
-                return int(text)
-            case "number":
-                return float(text)
-            case "boolean":
-                return _boolean(text.lower())
-            case None:
-                return _guess(text)
-            case _:
-                return from_text(kind, text)
+        return _PARSERS.get(kind, str)(text)
     except ValueError:
-        raise CommandError(f"{name} must be {_type_name(kind)} (got {text!r})") from None
+        raise CommandError(f"{name} must be {_TYPE_NAMES[kind or '']} (got {text!r})") from None
 
 
 def _boolean(text: str) -> bool:
-    if text not in _TRUE | _FALSE:
+    if text.lower() not in _TRUE | _FALSE:
         raise ValueError(text)
-    return text in _TRUE
-
-
-def _type_name(kind: str | None) -> str:
-    return {"integer": "a whole number", "number": "a number"}.get(kind or "", "true or false")
+    return text.lower() in _TRUE
 
 
 def _guess(text: str) -> Any:
-    """Convert a value of a model that is not in the catalog, guessing its type."""
+    """Convert a value of a model that the server does not list, guessing its type."""
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
     if re.fullmatch(r"-?\d+\.\d+", text):
         return float(text)
     return {"true": True, "false": False}.get(text, text)
+
+
+_PARSERS: Mapping[str | None, Callable[[str], Any]] = {
+    "integer": int,
+    "number": float,
+    "boolean": _boolean,
+    "array": functools.partial(from_text, "sizes"),
+    "object": functools.partial(from_text, "project"),
+    None: _guess,
+}
+_TYPE_NAMES = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 
 # -- outputs ---------------------------------------------------------------------------------------
@@ -331,6 +335,8 @@ def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> 
         paint.line(f"  {prediction['error']}")
     if ignored := prediction.get("ignored"):
         paint.line(f"  Ignored: {', '.join(ignored)}")
+    for each in prediction.get("ignored_inputs", ()):
+        paint.line(f"  Ignored: {each['message']}")
     data = prediction.get("output")
     if output and data and not any(outputs(data)):
         put_json(data)

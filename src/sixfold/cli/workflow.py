@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
+from sixfold import near_names
 from sixfold.cli import run as runs
-from sixfold.cli.client import Document, ServerClient
+from sixfold.cli.client import Document, NotFoundError, ServerClient
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 
 _PATH = "/api/graph/spaces"
-_FILES = frozenset({"image", "video"})
 
 
 def list_spaces(arguments: argparse.Namespace) -> int:
@@ -38,9 +37,7 @@ def show(arguments: argparse.Namespace) -> int:
     paint.line(f"  {paint.bold(space['name'])}  {space['description']}")
     checked = space["verification"]
     facts = [("kind", space["kind"]), ("nodes", str(space["nodeCount"])), ("checked", checked["status"])]
-    paint.rows(
-        [*facts, *((api_input["name"], _describe(api_input)) for api_input in space["apiInputs"] or ())]
-    )
+    paint.rows([*facts, *((row["name"], runs.describe_input(row)) for row in space["apiInputs"] or ())])
     return 0
 
 
@@ -49,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     client = ServerClient.of(arguments)
     slug, temporary = _slug(client, arguments.slug)
     space = _space(client, slug)
-    types = {api_input["name"]: api_input["type"] for api_input in space["apiInputs"] or ()}
-    inputs = dict(_parse_input(client, types, text) for text in arguments.inputs)
+    inputs = runs.parse_inputs(client, f"Workflow {slug}", space["apiInputs"] or (), arguments.inputs)
     began = time.monotonic()
     try:
         order = {"input": inputs, "wait": 0}
@@ -163,9 +159,9 @@ def verify(arguments: argparse.Namespace) -> int:
     registry = app_graphs.node_classes()
     built_in = app_graphs.built_in_workflows()
     if unknown := [slug for slug in arguments.slugs if slug not in built_in]:
-        raise CommandError(
-            f"Built-in workflow {unknown[0]} not found: `sixfold workflow list` lists the built-in workflows"
-        )
+        listed = "`sixfold workflow list` lists the built-in workflows"
+        near = near_names.question(unknown[0], built_in, listed)
+        raise CommandError(f"Built-in workflow {unknown[0]} not found; {near}")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     slugs = [built_in[slug] for slug in arguments.slugs or built_in]
     records = {space.slug: workflows.verified(space, registry, day) for space in slugs}
@@ -180,7 +176,13 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def _space(client: ServerClient, slug: str) -> Document:
-    return client.get(f"{_PATH}/{quote(slug, safe='')}")
+    try:
+        return client.get(f"{_PATH}/{quote(slug, safe='')}")
+    except NotFoundError:
+        names = [space["slug"] for page in client.lists(_PATH) for space in page["spaces"]]
+        if near := near_names.question(slug, names):
+            raise CommandError(f"Workflow {slug} not found; {near}") from None
+        raise
 
 
 def _slug(client: ServerClient, text: str) -> tuple[str, bool]:
@@ -201,35 +203,6 @@ def _import(client: ServerClient, path: Path, name: str) -> Document:
     return client.document(answer, _PATH)
 
 
-def _parse_input(client: ServerClient, types: dict[str, str], text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
-    if name not in types:
-        raise CommandError(
-            f"The workflow does not have the input {name}; its inputs are {', '.join(types) or 'none'}"
-        )
-    if value.startswith("@"):
-        path = Path(value[1:]).expanduser()
-        if not path.is_file():
-            raise CommandError(f"{name}: file {path} does not exist")
-        return name, client.upload(path)
-    try:
-        kind = {"integer": int, "number": float}.get(types[name], str)
-        return name, kind(value)
-    except ValueError:
-        raise CommandError(f"{name} must be of type {types[name]} (got {value!r})") from None
-
-
 def _inputs(space: Document) -> str:
     rows = space["apiInputs"] or ()
     return ", ".join(row["name"] + ("*" if row["required"] else "") for row in rows) or "none"
-
-
-def _describe(each: Document) -> str:
-    facts = [f"{each['type']}: @FILE or a URL" if each["type"] in _FILES else each["type"]]
-    if each["required"]:
-        facts.append("required")
-    if each.get("default") is not None:
-        facts.append(f"default {each['default']}")
-    return f"{each.get('description', '')} ({'; '.join(facts)})".strip()

@@ -32,6 +32,7 @@ from sixfold.mcp.jsonrpc import JsonObject
 from sixfold.mcp.server import ToolInvocation
 from sixfold.mcp.tools import McpTool, ToolOutcome
 from sixfold.web import openapi, predictions
+from sixfold.web.responses import ignored_inputs_field
 from sixfold.web.services import WebServices
 
 _IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
@@ -302,6 +303,7 @@ class ModelTools:
             "quality": prediction.quality,
             "understood": list(prediction.words.understood),
             "ignored": list(prediction.words.ignored),
+            **ignored_inputs_field(prediction.model, prediction.ignored_inputs),
             "created_at": rfc3339(prediction.created_at),
             "completed_at": rfc3339(prediction.completed_at),
             "output": [

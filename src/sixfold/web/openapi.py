@@ -46,6 +46,10 @@ ENGINE_HEADERS: Node = {
         "schema": {"type": "string"},
         "description": "The words of the prompt that the engine ignored, percent-encoded",
     },
+    "X-Sixfold-Ignored-Inputs": {
+        "schema": {"type": "string"},
+        "description": "Inputs that the model does not have, which were ignored, percent-encoded",
+    },
 }
 TEXTS = {
     400: "A parameter is missing or invalid",

@@ -22,6 +22,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.receipt import ReceiptStepSchema
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.predictions.states import PredictionState
+from sixfold.web.responses import IgnoredInputsSchema, ignored_inputs_field
 from sixfold.web.services import WebServices
 
 PATH = "/api/containers/predictions"
@@ -50,7 +51,7 @@ class PredictionUrlsSchema(TypedDict):
     events: str
 
 
-class PredictionSchema(ListPriceSchema):
+class PredictionSchema(ListPriceSchema, IgnoredInputsSchema):
     """A request to run a model, with its receipt."""
 
     id: str
@@ -151,6 +152,7 @@ def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> Pr
         "quality": cast("Quality", record.quality),
         "understood": list(words.understood),
         "ignored": list(words.ignored),
+        **ignored_inputs_field(record.model, record.ignored_inputs),
         "attempt": record.attempt,
         "parent_id": record.parent_id,
         "created_at": rfc3339(record.created_at),

@@ -24,7 +24,7 @@ Url = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
 _encode = msgspec.json.Encoder().encode
 # The headers of responses that neither the client nor a proxy may store.
 NO_STORE = {"Cache-Control": "no-store"}
-# The maximum length of `X-Sixfold-Ignored` in characters.
+# The maximum length of `X-Sixfold-Ignored` and `X-Sixfold-Ignored-Inputs` in characters.
 _MAX_WORDS_HEADER = 1024
 
 
@@ -56,17 +56,22 @@ async def encode_each(rows: Iterable[Any]) -> list[msgspec.Raw]:
 
 
 def result_headers(prediction: Prediction) -> dict[str, str]:
-    """Return the headers with the engine and quality of a result, and the words that it ignored."""
+    """Return the headers with the engine and quality of a result, and what it ignored."""
     engine = engine_name(prediction.engine)
     headers = {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": prediction.quality}
     if prediction.words.ignored:
         headers["X-Sixfold-Ignored"] = _word_list(prediction.words.ignored)
-    return headers
+    return headers | ignored_inputs_header(prediction.ignored_inputs)
+
+
+def ignored_inputs_header(ignored_inputs: Mapping[str, str]) -> dict[str, str]:
+    """Return the header with the names of inputs that a model does not have, or no header."""
+    return {"X-Sixfold-Ignored-Inputs": _word_list([*ignored_inputs])} if ignored_inputs else {}
 
 
 def _word_list(words: Sequence[str]) -> str:
     """Return words percent-encoded and separated by commas, as many as fit into the limit."""
-    encoded = [quote(word, safe="'&") for word in words]
+    encoded = [quote(word, safe="'&", errors="replace") for word in words]
     ends = itertools.accumulate(len(word) + 2 for word in encoded)
     return ", ".join(word for word, end in zip(encoded, ends, strict=True) if end <= _MAX_WORDS_HEADER)
 
@@ -88,6 +93,28 @@ class InputProblemSchema(TypedDict):
 
     input: str
     message: str
+
+
+def ignored_inputs_field(model: str, ignored_inputs: Mapping[str, str]) -> IgnoredInputsSchema:
+    """Return the field with the inputs that a model does not have, or no field."""
+    if not ignored_inputs:
+        return {}
+    problems: list[InputProblemSchema] = []
+    for name, near in ignored_inputs.items():
+        message = f"{model} does not have the input {name}{near and f': did you mean {near}?'}"
+        problems.append({"input": name, "message": message})
+    return {"ignored_inputs": problems}
+
+
+class IgnoredInputsSchema(TypedDict):
+    """The inputs of a request that the model does not have and that were ignored."""
+
+    ignored_inputs: NotRequired[
+        Annotated[
+            list[InputProblemSchema],
+            msgspec.Meta(description="Inputs that the model does not have; at most 20"),
+        ]
+    ]
 
 
 class ErrorSchema(TypedDict):
@@ -126,8 +153,12 @@ class LongResponse(Response):
     revocation: bytes = b""
 
 
-WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
+WireType = Literal[
+    "string", "integer", "number", "boolean", "image", "audio", "video", "file", "array", "object"
+]
 _WIRE_TYPES = frozenset(get_args(WireType))
+# The types that a JSON body must not send as a string.
+_JSON_TYPES = {"sizes": "array", "project": "object"}
 
 
 class InputSchema(TypedDict):
@@ -146,9 +177,10 @@ class InputSchema(TypedDict):
 
 def input_schema(descriptor: Descriptor) -> InputSchema:
     """Serialize an input; a type that the API does not define is written as `string`."""
+    kind = _JSON_TYPES.get(descriptor.type, descriptor.type)
     return {
         "name": descriptor.name,
-        "type": cast("WireType", descriptor.type) if descriptor.type in _WIRE_TYPES else "string",
+        "type": cast("WireType", kind) if kind in _WIRE_TYPES else "string",
         "description": descriptor.description,
         "default": descriptor.default,
         "required": descriptor.required,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sixfold.core.catalog import inputs, text_values
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.errors import InvalidInput
+from sixfold.web.responses import input_schema
 
 TEXTS = Descriptor("texts", "texts", required=True, max_items=3, max_chars=5)
 LEVELS = Descriptor("levels", "numbers", default=[80], min=1, max=99, max_items=3)
@@ -106,9 +107,14 @@ def test_project_is_text_only_in_forms() -> None:
     assert text_values.from_text("string", '{"a": 1}') == '{"a": 1}'
 
 
-def test_list_input_is_a_string_in_the_schema() -> None:
-    assert [d.public_type for d in (TEXTS, LEVELS, SERIES, TEXT)] == ["string"] * 4
-    assert Descriptor("a", "audio").public_type == "audio"
+def test_list_of_inputs_has_types_of_json() -> None:
+    types = [input_schema(each)["type"] for each in (TEXTS, LEVELS, SERIES, TEXT)]
+    assert types == ["string"] * 4
+    assert [input_schema(Descriptor("a", kind))["type"] for kind in ("audio", "sizes", "project")] == [
+        "audio",
+        "array",
+        "object",
+    ]
 
 
 _JSON = st.recursive(

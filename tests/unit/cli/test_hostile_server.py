@@ -92,7 +92,7 @@ def test_deeply_nested_event_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("command", "field"),
     [
-        ("run ra1 prompt=x", "id"),
+        ("run ra1 prompt=x", "services"),
         ("predictions list", "model"),
         ("memory search x", "results"),
         ("memory list", "pages"),

@@ -256,7 +256,7 @@ def _picture(folder: Path) -> Path:
 
 
 def test_an_unknown_model_names_the_command_that_lists(server: Server) -> None:
-    result = run(server, "ra11", "prompt=a cat")
+    result = run(server, "zzz", "prompt=a cat")
     assert "`sixfold run --list` lists the models" in result.err
     assert "GET" not in result.err
     workflow = inside(server.folder, "workflow", "run", "turbo")
@@ -268,3 +268,90 @@ def test_a_suffix_of_another_format_is_reported(server: Server, tmp_path: Path) 
     result = run(server, "ra2", "prompt=a cat", *SMALL, "-o", str(path))
     assert (result.status, path.read_bytes()[:4]) == (0, b"\x89PNG")
     assert f"{path} contains image/png, not image/gif: rename it to cat.png" in result.err
+
+
+OWN_MODEL = '''
+import sixfold
+
+@sixfold.model(name="greeter")
+def greeter(name: str, times: int = 1, loud: bool = False) -> str:
+    """Say hello."""
+    text = " ".join([f"hello {name}"] * times)
+    return text.upper() if loud else text
+'''
+
+
+@pytest.fixture(scope="module")
+def own_server(start: Starter, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """A server with a model of its own."""
+    server = start(tmp_path_factory.mktemp("own") / "data")
+    source = server.folder.parent / "greeter.py"
+    source.write_text(OWN_MODEL, "utf-8")
+    added = inside(server.folder, "model", "add", str(source))
+    assert added.status == 0, added.err
+    return server
+
+
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        (("name=5",), "hello 5"),
+        (("name=true", "times=2"), "hello true hello true"),
+        (("name=1.50", "loud=yes"), "HELLO 1.50"),
+    ],
+)
+def test_own_model_receives_its_input_types(own_server: Server, words: tuple[str, ...], output: str) -> None:
+    result = run(own_server, "greeter", *words, "--json")
+    assert (result.status, result.json["output"]) == (0, output), result.err
+
+
+def test_own_model_is_listed_with_its_inputs(own_server: Server) -> None:
+    models = {each["model"]: each for each in run(own_server, "--list", "--json").json["models"]}
+    assert [item["name"] for item in models["greeter"]["inputs"]] == ["name", "times", "loud"]
+    assert "greeter" in run(own_server, "--list").out
+    assert "ra1" in models
+    assert "space:api-contract" in models
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("greeter", "nmae=x"), "greeter does not have the input nmae; did you mean name?"),
+        (("greeter", "zzz=x"), "greeter does not have the input zzz; its inputs are name, times, loud"),
+        (("ra2", "prompt=x", "widht=64"), "ra2 does not have the input widht; did you mean width?"),
+        (("greter", "name=x"), "Model greter not found; did you mean greeter?"),
+        (("upscalr",), "Model upscalr not found; did you mean upscaler?"),
+        (("greeter", "name=x", "times=two"), "times must be a whole number (got 'two')"),
+    ],
+)
+def test_unknown_names_are_refused_before_the_run(
+    own_server: Server, words: tuple[str, ...], error: str
+) -> None:
+    def runs() -> list[str]:
+        listed = inside(own_server.folder, "predictions", "--json").json["predictions"]
+        return [each["id"] for each in listed]
+
+    before = runs()
+    result = run(own_server, *words)
+    assert (result.status, result.out) == (1, "")
+    assert error in result.err
+    assert runs() == before
+
+
+def test_misspelled_workflow_inputs_and_names_are_refused(own_server: Server) -> None:
+    def error(*words: str) -> str:
+        result = inside(own_server.folder, "workflow", *words)
+        assert result.status == 1
+        return result.err
+
+    assert "does not have the input txt; did you mean text?" in error("run", "api-contract", "txt=x")
+    assert "Workflow api-contrct not found; did you mean api-contract?" in error("show", "api-contrct")
+    assert "did you mean api-contract?" in error("verify", "api-contrct")
+
+
+def test_ignored_inputs_are_shown_below_the_receipt(own_server: Server) -> None:
+    # `create_image` is not in the list of services, so that the command does not know its inputs.
+    words = ("create_image", "prompt=a hill", *SMALL, "qualty=3", "-o", f"{own_server.folder.parent}/x.png")
+    result = run(own_server, *words)
+    assert result.status == 0, result.err
+    assert "Ignored: create_image does not have the input qualty" in result.out

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import Any, Literal, NotRequired, TypedDict, cast
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, cast
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
+from sixfold import errors, near_names
 from sixfold.api.gateway import chat_services
 from sixfold.api.gateway.chat_handler import ChatHandler
 from sixfold.api.gateway.openai import chat
@@ -19,6 +20,7 @@ from sixfold.core import documents, money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
+from sixfold.core.catalog import unknown_names
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
@@ -36,6 +38,7 @@ from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import OtherOutputs, failure_of
 from sixfold.web.raw_asgi import raw_request
+from sixfold.web.responses import IgnoredInputsSchema, ignored_inputs_field
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -44,7 +47,7 @@ _CALL_FIELDS = frozenset({"service", "async", "stream"})
 _encode = msgspec.json.Encoder().encode
 
 
-class ServiceResultSchema(ListPriceSchema):
+class ServiceResultSchema(ListPriceSchema, IgnoredInputsSchema):
     """The result of a service."""
 
     id: str
@@ -67,7 +70,7 @@ class ServiceResultSchema(ListPriceSchema):
     created_at: str
 
 
-class AcceptedServiceSchema(TypedDict):
+class AcceptedServiceSchema(IgnoredInputsSchema):
     """A service that is running, with the URL of its status."""
 
     id: str
@@ -122,7 +125,7 @@ class ServiceRoutes:
             try:
                 await self._services.predictions.custom_models.find(name, principal.account_id)
             except errors.NotFound:
-                raise _unknown_service(name) from None
+                raise self._unknown_service(name) from None
         return PredictionRequest(
             principal=principal,
             model=name,
@@ -140,11 +143,12 @@ class ServiceRoutes:
             # The field `model` names a model of a model server, not the service.
             raise
         except errors.NotFound as error:
-            raise _unknown_service(name) from error
+            raise self._unknown_service(name) from error
         if not is_async:
             prediction = await service.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
-            return responses.json(accepted_response(name, prediction), 202)
+            headers = responses.ignored_inputs_header(prediction.ignored_inputs)
+            return responses.json(accepted_response(name, prediction), 202, headers)
         failure = failure_of(
             prediction,
             lambda: errors.InvalidInput.of(
@@ -155,6 +159,10 @@ class ServiceRoutes:
         if failure is not None:
             raise failure
         return responses.json(self._result(name, prediction), headers=responses.result_headers(prediction))
+
+    def _unknown_service(self, name: str) -> errors.UnknownService:
+        near = near_names.question(name, self._service_list.names(), "`GET /api/services` lists the services")
+        return errors.UnknownService(f"The service {name[:100]} was not found; {near}")
 
     def _unusable_input(self, name: str, prediction: Prediction) -> str:
         """Return the name of the input to report as unusable: a file input, or else a required one."""
@@ -176,6 +184,7 @@ class ServiceRoutes:
             "quality": cast("Quality", prediction.quality),
             "understood": list(prediction.words.understood),
             "ignored": list(prediction.words.ignored),
+            **ignored_inputs_field(name, prediction.ignored_inputs),
             "usage": {"predict_ms": prediction.durations.run / 1000},
             "cost": money.format_usd(prediction.cost),
             "credits_charged": prediction.credits if prediction.cost else 0,
@@ -221,6 +230,7 @@ class ServiceRoutes:
         body = await self._chat_body(principal, name, inputs)
         request_id = requests.request_id(request)
         reply = await self._complete(principal, request_id, name, body, key)
+        ignored = self._ignored_inputs(name, inputs)
         answer = reply.answer
         assert answer is not None  # noqa: S101 - a request without a dialect gets a response without one
         usage = answer.usage
@@ -235,6 +245,7 @@ class ServiceRoutes:
             "quality": "full",
             "understood": [],
             "ignored": [],
+            **ignored_inputs_field(name, ignored),
             "usage": {
                 "input_tokens": usage.input,
                 "output_tokens": usage.output,
@@ -246,7 +257,8 @@ class ServiceRoutes:
             "created_at": rfc3339(await self._services.database.read(now())),
         }
         engine = reply.target.encode("ascii", "replace").decode()
-        return responses.json(result, headers={"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"})
+        headers = {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"}
+        return responses.json(result, headers=headers | responses.ignored_inputs_header(ignored))
 
     async def _stream_chat(
         self, request: Request, principal: Principal, name: str, inputs: dict[str, Any]
@@ -257,7 +269,13 @@ class ServiceRoutes:
             response = await self._chat_handler.answer(
                 raw_request(request), principal, await bodies.parse(chat.parse_call, raw), raw, (name,)
             )
-        return response if isinstance(response, Response) else response.response()
+        if not isinstance(response, Response):
+            response = response.response()
+        response.headers.update(responses.ignored_inputs_header(self._ignored_inputs(name, inputs)))
+        return response
+
+    def _ignored_inputs(self, name: str, inputs: Mapping[str, Any]) -> dict[str, str]:
+        return unknown_names.ignored_inputs(self._services.catalog[name].inputs, inputs)
 
     async def _chat_body(self, principal: Principal, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a chat completion; raises `InvalidInput`."""
@@ -317,6 +335,7 @@ def accepted_response(name: str, prediction: Prediction) -> AcceptedServiceSchem
         "id": prediction.id,
         "service": name,
         "status": predictions.status(prediction),
+        **ignored_inputs_field(name, prediction.ignored_inputs),
         "status_url": f"{predictions.PATH}/{prediction.id}",
         "created_at": rfc3339(prediction.created_at),
     }
@@ -335,10 +354,4 @@ def build_api(services: WebServices) -> ApiGroup:
             ),
             RouteEntry("/api/services", {"GET": service_list.page}, access=rights.PUBLIC),
         ),
-    )
-
-
-def _unknown_service(name: str) -> errors.UnknownService:
-    return errors.UnknownService(
-        f"The service {name[:100]} was not found; `GET /api/services` lists the services"
     )

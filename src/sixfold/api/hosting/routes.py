@@ -13,6 +13,7 @@ from sixfold.api.hosting import container_images, models_list, run_requests, sch
 from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog import unknown_names
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
@@ -67,7 +68,8 @@ class PredictionRoutes:
 
     async def _join(self, prediction: Prediction, _run_request: schemas.RunRequest) -> Response:
         position = await self._serializer.position(prediction)
-        return responses.json(schemas.queue_entry(prediction, position or 0), 202)
+        headers = responses.ignored_inputs_header(prediction.ignored_inputs)
+        return responses.json(schemas.queue_entry(prediction, position or 0), 202, headers)
 
     async def quote(self, request: Request) -> Response:
         """Return the price and the expected time of a run, without side effects."""
@@ -82,7 +84,10 @@ class PredictionRoutes:
         durations = self._services.durations.average(run_request.model, price_quote.engine.name)
         seconds = self._serializer.until_end(run_request.model, price_quote.engine.name, waiting_count)
         cold = self._serializer.is_cold(price_quote.engine.name)
-        return responses.json(schemas.quote(price_quote, durations.run, seconds, cold=cold))
+        ignored = unknown_names.ignored_inputs(terms.model.inputs, run_request.inputs)
+        price = schemas.quote(price_quote, durations.run, seconds, cold=cold)
+        document = {**price, **responses.ignored_inputs_field(run_request.model, ignored)}
+        return responses.json(document, headers=responses.ignored_inputs_header(ignored))
 
     async def page(self, request: Request) -> Response:
         """Return the account's predictions, newest first."""

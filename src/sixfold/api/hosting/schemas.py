@@ -17,6 +17,7 @@ from sixfold.core.predictions.requests import PriceQuote
 from sixfold.net import urls
 from sixfold.web import predictions
 from sixfold.web.predictions import Status
+from sixfold.web.responses import IgnoredInputsSchema, ignored_inputs_field
 
 RUN = "/api/containers/run"
 JOIN = "/api/containers/{model_id}/queue/join"
@@ -43,7 +44,7 @@ class RunSchema(RunOptionsSchema, total=False):
     wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)]
 
 
-class QueueEntrySchema(TypedDict):
+class QueueEntrySchema(IgnoredInputsSchema):
     """A run that waits in a queue."""
 
     prediction_id: str
@@ -54,7 +55,7 @@ class QueueEntrySchema(TypedDict):
     events_url: str
 
 
-class QuoteSchema(ListPriceSchema):
+class QuoteSchema(ListPriceSchema, IgnoredInputsSchema):
     """The price of a run and its expected time."""
 
     price_usd: Annotated[str, msgspec.Meta(description="The expected cost, as decimal text")]
@@ -137,10 +138,12 @@ def queue_entry(record: Prediction, position: int) -> QueueEntrySchema:
         "status_url": path,
         "cancel_url": f"{path}/cancel",
         "events_url": f"{path}/events",
+        **ignored_inputs_field(record.model, record.ignored_inputs),
     }
 
 
 def quote(price_quote: PriceQuote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
+    """Return a price with the time of an average run and the time until the end of this one."""
     price, list_price = price_quote.price, price_quote.price.list_micros
     expected = price.micros
     if price.meter == "time":

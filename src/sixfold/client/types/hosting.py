@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from sixfold.client.types.platform import Charge
+from sixfold.client.types.platform import Charge, InputProblem
 
 
 class Input(TypedDict):
@@ -18,7 +18,9 @@ class Input(TypedDict):
     name: str
     order: int
     required: bool
-    type: Literal["audio", "boolean", "file", "image", "integer", "number", "string", "video"]
+    type: Literal[
+        "array", "audio", "boolean", "file", "image", "integer", "number", "object", "string", "video"
+    ]
 
 
 class Metrics(TypedDict):
@@ -55,6 +57,7 @@ class Prediction(TypedDict):
     hardware: str | None
     id: str
     ignored: list[str]
+    ignored_inputs: NotRequired[list[InputProblem]]
     input: dict[str, Any]
     list_price: NotRequired[str]
     logs: str
@@ -94,6 +97,7 @@ class Quote(TypedDict):
     cold: bool
     eta_seconds: float
     hold_usd: str
+    ignored_inputs: NotRequired[list[InputProblem]]
     list_price: NotRequired[str]
     price_usd: str
 

@@ -36,6 +36,13 @@ class ChargeLine(TypedDict):
     unit: str
 
 
+class InputProblem(TypedDict):
+    """The problem of one input."""
+
+    input: str
+    message: str
+
+
 class Ledger(TypedDict):
     entries: list[LedgerEntry]
     next_cursor: str | None

@@ -93,11 +93,6 @@ class Descriptor(msgspec.Struct, frozen=True):
     extra: bool = False
     ignored: bool = False
 
-    @property
-    def public_type(self) -> str:
-        """The type shown in the API: "string" for types that may be sent as strings."""
-        return "string" if self.type in LIST_TYPES | {"artifact"} else self.type
-
 
 class _InvalidValue(Exception):
     """A value violates its descriptor; the message completes `<name> …`."""

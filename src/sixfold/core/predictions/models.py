@@ -45,7 +45,8 @@ class Prediction(msgspec.Struct, frozen=True):
 
     `output` is set after a success, `error` and `error_kind` after a failure. `charge` itemizes the price;
     `list_price` is set if it is free. `size` is the length of its stored JSON documents. A `withheld`
-    prediction is a child whose parent has not been paid yet.
+    prediction is a child whose parent has not been paid yet. `ignored_inputs` maps unknown inputs to similar
+    ones or "".
     """
 
     id: str
@@ -86,6 +87,7 @@ class Prediction(msgspec.Struct, frozen=True):
     credential_id: str = ""
     withheld: bool = False
     size: int = 0
+    ignored_inputs: dict[str, str] = {}
 
     @property
     def is_terminal(self) -> bool:
@@ -173,6 +175,7 @@ class Prediction(msgspec.Struct, frozen=True):
             credential_id=row["credential_id"] or "",
             withheld=bool(row["withheld"]),
             size=cls.stored_size(row),
+            ignored_inputs=_decode_object(row["ignored_inputs"]) if row["ignored_inputs"] else {},
         )
 
 

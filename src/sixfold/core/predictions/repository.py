@@ -75,6 +75,7 @@ class PredictionDraft(msgspec.Struct, frozen=True):
     upload_path: str | None = None
     keyless: bool = False
     credential_id: str = ""
+    ignored_inputs: Mapping[str, str] = {}
 
 
 def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
@@ -151,6 +152,7 @@ def _row(draft: PredictionDraft) -> dict[str, Any]:
         "webhook": None if draft.webhook is None else encode_json(draft.webhook),
         "keyless": int(draft.keyless),
         "credential_id": draft.credential_id or None,
+        "ignored_inputs": encode_json(draft.ignored_inputs) if draft.ignored_inputs else "",
     }
 
 

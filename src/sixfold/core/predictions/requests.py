@@ -18,7 +18,7 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.prices import FREE, PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs as catalog_inputs
-from sixfold.core.catalog import metering, timeline
+from sixfold.core.catalog import metering, timeline, unknown_names
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import TaskRecord
@@ -347,6 +347,7 @@ def draft(
         media=tuple(media),
         keyless=request.principal.keyless,
         credential_id=request.principal.credential_id,
+        ignored_inputs={} if parent else unknown_names.ignored_inputs(model.inputs, request.inputs),
     )
 
 
