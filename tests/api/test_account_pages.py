@@ -153,6 +153,15 @@ async def test_a_name_that_is_too_long_and_a_past_day_are_refused(app: AppFixtur
         assert "must be a date in the future" in response.text
 
 
+async def test_an_unknown_model_of_a_key_is_refused_with_similar_names(app: AppFixture) -> None:
+    csrf = await signed_in(app)
+    response = await app.client.post(
+        "/account/keys", data={"csrf": csrf, "services": "ra1, chatt, box/small"}
+    )
+    assert response.status_code == 422
+    assert "Model chatt (did you mean chat?) not found" in response.text
+
+
 async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixture) -> None:
     entry = ledger.LedgerEntry("credit", "Correction")
     await app.database.write(ledger.deposit(app.account.id, -1_234_567, entry))

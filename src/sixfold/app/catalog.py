@@ -164,6 +164,10 @@ def availability(
     return engine_states
 
 
+# The first parts of the names of discovered models.
+MODEL_PREFIXES = tuple(prefix.rstrip("/") for prefix in (checkpoints.PREFIX, folder_models.PREFIX))
+
+
 class _FoundModels:
     """Updates the catalog's models of ComfyUI checkpoints and weight folders if these have changed."""
 

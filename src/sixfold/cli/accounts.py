@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import getpass
 import sys
 from datetime import UTC, date, datetime, time, timedelta
@@ -17,7 +18,8 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Holder, KeyLimits, NewKey
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.database import Row, Transaction, now
+from sixfold.core.database import Row, Transaction, many, now
+from sixfold.settings import Settings
 
 _MIN_PASSWORD = 8
 _MAX_PASSWORD = 1024
@@ -203,11 +205,49 @@ def create_key(arguments: argparse.Namespace) -> None:
     )
     if expires_at is not None and expires_at <= datetime.now(UTC).timestamp() * clock.SECOND_US:
         sys.stderr.write(f"sixfold: the key has expired: --expires {arguments.expires} is in the past\n")
+    if scope.services and (missing := _missing_services(server_settings, arguments.email, scope.services)):
+        sys.stderr.write(f"sixfold: --services: {missing}: the key can use it only when it exists\n")
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
         return
     paint = TerminalStyle()
     paint.rows([("id", key.id), ("key", f"{paint.accent(key.api_key)}  {paint.dim('shown this once')}")])
+
+
+def _missing_services(server_settings: Settings, email: str, names: tuple[str, ...]) -> str:
+    """Return a clause about the names that are neither models nor services here, or an empty string."""
+    # Other commands for accounts do not need the catalog, whose import takes a second.
+    from sixfold.app import catalog as app_catalog
+    from sixfold.app.gateway import runtime as app_gateway
+    from sixfold.core.gateway import policy as policies
+    from sixfold.core.gateway import service_names
+    from sixfold.core.gateway.routing import DEFAULT
+
+    try:
+        policy = policies.parse(server_settings.tables.get("gateway", {}))
+    except ValueError:
+        # The start of the server and `doctor` report the error.
+        return ""
+    known = {*app_catalog.models_document()["models"], *policy.aliases, *DEFAULT}
+    for row in policy.servers:
+        known.update((*row.models, *(f"{row.name}/{model}" for model in row.models)))
+    servers = {*policies.CHAT_KINDS, *(row.name for row in policy.servers), *app_catalog.MODEL_PREFIXES}
+
+    def unknown() -> list[str]:
+        return [name for name in names if not service_names.is_known(name, known, servers)]
+
+    if unknown():
+        known.update(database_access.read(server_settings, _own_models(email)))
+    if unknown():
+        _, statuses = asyncio.run(app_gateway.look(server_settings))
+        known.update(name for status in statuses for name in status.models)
+    return service_names.not_found(unknown(), known)
+
+
+def _own_models(email: str) -> Transaction[list[str]]:
+    account = yield from accounts.by_email(email)
+    rows = yield from many("custom_model_names", account_id=account.id, kind="")
+    return [str(row["name"]) for row in rows]
 
 
 def _create_key(

@@ -190,6 +190,20 @@ def test_a_server_has_one_operator(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "b@b.c")
 
 
+def test_unknown_services_give_a_warning_with_similar_names(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    (sixfold.folder / "sixfold.toml").write_text(
+        '[gateway.upstreams.box]\nkind = "vllm"\nbase_url = "http://127.0.0.1:1"\nmodels = ["small"]\n'
+        '[gateway.aliases]\nfast = "box/small"\n'
+    )
+    known = sixfold("key", "create", "a@b.c", "--services", "ra1,chat,tools,box/small,small,fast")
+    assert (known.status, known.err) == (0, "")
+    unknown = sixfold("key", "create", "a@b.c", "--services", "ra1,chatt,nothing,bxo/small")
+    assert unknown.status == 0
+    assert "Model chatt (did you mean chat?), nothing, bxo/small (did you mean box/small" in unknown.err
+    assert sixfold.ok("key", "list", "a@b.c")["keys"][0]["services"][1] == "chatt"
+
+
 @pytest.mark.parametrize(
     "limit",
     [

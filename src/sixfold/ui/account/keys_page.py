@@ -18,8 +18,7 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Row, T, Transaction, now
-from sixfold.core.gateway.search import service as web_search
-from sixfold.core.gateway.tools import servers
+from sixfold.core.gateway import service_names
 from sixfold.ui import forms
 from sixfold.ui.auth import session_page
 from sixfold.ui.templating import PageHandlers, PageTemplates
@@ -33,12 +32,6 @@ _FORM_BYTES = 16_384
 _MAX_SERVICES = 50
 # A field of the form that has checkboxes for rights: browsers do not send those that are not checked.
 _SELECTION = "selection"
-# Names that a key can be limited to besides models: services of the gateway, the creation of posts, web
-# search and tools of MCP servers.
-_SERVICES = (
-    *("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post"),
-    *(web_search.SERVICE, servers.SERVICE),
-)
 _NO_FORM: Mapping[str, str] = {}
 _RIGHTS = {
     "run": "run models and services",
@@ -86,17 +79,19 @@ class KeysPage(PageHandlers):
 
     async def _check_services(self, names: tuple[str, ...], account_id: str) -> None:
         """Raise `InvalidInput` for an unknown model name; names such as `server/model` are not checked."""
-        model_names = {*_SERVICES, *(name for name, _owner in self._services.gateway.router.models())}
+        model_names = {name for name, _owner in self._services.gateway.router.models()}
         unknown: list[str] = []
         for name in names:
-            if name in model_names or "/" in name:
+            if service_names.is_known(name, model_names):
                 continue
             try:
                 await self._services.predictions.find(name, account_id)
             except errors.NotFound:
-                unknown.append(name[:100])
+                unknown.append(name)
         if unknown:
-            message = f"Model {', '.join(unknown)} not found: use names from the catalog, such as ra1"
+            model_names.update(model.name for model in self._services.catalog.models())
+            missing = service_names.not_found(unknown, model_names)
+            message = f"{missing}: use names from the catalog, such as ra1"
             raise errors.InvalidInput([errors.Problem("services", message, "value_error")])
 
     async def rename(self, request: Request) -> Response:

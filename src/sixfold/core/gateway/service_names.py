@@ -1,0 +1,38 @@
+"""Names to which a key can be limited: models, and services that are not models of the catalog."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+from sixfold.core.gateway.search import service as web_search
+from sixfold.core.gateway.tools import servers
+
+# Services of the gateway, the creation of posts, web search and tools of MCP servers.
+SERVICES = (
+    *("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post"),
+    *(web_search.SERVICE, servers.SERVICE),
+)
+# Number of similar names, their similarity, and the characters of a name that are compared.
+_NEAR, _CUTOFF, _MAX_CHARS = 3, 0.6, 100
+
+
+def is_known(name: str, known: Collection[str], servers: Collection[str] | None = None) -> bool:
+    """Return whether a name is one of `known`, or `SERVER/model` of one of the servers.
+
+    `servers` is None if any server may exist; those on other hosts are named `KIND@HOST`.
+    """
+    if name in known or name in SERVICES:
+        return True
+    server, slash, _ = name.partition("/")
+    return bool(slash) and (servers is None or server.partition("@")[0] in servers)
+
+
+def not_found(names: Iterable[str], known: Collection[str]) -> str:
+    """Return a clause about unknown names: `Model chatt (did you mean chat?) not found`."""
+    described: list[str] = []
+    for name in names:
+        near = difflib.get_close_matches(name[:_MAX_CHARS], {*known, *SERVICES}, _NEAR, _CUTOFF)
+        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+        described.append(f"{name[:_MAX_CHARS]}{hint}")
+    return f"Model {', '.join(described)} not found" if described else ""
