@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -139,11 +140,21 @@ async def test_a_raising_engine_fails_its_run_only(
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
-async def test_a_result_above_a_limit_fails_its_run_only(driver: Driver, scratch: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({str(number): number for number in range(100_001)}, "an object must have at most 100,000 members"),
+        (reduce(lambda inner, _: [inner], range(99), 0), "a result must have at most 100 nesting levels"),
+    ],
+    ids=["members", "levels"],
+)
+async def test_a_result_above_a_limit_fails_its_run_only(
+    driver: Driver, scratch: Path, value: object, problem: str
+) -> None:
     worker = await driver.start(spec("Echo", scratch))
-    many = {"bytes": [5], "values": {str(number): number for number in range(100_001)}}
-    outcome = await worker.run(Task("t", "m", many), RecordedReports().reports())
-    message = "The model returned too much: an object must have at most 100,000 members."
+    inputs = {"bytes": [5], "value": value}
+    outcome = await worker.run(Task("t", "m", inputs), RecordedReports().reports())
+    message = f"The model returned too much: {problem}."
     assert outcome == RunFailed(message, public=True)
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
     assert leftovers(scratch) == []

@@ -169,6 +169,9 @@ async def test_media_are_copied_in_and_mounts_are_visible(
 async def test_failure_has_the_message_of_the_model(worker: Worker) -> None:
     failed, _ = await run(worker, do="fail")
     outcome, _ = await run(worker, do="refuse")
+    deep, _ = await run(worker, do="deep")
+    problem = "The model returned too much: a result must have at most 100 nesting levels."
+    assert deep == RunFailed(problem, public=True)
     assert failed == RunFailed("The prompt has no verb.", public=True)
     assert outcome == RunFailed(
         "The model does not accept these inputs: prompt field required.", public=True, unusable=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import reduce
 from typing import Any
 
 from starlette.requests import Request
@@ -93,6 +94,8 @@ def _make(inputs: dict[str, Any]) -> dict[str, Any]:
     match inputs.get("do"):
         case "object":
             return {"output": {"mask": uri(b"m"), "parts": [uri(b"1"), uri(b"2")], "score": 0.25}}
+        case "deep":
+            return {"output": reduce(lambda inner, _: {"a": inner}, range(101), 0)}
         case "words":
             return {"output": ["Once", " upon"]}
         case _:

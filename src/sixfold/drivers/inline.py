@@ -249,10 +249,7 @@ def _perform(engine: Engine, jobs: list[_InlineJob]) -> list[Outcome]:
 
 
 def _outcome(reply: protocol.Reply, staging: runner.FileStaging) -> Outcome:
-    message = results.received(reply)
-    if isinstance(reply, protocol.RunDone) and not isinstance(message, protocol.RunDone):
-        staging.remove(reply.files)
-    return results.outcome(message, staging.scratch, staging.prefix)
+    return results.outcome(results.received(reply, staging), staging.scratch, staging.prefix)
 
 
 class InlineDriver:

@@ -240,7 +240,7 @@ def _left(
     assignment: runner.Assignment, outcome: Result | BaseException, version: str, run_us: int
 ) -> protocol.Reply:
     """Stage the files of a run, remove its folder and return the reply."""
-    reply = runner.settle(assignment, outcome, version, run_us)
+    reply = results.received(runner.settle(assignment, outcome, version, run_us), assignment.staging)
     assignment.context.clear()
     return reply
 

@@ -12,7 +12,7 @@ import msgspec
 from sixfold.core.media import ports as media_ports
 from sixfold.core.workers import ports
 from sixfold.drivers import large_messages
-from sixfold.worker import protocol
+from sixfold.worker import protocol, runner
 
 
 class ForeignFile(ValueError):
@@ -46,13 +46,19 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
 VIOLATIONS = (msgspec.MsgspecError, protocol.FrameTooLarge, ForeignFile, RecursionError)
 
 
-def received(reply: protocol.Reply) -> protocol.Reply:
-    """Return a reply as a server decodes it: with plain types, and within the limits on results."""
+def received(reply: protocol.Reply, staging: runner.FileStaging) -> protocol.Reply:
+    """Return a reply as a server decodes it: with plain types, and within the limits on results.
+
+    The files of a result that exceeds a limit are removed.
+    """
     try:
-        return cast("protocol.Reply", large_messages.decode(protocol.encode(reply)))
+        message = cast("protocol.Reply", large_messages.decode(protocol.encode(reply)))
     except VIOLATIONS as error:
         reason = f"The model returned an invalid result: {error}."
-        return protocol.RunFailedMessage(reply.number, reason, public=True)
+        message = protocol.RunFailedMessage(reply.number, reason, public=True)
+    if isinstance(reply, protocol.RunDone) and not isinstance(message, protocol.RunDone):
+        staging.remove(reply.files)
+    return message
 
 
 def encoded(outcome: ports.Outcome, names: Sequence[str]) -> bytes | None:

@@ -30,7 +30,7 @@ class WorkerMessages:
         try:
             for number, body in enumerate(self._frames.feed(data)):
                 if self._decoding is None and len(body) <= LOOP_BYTES and number < _MAX_MESSAGES:
-                    self._handle(protocol.to_server.decode(body))
+                    self._handle(large_messages.decode(body))
                     continue
                 self._waiting.append(body)
                 if self._decoding is None:

@@ -131,14 +131,21 @@ async def test_many_small_messages_are_handled_in_parts() -> None:
         ({"a": [[]] * 1_000_001}, "a list must have at most 1,000,000 items"),
         ({"a": [[]] * 500_001}, "a result must have at most 500,000 lists and objects"),
         ({"a": [[1] * 800_000] * 4}, "a result must have at most 3,000,000 values"),
+        (nested(0, 100), "a result must have at most 100 nesting levels"),
+        (nested([0] * 100_000, 100), "a result must have at most 100 nesting levels"),
         (nested([0] * 300_000, 20), "a large value must have at most 16 nesting levels"),
     ],
-    ids=["members", "nested", "items", "containers", "values", "levels"],
+    ids=["members", "nested", "items", "containers", "values", "depth", "large depth", "levels"],
 )
 def test_a_result_over_a_limit_fails_its_run(data: dict[str, Any], problem: str) -> None:
     for message in (RunDone(7, [], data, "full", "1", 5), RunDone(7, [], {}, "full", "1", 5, others=data)):
         failure = large_messages.decode(protocol.encode(message))
         assert failure == RunFailedMessage(7, f"The model returned too much: {problem}.", public=True)
+
+
+def test_a_result_at_the_limit_of_levels_is_accepted() -> None:
+    message = RunDone(7, [], nested(0, 99), "full", "1", 5, others={"other": [[1], {"a": [0.5]}] * 30})
+    assert large_messages.decode(protocol.encode(message)) == message
 
 
 def test_large_results_equal_the_encoded_ones() -> None:
