@@ -61,6 +61,39 @@ async def test_result_with_arbitrary_keys_is_returned_unchanged(tmp_path: Path) 
         assert page.status_code == 200
 
 
+LARGE = """
+import sixfold
+from pathlib import Path
+
+@sixfold.model(name="large")
+def large(levels: int = 0) -> dict:
+    value = 0
+    for _ in range(levels):
+        value = [value]
+    path = Path("sparse.bin")
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    return {"value": value} if levels else path
+"""
+
+
+async def test_results_that_cannot_be_read_or_stored_fail_their_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "large.py").write_text(LARGE, "utf-8")
+    deep = "The model returned too much: a result must have at most 100 nesting levels."
+    sparse = f"The result could not be stored: the files of a run must have at most {2**34:,} bytes together"
+    async with running_app(tmp_path, driver="process") as app:
+        header = await operators_key(app)
+        await app.server.model_watcher.refresh()
+        for inputs, error in (({"levels": 800}, deep), ({}, f"{sparse} (got {2**40:,})")):
+            body = {"model": "large", "input": inputs}
+            response = (await app.client.post(RUN, json=body, headers=header)).json()
+            assert (response["status"], response["error"]) == ("failed", error)
+        response = await app.client.get("/api/containers/predictions", headers=header)
+        assert len(response.json()["predictions"]) == 2
+
+
 async def test_model_file_is_loaded_reloaded_and_removed(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()

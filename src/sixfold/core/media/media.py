@@ -357,10 +357,7 @@ class MediaService:
         return upload
 
     async def store_unnamed(self, data: _Data, content_type: str, account_id: str = "") -> MediaSource:
-        """Store bytes as a blob without a name; a view is stored through a file, without a copy in memory.
-
-        If an account is given, the bytes are deleted unless they are named later.
-        """
+        """Store bytes, or a view without a copy; with an account, delete them unless they are named later."""
         if isinstance(data, memoryview):
             with tempfile.TemporaryDirectory(dir=self._limits.staging, prefix="form-") as folder:
                 await asyncio.to_thread((path := Path(folder) / "file").write_bytes, data)

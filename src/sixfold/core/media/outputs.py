@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
 import msgspec
@@ -12,12 +14,24 @@ from sixfold import errors
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.input_limits import json_decoding, json_encoding
-from sixfold.core.media.ports import OutputFile
+from sixfold.core.media.ports import OutputFile, StagedFile
 
 OUTPUT_NAME: Final = "output"
+MAX_RUN_BYTES: Final = 16 * 2**30
 _RETRY_SECONDS = 0.5
 # The size of a number in JSON, for an estimate.
 _VALUE_BYTES = 16
+
+
+def check_sizes(staged: Sequence[StagedFile]) -> None:
+    """Raise `OSError` if the files of a run are too large; a sparse file can have terabytes.
+
+    They would be read completely for their hashes, which takes seconds for each gigabyte.
+    """
+    size = sum(file.path.lstat().st_size for file in staged)
+    if size > MAX_RUN_BYTES:
+        message = f"the files of a run must have at most {MAX_RUN_BYTES:,} bytes together (got {size:,})"
+        raise OSError(errno.EFBIG, message)
 
 
 class Output(msgspec.Struct, frozen=True):

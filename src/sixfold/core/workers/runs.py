@@ -21,6 +21,7 @@ from sixfold.core.failpoints import FailpointHit, Failpoints
 from sixfold.core.gpu import run_clock
 from sixfold.core.gpu.run_clock import RunClock
 from sixfold.core.media import media as media_files
+from sixfold.core.media import outputs
 from sixfold.core.media.media import MediaService, StoredMedia
 from sixfold.core.media.outputs import Output
 from sixfold.core.media.ports import StagedFile
@@ -261,6 +262,7 @@ class WorkerRun:
         self._hit_failpoint("capture.after")
 
     async def _store(self, staged: tuple[StagedFile, ...], completion: RunCompleted) -> StoredMedia:
+        await asyncio.to_thread(outputs.check_sizes, staged)
         prediction, signer = self.prediction, self._finisher.signer
         run_details = completion.engine_version, completion.quality or prediction.quality
         sign_all = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *run_details)
