@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.openai import chat as chats
+from sixfold.api.gateway.openai import model_routes
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
@@ -79,6 +81,7 @@ def register(
     """Register the price and the admission of chat services; return the function that reads their inputs."""
     chat_services = _ChatServices(gateway, predictions.catalog, templates[_TEXT].model_variants)
     gateway.service_prices.find = chat_services.price_per_call
+    gateway.router.describe_other = functools.partial(model_routes.describe, predictions.catalog)
     predictions.appraisers |= dict.fromkeys(_PRICES, chat_services.price)
     predictions.admit |= dict.fromkeys(_CHATS, chat_services.admit)
     predictions.admit[_SPEECH] = chat_services.admit_speech

@@ -121,6 +121,8 @@ class ModelRouter:
         self._aliases = aliases
         self._health = health
         self._random = random_number
+        # Describes a model that is not of a model server, and the route that runs it; empty for other names.
+        self.describe_other: Callable[[str], str] = lambda _name: ""
 
     def reconfigure(
         self, servers: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[ModelAlias, ...]]
@@ -365,6 +367,8 @@ class ModelRouter:
     def _unknown_model_error(self, name: str) -> errors.SixfoldError:
         if lost := self.unresponsive(name):
             return reachability.unavailable(name[:100], outage_clauses(lost))
+        if name not in DEFAULT and (description := self.describe_other(name)):
+            return errors.UnknownModel(f"{description}, or another model of GET /v1/models")
         if not self.servers():
             return errors.EngineUnavailable(UNLOCK)
         if name in DEFAULT:
