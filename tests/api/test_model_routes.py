@@ -51,7 +51,7 @@ async def test_every_dialect_names_the_route(app: AppFixture) -> None:
 
     status, error = await post("/v1/messages", messages=MESSAGES, max_tokens=9)
     assert (status, error) == (404, {"type": "not_found_error", "message": sentence, "code": error["code"]})
-    assert await post("/api/chat", messages=MESSAGES) == (404, sentence)
+    assert await post("/ollama/api/chat", messages=MESSAGES) == (404, sentence)
     for path, fields in (("/v1/responses", {"input": "hello"}), ("/v1/completions", {"prompt": "hello"})):
         status, error = await post(path, **fields)
         assert (status, error["message"]) == (404, sentence), path
