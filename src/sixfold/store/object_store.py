@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import stat
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ _PARTS_AT_ONCE = 4
 _FETCH_BYTES = 1 << 20
 _MAX_IN_MEMORY = 1 << 30
 _LISTED_AT_ONCE = 1000
+# The growth of this process during one page, measured in intervals; other requests may grow it as well.
+_MAX_GROWTH, _LOOK_SECONDS = 160 * 2**20, 0.02
+_STATM = Path("/proc/self/statm")
 _REFRESH_SECONDS = 12 * 3600  # blobs without a name are deleted after 24 hours
 
 
@@ -282,7 +286,7 @@ class ObjectStore:
             pages = obstore.list(  # pyright: ignore[reportUnknownMemberType] - Arrow is not installed
                 self._bucket, folder or None, offset=before, chunk_size=_LISTED_AT_ONCE
             )
-            async for batch in pages:
+            async for batch in _limited(aiter(pages)):
                 for meta in batch:
                     key = meta["path"]
                     if key > prefix and not key.startswith(prefix):
@@ -350,6 +354,32 @@ class ObjectStore:
     def _digest(self, key: str) -> str | None:
         """Return the BLAKE3 hash in a key, or None if this store's keys contain no hash."""
         return blob_keys.content_digest(key) if self._options.by_content else None
+
+
+async def _limited(pages: AsyncIterator[Sequence[ObjectMeta]]) -> AsyncGenerator[Sequence[ObjectMeta]]:
+    """Yield the pages of a list; raises `StoreFailed` if the memory grows too much while one is received.
+
+    obstore reads a response of any size into memory, but stops when it is canceled.
+    """
+    while True:
+        page = asyncio.ensure_future(anext(pages, None))
+        before = _resident_bytes()
+        try:
+            while not (await asyncio.wait({page}, timeout=_LOOK_SECONDS))[0]:
+                if _resident_bytes() - before > _MAX_GROWTH:
+                    raise errors.StoreFailed(
+                        f"A page of the object store's list has more than {_MAX_GROWTH:,} bytes"
+                    )
+            result = page.result()
+        finally:
+            page.cancel()
+        if result is None:
+            return
+        yield result
+
+
+def _resident_bytes() -> int:
+    return int(_STATM.read_text().split()[1]) * resource.getpagesize()
 
 
 def _opened(path: Path) -> IO[bytes]:
