@@ -136,7 +136,9 @@ class ContainerDriver:
         container_spec = _spec_of(spec.options, spec.memory_bytes)
         seconds = max(self._start_seconds, spec.start_seconds)
         started = await self._started(container_spec, spec.scratch, seconds)
-        worker = RemoteWorker(self, spec, CogEngine(self._place(started)))
+        engine = CogEngine(self._place(started))
+        worker = RemoteWorker(self, spec, engine)
+        engine.end_worker = worker.end
         self.workers.add(worker)
         watch = asyncio.create_task(_watch(started.handle, worker))
         self._watches.add(watch)

@@ -227,8 +227,10 @@ class RemoteWorker:
             self._alive = False
             self.reason = reason
             self._driver.workers.discard(self)
-            for task_id in tuple(self._runs):
-                self.cancel(task_id)
+            for task_id, run in tuple(self._runs.items()):
+                # A run that ends its worker has been canceled already.
+                if run.work is not asyncio.current_task():
+                    self.cancel(task_id)
             await self._engine.close()
 
     async def stop(self) -> None:

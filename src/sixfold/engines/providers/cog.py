@@ -52,6 +52,8 @@ class CogEngine:
         self.name = "cog"
         self.version = container.version
         self._container = container
+        # Ends the worker of this engine.
+        self.end_worker: Callable[[str], Awaitable[None]] | None = None
 
     async def run(self, task: Task, context: Context) -> Result:
         """Run a task in the container; raises `EngineError`, or `RemoteLost` when the container is gone."""
@@ -109,7 +111,9 @@ class CogEngine:
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self._container.server.cancel(name)
         except (httpx.HTTPError, TimeoutError):
-            await self._container.remove()
+            # Removal takes seconds, during which the worker must not accept a run.
+            if self.end_worker is not None:
+                await self.end_worker("did not respond, and was removed")
 
     def _inputs(self, task: Task) -> dict[str, Any]:
         """Return the inputs for Cog, and copy the mounted files to the folder that the container mounts."""
