@@ -1,13 +1,18 @@
-"""The lines of a batch's input are split in slices, between which other tasks run."""
+"""The lines of a batch: their input is split in slices, and each removes only its own call when it ends."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sixfold.core.batches import validation
+from sixfold.core.batches.lines import LineReply
+from sixfold.core.batches.processor import BatchProcessor
+from tests.harness.waiting import wait_until
 
 PIECE = 256 * 1024
 
@@ -62,3 +67,39 @@ async def test_empty_lines_take_a_step_for_each_slice(monkeypatch: pytest.Monkey
     assert [line.number for line in lines] == [2 * PIECE + 1, 2 * PIECE + 4]
     assert [content[line.start : line.start + line.length] for line in lines] == [b"{}", b"{}"]
     assert steps < 200
+
+
+async def test_an_outdated_call_leaves_its_successor_cancelable() -> None:
+    class Runner:
+        """Answers each call when its event is set."""
+
+        endpoints = frozenset({"/v1/responses"})
+
+        def __init__(self) -> None:
+            self.answers: list[asyncio.Event] = []
+
+        async def run(self, _call: object) -> LineReply:
+            self.answers.append(asyncio.Event())
+            await self.answers[-1].wait()
+            return LineReply(200, "", b"{}")
+
+    runner: Any = Runner()
+    nothing: Any = None
+    processor = BatchProcessor(nothing, nothing, nothing, "boot_1")
+    processor.attach(runner)
+    batch: Any = SimpleNamespace(id="batch_1", endpoint="/v1/responses", header_map={})
+    line: Any = SimpleNamespace(number=1, attempt=1)
+
+    def call() -> asyncio.Task[LineReply | None]:
+        return asyncio.create_task(processor._call_unless_canceled(batch, line, "key_1", b"{}"))
+
+    outdated = call()
+    await wait_until(lambda: len(runner.answers) == 1)
+    # Its lease expired while the database was unavailable, so that the line was claimed again.
+    current = call()
+    await wait_until(lambda: len(runner.answers) == 2)
+    runner.answers[0].set()
+    assert await outdated is not None
+    processor._calls["batch_1"].cancel()
+    assert await current is None
+    assert processor._calls == {}

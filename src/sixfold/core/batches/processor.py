@@ -270,16 +270,18 @@ class BatchProcessor:
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task
-        self._calls[batch.id] = asyncio.create_task(self._call(batch, line, key_id, body))
+        call = self._calls[batch.id] = asyncio.create_task(self._call(batch, line, key_id, body))
         try:
-            return await self._calls[batch.id]
+            return await call
         except asyncio.CancelledError:
             if task.cancelling():
                 # The server stops.
                 raise
             return None
         finally:
-            del self._calls[batch.id]
+            # If its lease expired while the database was unavailable, the line may have a later call.
+            if self._calls.get(batch.id) is call:
+                del self._calls[batch.id]
 
     async def _refund_lost(self, batch: Batch, reply: LineReply, body: bytes) -> None:
         """Refund a line that ends without a result, although it was charged.
