@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -24,21 +23,24 @@ ROWS = b"".join(ROW % number for number in range(500))
 
 async def test_an_endless_list_is_abandoned(tmp_path: Path) -> None:
     sent = 0
+    connections: list[asyncio.Task[None]] = []
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(HEAD)
-        with contextlib.suppress(OSError):
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD)
             while sent < 2048 * MIB:
                 writer.write(ROWS)
                 await writer.drain()
                 sent += len(ROWS)
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        finally:
+            writer.transport.abort()
 
-    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(asyncio.ensure_future(respond(reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         options = {"endpoint": endpoint, "region": "us-east-1", "skip_signature": "true"}
         bucket = open_bucket("s3://bucket/p", BucketAccess(options, 5))
@@ -46,4 +48,7 @@ async def test_an_endless_list_is_abandoned(tmp_path: Path) -> None:
         with pytest.raises(errors.StoreFailed, match="list has more than 167,772,160 bytes"):
             async for _ in store.list("a/"):
                 pass
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
     assert sent < 400 * MIB
