@@ -75,6 +75,18 @@ async def test_space_folder_runs_in_the_sandbox(tmp_path: Path, sandbox: None) -
         assert await output_text(app, "again", header) == "AGAIN"
 
 
+async def test_a_space_that_exceeds_the_time_limit_is_replaced(tmp_path: Path, sandbox: None) -> None:
+    import_folder(tmp_path)
+    changes: dict[str, Any] = {"container_socket": str(tmp_path / "none"), "run_limit_seconds": 3}
+    async with running_app(tmp_path, driver="process", **changes) as app:
+        header = await operator(app)
+        assert (await post(app, IMPORT, {"folder": FOLDER_NAME}, header)).status_code == 201
+        hung = {"model": "local-shouter", "input": {"words": "hang"}}
+        failed = (await post(app, RUN, hung, header)).json()
+        assert (failed["error"], failed["cost"]) == ("The run took longer than 3 seconds", "0.00")
+        assert await output_text(app, "again", header) == "AGAIN"
+
+
 async def test_failed_start_returns_status_and_last_log_lines(tmp_path: Path, sandbox: None) -> None:
     (import_folder(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:

@@ -139,10 +139,16 @@ class RemoteSlot(Protocol):
 
 
 class RemoteWorker:
-    """One remote engine, which runs up to `max_tasks` of its spec at the same time."""
+    """One remote engine, which runs up to `max_tasks` of its spec at the same time.
 
-    def __init__(self, driver: RemoteSlot, spec: WorkerSpec, engine: RemoteEngine) -> None:
+    `aborts` is False if a run that exceeds its time limit cannot be aborted alone, so that the worker ends.
+    """
+
+    def __init__(
+        self, driver: RemoteSlot, spec: WorkerSpec, engine: RemoteEngine, *, aborts: bool = True
+    ) -> None:
         self.reason = "had ended"
+        self._aborts = aborts
         self.id = uuid.uuid4().hex
         self._driver = driver
         self._spec = spec
@@ -214,8 +220,11 @@ class RemoteWorker:
             run.work.cancel()
 
     async def give_up(self, task_id: str) -> None:
-        """Abort one run; other runs continue."""
-        self.cancel(task_id)
+        """Abort one run; other runs continue, unless the worker ends with it."""
+        if self._aborts:
+            self.cancel(task_id)
+        else:
+            await self.end("was removed, because a run exceeded its time limit")
 
     async def kill(self) -> None:
         """Abort all runs immediately. Idempotent."""

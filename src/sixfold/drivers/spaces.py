@@ -145,7 +145,8 @@ class SpaceDriver:
     async def start(self, spec: WorkerSpec) -> RemoteWorker:
         """Start a space and return its worker; raises `WorkerStartFailed` with its output."""
         started = await self._started(SpaceTarget.of(spec.options), spec.memory_bytes, spec.start_seconds)
-        worker = RemoteWorker(self, spec, _SpaceEngine(started, spec.options))
+        # A space continues to run a function that was canceled, and later runs would wait for it.
+        worker = RemoteWorker(self, spec, _SpaceEngine(started, spec.options), aborts=False)
         self.workers.add(worker)
         watch = asyncio.create_task(_watch(started.handle, worker))
         self._watches.add(watch)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -24,6 +25,8 @@ CONFIG = {
 }
 WORDS = {"label": "Words", "parameter_name": "words", "parameter_has_default": False, "component": "Textbox"}
 INFO = {"named_endpoints": {"/shout": {"parameters": [WORDS], "returns": [{"label": "File"}]}}}
+# One function at a time.
+QUEUE = threading.Lock()
 MADE = Path(os.environ["TMPDIR"]) / "made.txt"
 
 
@@ -38,6 +41,8 @@ def attempt(words: str) -> str:
                 return "connected"
             case ["die"]:
                 os._exit(9)
+            case ["hang"]:
+                threading.Event().wait()
     except OSError as error:
         return type(error).__name__
     return loud(words)
@@ -55,7 +60,8 @@ class Gradio(BaseHTTPRequestHandler):
         elif self.path == "/gradio_api/info":
             self.tell(json.dumps(INFO).encode())
         elif self.path.startswith("/gradio_api/queue/data"):
-            MADE.write_text(attempt(Gradio.words))
+            with QUEUE:
+                MADE.write_text(attempt(Gradio.words))
             file = {"path": str(MADE), "orig_name": "made.txt", "meta": {"_type": "gradio.FileData"}}
             completed_event = {"msg": "process_completed", "success": True, "output": {"data": [file]}}
             self.tell(b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in (completed_event,)))
