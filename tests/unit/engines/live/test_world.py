@@ -97,7 +97,7 @@ def test_water_and_trees_block_movement(prompt: str) -> None:
     rng = np.random.default_rng(5)
     state = navigation.begin(ground, prompt)
     met = 0
-    for _ in range(60):
+    for _ in range(120):
         state["yaw"] = float(rng.uniform(0, 2 * np.pi))
         before = state["x"], state["z"]
         navigation.advance(state, ground, ("w",), 2.0)
@@ -142,6 +142,39 @@ def test_single_run_gives_one_image_that_keys_and_steps_change() -> None:
     assert Image.open(io.BytesIO(first)).size == (960, 540)
     assert ran() == first
     assert ran(keys="w", steps=8) != ran(keys="a", steps=8) != first
+
+
+@pytest.mark.parametrize(
+    ("prompt", "ignored"),
+    [
+        ("snowy mountains by a lake, clear morning", ()),
+        ("an autumn forest in the mountains, a lake", ()),
+        ("snow on the beach", ()),
+        ("hills by the sea", ()),
+        ("an island with palm trees", ()),
+        ("a desert with a forest and a river", ("forest", "river")),
+        ("a canyon in the mountains by a lake", ("mountains",)),
+    ],
+)
+def test_a_prompt_combines_a_land_with_covers_and_water(prompt: str, ignored: tuple[str, ...]) -> None:
+    assert prompt_parser.parse(prompt).words.ignored == ignored
+
+
+def test_snowy_mountains_by_a_lake_have_all_three() -> None:
+    plain, snowy = (
+        terrain.build(prompt_parser.parse(prompt))
+        for prompt in ("mountains at noon", "snowy mountains by a lake at noon")
+    )
+    assert np.ptp(snowy.height) > 0.9 * np.ptp(plain.height)
+    high_and_dry = snowy.height > snowy.water + 2
+    assert snowy.color[high_and_dry].mean() > plain.color[plain.height > plain.water + 2].mean() * 1.2
+    assert (snowy.height < snowy.water).mean() > 0.25
+    state = navigation.begin(snowy, "snowy mountains by a lake at noon")
+    # The lake is in front of the walker.
+    far = np.arange(10, 120, 4)
+    rows = (state["z"] + np.cos(state["yaw"]) * far).astype(int) % terrain.SIZE
+    columns = (state["x"] + np.sin(state["yaw"]) * far).astype(int) % terrain.SIZE
+    assert (snowy.height[rows, columns] < snowy.water).mean() > 0.2
 
 
 def test_prompt_selects_terrain_time_and_weather() -> None:

@@ -24,7 +24,7 @@ class WorldEngine:
     """Renders worlds deterministically from prompt, keys and state."""
 
     name = "voxel-world"
-    version = "1"
+    version = "2"
 
     def __init__(self) -> None:
         self._views: OrderedDict[tuple[str, int], RenderedView] = OrderedDict()

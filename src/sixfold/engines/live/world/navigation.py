@@ -109,7 +109,8 @@ def _spot(land: WorldTerrain) -> tuple[float, float, float]:
     grand = -np.abs(skyline - 0.13) * 3.5
     varied = heights[..., 4:].std(-1) / max(float(land.height.std()), 1e-3) * 0.35
     wet = (heights[..., 3:9] < land.water).mean(-1)
-    lake = -np.abs(wet - 0.42) * (1.6 if land.place.land["water"] > 0 else 0.0)
+    weights = land.place.land.get("view", {})
+    lake = -np.abs(wet - 0.42) * (weights.get("water", 1.6) if land.place.land["water"] > 0 else 0.0)
     facing = np.sin(angles) * land.sun[0] + np.cos(angles) * land.sun[2]
     # Light from the side and slightly from the front looks best.
     sunward = -0.35 * np.abs(facing - 0.45)
@@ -121,12 +122,14 @@ def _spot(land: WorldTerrain) -> tuple[float, float, float]:
         for dx in range(-3, 4):
             crowded[(tree_row + dz) % SIZE, (tree_column + dx) % SIZE] = True
     blocked = crowded[zs[..., :3].astype(int) % SIZE, xs[..., :3].astype(int) % SIZE].any(-1)
+    wooded = crowded[zs[..., 5:9].astype(int) % SIZE, xs[..., 5:9].astype(int) % SIZE].mean(-1)
     dry = (
         (land.height[row, column] > land.water + 0.5)
         & (land.steep[row, column] < 0.5)
         & ~crowded[row, column]
     )
-    score = open_near + grand + varied + lake + sunward + bright - 2.0 * blocked - 50.0 * ~dry[:, None]
+    score = open_near + grand + varied + lake + wooded * weights.get("trees", 0.0) + sunward + bright
+    score -= 2.0 * blocked + 50.0 * ~dry[:, None]
     best = int(score.argmax())
     number, angle = divmod(best, len(angles))
     return float(spots[number, 0]), float(spots[number, 1]), float(angles[angle])
