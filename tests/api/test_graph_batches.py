@@ -20,9 +20,9 @@ from tests.api.test_comfyui_clients import node
 PAIRS = 400
 
 
-def texts() -> dict[str, Any]:
+def texts(pairs: int = PAIRS) -> dict[str, Any]:
     graph: dict[str, Any] = {}
-    for at in range(PAIRS):
+    for at in range(pairs):
         graph[f"{at}"] = node("PrimitiveString", value=f"text {at}")
         graph[f"out{at}"] = node("PreviewAny", source=[f"{at}", 0])
     return graph
@@ -93,6 +93,21 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
             if not nodes[node_id].spec.output_node:
                 [image] = packer.unpack(stored[result[node_id]].packed or b"")
                 assert image.shape == (1, 8, 8, 3)
+
+
+async def test_clients_receive_all_messages_of_a_large_graph(tmp_path: Path) -> None:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        with app.server.workflows.hub.open(Tenant(app.account.id), "me") as slow:
+            body = {"prompt": texts(1_000), "client_id": "me", "prompt_id": "first"}
+            assert (await app.client.post("/prompt", json=body, headers=app.bearer)).status_code == 200
+            async with asyncio.timeout(120):
+                while not (await app.client.get("/history/first", headers=app.bearer)).json():
+                    assert not slow.behind.is_set()
+            kinds: list[str] = []
+            async with asyncio.timeout(120):
+                while "execution_success" not in kinds:
+                    kinds.append(json.loads(await slow.next())["type"])
+    assert kinds.count("executed") == 1_000
 
 
 async def test_free_graphs_of_an_account_run_in_sequence_at_limit_one(tmp_path: Path) -> None:

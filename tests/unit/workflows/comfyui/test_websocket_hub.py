@@ -102,7 +102,7 @@ async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:
     await websocket.accept()
     talking = asyncio.create_task(ComfySocket(websocket, hub, {}).serve(TENANT, {}))
     await is_stuck.wait()
-    for number in range(2001):
+    for number in range(websocket_hub.MAX_QUEUED + 1):
         hub.send(TENANT, "a", {"number": number})
     await asyncio.wait_for(talking, 30)
     assert sent[-1] == {"type": "websocket.close", "code": 4008, "reason": "too_slow"}

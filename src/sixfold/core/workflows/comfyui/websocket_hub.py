@@ -15,7 +15,8 @@ from sixfold.core.accounts.tenants import Tenant
 Message = Mapping[str, Any] | bytes
 # A message as it is sent. All clients that receive it share one copy.
 Content = str | bytes
-_MAX_QUEUED = 2000
+# Four messages for each node of a graph of 5,000 nodes: a graph of texts sends them without a pause.
+MAX_QUEUED = 20_000
 _MAX_QUEUED_BYTES = 64 * 2**20
 MAX_QUEUED_OF_ALL = 256 * 2**20
 _MAX_RUNS = 1000
@@ -53,7 +54,7 @@ class HubClient:
     def put(self, content: Content) -> None:
         """Queue the content of a message."""
         waiting = self._queue.qsize()
-        if waiting >= _MAX_QUEUED or (waiting and self.size + len(content) > _MAX_QUEUED_BYTES):
+        if waiting >= MAX_QUEUED or (waiting and self.size + len(content) > _MAX_QUEUED_BYTES):
             self.fall_behind()
         else:
             self._put(content, counts=True)
