@@ -20,6 +20,7 @@ import msgspec
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 Value = str | int | float | bytes | None
+S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
 
@@ -51,6 +52,11 @@ class Query(msgspec.Struct, frozen=True):
 
 
 Transaction = Generator[Query, Rows, T]
+
+
+def to_struct(kind: type[S], row: Row, **values: Any) -> S:
+    """Return a struct whose fields are the columns of a row with their names, except those in `values`."""
+    return kind(**{name: row[name] for name in kind.__struct_fields__ if name not in values}, **values)
 
 
 def encode_json(value: object) -> str:

@@ -18,7 +18,7 @@ from sixfold.core.accounts import audit_log
 from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
-from sixfold.core.database import Database, Query, Row, Transaction, one
+from sixfold.core.database import Database, Query, Row, Transaction, one, to_struct
 from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.media.private_copies import PrivateCopies, PublishedFile
 from sixfold.core.predictions import refunds
@@ -82,7 +82,7 @@ class Character(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Row) -> Character:
-        return cls(**{name: row[name] for name in cls.__struct_fields__})
+        return to_struct(cls, row)
 
 
 def create_character(draft: CharacterDraft) -> Transaction[Character]:
@@ -188,11 +188,8 @@ class Post(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Row) -> Post:
-        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
-        values["tags"] = tuple(json.loads(row["tags"]))
-        values["is_unlisted"] = bool(row["is_unlisted"])
-        values["inputs"] = json.loads(row["inputs"])
-        return cls(**values)
+        tags, inputs = tuple(json.loads(row["tags"])), json.loads(row["inputs"])
+        return to_struct(cls, row, tags=tags, is_unlisted=bool(row["is_unlisted"]), inputs=inputs)
 
 
 def create_post(draft: PostDraft) -> Transaction[Post]:

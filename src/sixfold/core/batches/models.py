@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from sixfold.core.database import Row
+from sixfold.core.database import Row, to_struct
 
 BatchDialect = Literal["openai", "anthropic"]
 BatchOutcome = Literal["completed", "failed", "expired", "cancelled"]
@@ -120,7 +120,7 @@ class ClaimedLine(msgspec.Struct, frozen=True):
 
 
 def claimed(row: Row) -> ClaimedLine:
-    return ClaimedLine(**{name: row[name] for name in ClaimedLine.__struct_fields__})
+    return to_struct(ClaimedLine, row)
 
 
 class LineCall(msgspec.Struct, frozen=True):

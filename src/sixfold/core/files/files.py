@@ -17,7 +17,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids, temporary_files
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, many, now, one, to_struct
 from sixfold.core.media import blob_keys, media
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.pending_deletions import PendingDeletions
@@ -97,7 +97,7 @@ def find(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transact
     row = yield from one("file_by_id", **tenant.row, id=file_id, memory=int(with_memory))
     if row is None:
         raise FileNotFound(file_id)
-    return _from_row(row)
+    return to_struct(AccountFile, row)
 
 
 def insert(tenant: Tenant, details: FileDetails, source: MediaSource) -> Transaction[AccountFile]:
@@ -167,7 +167,7 @@ def _page(
             "bound": bound or ("" if file_filter.ascending else _LAST_ID),
         },
     )
-    return tuple(map(_from_row, rows))
+    return tuple(to_struct(AccountFile, row) for row in rows)
 
 
 def _some(
@@ -177,11 +177,7 @@ def _some(
     for file_id in file_ids:
         row = yield from one("file_by_id", **tenant.row, id=file_id, memory=int(with_memory))
         rows.append(row)
-    return tuple(_from_row(row) for row in rows if row is not None)
-
-
-def _from_row(row: Row) -> AccountFile:
-    return AccountFile(**{name: row[name] for name in AccountFile.__struct_fields__})
+    return tuple(to_struct(AccountFile, row) for row in rows if row is not None)
 
 
 class AccountFiles:

@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import HOUR_US
-from sixfold.core.database import Database, Query, Row, Transaction, one
+from sixfold.core.database import Database, Query, Transaction, one, to_struct
 from sixfold.core.files import files
 from sixfold.core.files.files import AccountFile, AccountFiles, FileDetails
 
@@ -50,7 +50,7 @@ def _find(tenant: Tenant, upload_id: str) -> Transaction[PartedUpload]:
     row = yield from one("file_upload_by_id", **tenant.row, id=upload_id)
     if row is None:
         raise errors.NotFound(f"No such Upload object: {upload_id[:100]}")
-    return _from_row(row)
+    return to_struct(PartedUpload, row)
 
 
 def _find_pending(tenant: Tenant, upload_id: str) -> Transaction[PartedUpload]:
@@ -63,10 +63,6 @@ def _find_pending(tenant: Tenant, upload_id: str) -> Transaction[PartedUpload]:
 def _parts(upload_id: str) -> Transaction[dict[str, UploadPart]]:
     rows = yield Query("file_parts", {"upload_id": upload_id})
     return {str(row["id"]): UploadPart(row["id"], row["size"], row["blob"]) for row in rows}
-
-
-def _from_row(row: Row) -> PartedUpload:
-    return PartedUpload(**{name: row[name] for name in PartedUpload.__struct_fields__})
 
 
 class PartedUploads:

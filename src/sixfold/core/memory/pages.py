@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.database import Database, Query, Row, Transaction, encode_json, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, encode_json, now, one, to_struct
 from sixfold.core.memory import links, markdown, slugs, timeline, usage
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
@@ -72,22 +72,8 @@ class FoundPage(msgspec.Struct, frozen=True):
 
 
 def of(row: Row) -> MemoryPage:
-    return MemoryPage(
-        id=row["id"],
-        account_id=row["account_id"],
-        slug=row["slug"],
-        title=row["title"],
-        body=row["body"],
-        type=row["type"],
-        tags=_texts(row["tags"]),
-        collections=_texts(row["collections"]),
-        version=row["version"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        created_by=row["created_by"],
-        head=row["head"],
-        path=row["path"],
-    )
+    tags, collections = _texts(row["tags"]), _texts(row["collections"])
+    return to_struct(MemoryPage, row, tags=tags, collections=collections)
 
 
 def names_of(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.database import Query, Row, Transaction, Value, many, one
+from sixfold.core.database import Query, Row, Transaction, Value, many, one, to_struct
 from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.media.outputs import Output, decode_output
@@ -45,9 +45,7 @@ class RelatedRun(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Row) -> RelatedRun:
-        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
-        values["output"] = decode_output(row["output"]) if row["output"] else None
-        return cls(**values)
+        return to_struct(cls, row, output=decode_output(row["output"]) if row["output"] else None)
 
 
 class Lineage(msgspec.Struct, frozen=True):

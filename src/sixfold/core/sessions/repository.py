@@ -22,7 +22,7 @@ from sixfold.core.accounts.limits.budgets import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Query, Row, Transaction, encode_json, now, one
+from sixfold.core.database import Query, Row, Transaction, encode_json, now, one, to_struct
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 
@@ -79,10 +79,8 @@ class SessionRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Row) -> SessionRecord:
-        values = {name: row[name] for name in cls.__struct_fields__ if name not in {"inputs", "state"}}
-        return cls(
-            **values, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])
-        )
+        inputs = json_decoding.decode_whole(row["inputs"])
+        return to_struct(cls, row, inputs=inputs, state=SessionState(row["state"]))
 
     @property
     def is_terminal(self) -> bool:

@@ -18,7 +18,7 @@ from sixfold.core.accounts.organizations import grantees
 from sixfold.core.accounts.organizations.grantees import Grantee
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
-from sixfold.core.database import Query, Row, Transaction, Value, now, one
+from sixfold.core.database import Query, Row, Transaction, Value, now, one, to_struct
 from sixfold.core.shares import objects
 
 MAX_SHARES = 1000
@@ -95,10 +95,8 @@ class Share(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Row) -> Share:
-        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
-        for name in ("has_inputs", "is_indexed"):
-            values[name] = bool(row[name])
-        return cls(**values)
+        has_inputs, is_indexed = bool(row["has_inputs"]), bool(row["is_indexed"])
+        return to_struct(cls, row, has_inputs=has_inputs, is_indexed=is_indexed)
 
     @property
     def record(self) -> dict[str, Any]:

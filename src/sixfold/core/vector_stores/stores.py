@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, one, to_struct
 from sixfold.core.files import files as account_files
 from sixfold.core.vector_stores.attributes import Attributes
 
@@ -334,9 +334,7 @@ def page_rows(store_id: str, page: VectorStoreFilePage) -> Transaction[Rows]:
 
 
 def file_of(row: Row) -> VectorStoreFile:
-    values: dict[str, Any] = {name: row[name] for name in VectorStoreFile.__struct_fields__}
-    values["attributes"] = _decode(row["attributes"])
-    return VectorStoreFile(**values)
+    return to_struct(VectorStoreFile, row, attributes=_decode(row["attributes"]))
 
 
 def _set_attributes(

@@ -17,7 +17,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.concurrency import loaded_objects
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
-from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
+from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one, to_struct
 from sixfold.core.gateway.conversations import conversations
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
 from sixfold.core.gateway.policy import GatewayPolicy
@@ -161,7 +161,7 @@ def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[R
             )
         except errors.SixfoldError as error:
             fault = error
-    return ResponseChain(tuple(map(_from_row, rows)), fault, items)
+    return ResponseChain(tuple(to_struct(StoredResponse, row) for row in rows), fault, items)
 
 
 def _chain_size(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[int]:
@@ -205,10 +205,6 @@ def too_long() -> errors.TooLong:
     return errors.TooLong(
         "This conversation is too long to continue: start a new conversation with the parts that matter"
     )
-
-
-def _from_row(row: Row) -> StoredResponse:
-    return StoredResponse(**{name: row[name] for name in StoredResponse.__struct_fields__})
 
 
 class ResponseStore:

@@ -15,7 +15,7 @@ from sixfold.core.accounts.organizations import grantees
 from sixfold.core.accounts.organizations.grantees import Grantee
 from sixfold.core.accounts.tenants import MemoryAccess, Tenant
 from sixfold.core.clock import rfc3339
-from sixfold.core.database import Query, Row, Transaction, many, one
+from sixfold.core.database import Query, Row, Transaction, many, one, to_struct
 from sixfold.core.memory import limits, slugs
 from sixfold.core.memory.sharing import membership
 
@@ -77,16 +77,8 @@ class FolderShare(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, row: Row) -> FolderShare:
         """Build a shared folder from a row."""
-        return cls(
-            id=row["id"],
-            account_id=row["account_id"],
-            folder=row["folder"],
-            grantee=row["grantee"] or row["organization"] or "",
-            team=row["team"],
-            may_write=bool(row["may_write"]),
-            created_at=row["created_at"],
-            owner=row["owner"],
-        )
+        grantee = row["grantee"] or row["organization"] or ""
+        return to_struct(cls, row, grantee=grantee, may_write=bool(row["may_write"]))
 
     @property
     def record(self) -> dict[str, Any]:

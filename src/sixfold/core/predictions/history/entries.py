@@ -18,7 +18,7 @@ from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.clock import DAY_US, SECOND_US
-from sixfold.core.database import Database, Row, many
+from sixfold.core.database import Database, Row, many, to_struct
 from sixfold.core.predictions.history import titles
 from sixfold.core.predictions.states import TERMINAL
 
@@ -329,21 +329,16 @@ def _is_wanted(entry: HistoryEntry, filters: HistoryFilter) -> bool:
 
 def _entry(row: Row, files: tuple[HistoryFile, ...], parts: tuple[HistoryPart, ...]) -> HistoryEntry:
     value = _VALUE.search(row["output"] or "")
-    return HistoryEntry(
-        id=row["id"],
-        model=row["model"],
-        state=row["state"],
+    return to_struct(
+        HistoryEntry,
+        row,
         title=titles.text_of(row["inputs"]),
-        cost=row["cost"],
-        list_price=row["list_price"],
-        created_at=row["created_at"],
-        completed_at=row["completed_at"],
-        output_kind=row["output_kind"],
-        quality=row["quality"],
         error=(row["error"] or "")[: titles.MAX_TITLE],
         text=titles.decoded(value[1]) if value else "",
         files=files,
         parts=parts,
+        is_session=False,
+        recording="",
     )
 
 
