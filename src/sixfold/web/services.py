@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from starlette.requests import Request
 
 from sixfold.core.account_data.deletion import AccountDeletion
+from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.authentication.key_use import KeyUse
 from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.payments import Checkout
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.token_deposits import TokenDeposits
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.batches.processor import BatchProcessor
@@ -27,7 +31,7 @@ from sixfold.core.configuration.ports import (
     EngineInstallService,
     ProviderKeyService,
 )
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Transaction
 from sixfold.core.files.files import AccountFiles
 from sixfold.core.gallery import Gallery
 from sixfold.core.gateway.attachments.document_texts import DocumentTexts
@@ -58,10 +62,12 @@ from sixfold.core.workers.scheduler import Scheduler
 from sixfold.core.workflows.service import GraphService
 from sixfold.settings import Settings
 from sixfold.web.admission import Admission
-from sixfold.web.auth import Authenticator
+from sixfold.web.auth import Authenticator, bearer_token
 from sixfold.web.idempotency import IdempotencyGuard
 from sixfold.web.sessions import SessionCookies, TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
+
+T = TypeVar("T")
 
 
 class CoreServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,3 +157,18 @@ class ServiceHandlers:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
+
+    async def _enter(self, request: Request) -> Principal:
+        """Return the caller of a request by its key; raises `Unauthenticated` and `Forbidden`."""
+        return await self._services.authenticator.bearer(request)
+
+    async def _enter_to_run(self, request: Request) -> Principal | None:
+        """Return the caller, or None without a key that may run models."""
+        if bearer_token(request) is None:
+            return None
+        principal = await self._enter(request)
+        return principal if principal.has(Rights.RUN) else None
+
+    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
+        """Run a transaction if the principal still has the access that the route requires."""
+        return await self._services.database.write(access_checks.while_permitted(principal, transaction))

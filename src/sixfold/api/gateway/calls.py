@@ -59,7 +59,7 @@ class RequestLogRoutes(ServiceHandlers):
 
     async def list_calls(self, request: Request) -> Response:
         """Return a page of the account's calls, newest first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         filters = CallFilter(
             model=requests.query_text(request, "model", MAX_TEXT),
             state=requests.query_choice(request, "status", STATES, MAX_TEXT),

@@ -40,7 +40,7 @@ from sixfold.web.predictions import OtherOutputs, failure_of
 from sixfold.web.raw_asgi import raw_request
 from sixfold.web.responses import IgnoredInputsSchema, ignored_inputs_field
 from sixfold.web.routing import ApiGroup, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 # Fields of the call that are not inputs of the service.
 _CALL_FIELDS = frozenset({"service", "async", "stream"})
@@ -80,17 +80,17 @@ class AcceptedServiceSchema(IgnoredInputsSchema):
     created_at: str
 
 
-class ServiceRoutes:
+class ServiceRoutes(ServiceHandlers):
     """Runs services by name."""
 
     def __init__(self, services: WebServices, service_list: ServiceList) -> None:
-        self._services = services
+        super().__init__(services)
         self._service_list = service_list
         self._chat_handler = ChatHandler(services, services.gateway, chat.DIALECT)
 
     async def run(self, request: Request) -> Response:
         """Run a service and return its result, or 202 if `async` is set, or a stream if `stream` is set."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw)
         name, is_async, stream = _service_name(body), _flag(body, "async"), _flag(body, "stream")

@@ -15,7 +15,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
 from sixfold.web import auth, requests, responses
 from sixfold.web.responses import InputSchema, input_schema
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 DEFAULT = "ra2"
 
@@ -42,11 +42,11 @@ class ServicesSchema(TypedDict):
     next_cursor: NotRequired[str | None]
 
 
-class ServiceList:
+class ServiceList(ServiceHandlers):
     """Lists all services."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
 
     def knows(self, name: str) -> bool:
         catalog = self._services.catalog
@@ -63,7 +63,7 @@ class ServiceList:
         if auth.bearer_token(request) is None:
             document["services"] = [self._row(model, model.name) for model in built_in]
         else:
-            principal = await self._services.authenticator.bearer(request)
+            principal = await self._enter(request)
             permitted = (model for model in built_in if principal.allows(model.name))
             document["services"] = [self._row(model, model.name) for model in permitted]
             if principal.has(Rights.RUN):

@@ -25,7 +25,7 @@ class TrainingRoutes(ServiceHandlers):
 
     async def begin(self, request: Request) -> Response:
         """Start a training run and return 202 with its status URL."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         raw = await request.body()
         inputs = await bodies.parse(bodies.parse_object, raw)
 

@@ -13,17 +13,16 @@ from sixfold import errors
 from sixfold.api.hosting import schemas
 from sixfold.api.hosting.removal import ModelRemoval
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import hardware
 from sixfold.core.catalog.custom_models import CustomModel
 from sixfold.core.catalog.hardware import Hardware
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template, Templates
 from sixfold.core.media import mounts
-from sixfold.web import auth, predictions, requests, responses
+from sixfold.web import predictions, requests, responses
 from sixfold.web.responses import InputSchema, StaticJson, input_schema
 from sixfold.web.routing import Handler, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _DEFAULT_IDLE_SECONDS = 120
 _SPACE_PORT = 7860
@@ -236,11 +235,11 @@ def _plain(seconds: float) -> float | int:
 # -- the routes ------------------------------------------------------------------------------------
 
 
-class HostedModelList:
+class HostedModelList(ServiceHandlers):
     """Lists the models and hardware. The built-in part is encoded once."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._idle_seconds = services.settings.idle_seconds
         templates = {model["name"]: model for model in self._built_in()}
         kinds = [hardware_entry(kind) for kind in services.templates.hardware.kinds()]
@@ -273,7 +272,7 @@ class HostedModelList:
 
     async def templates(self, request: Request) -> Response:
         """Return all templates and, for a key, ComfyUI's models and a page of custom models."""
-        principal = await self._principal(request)
+        principal = await self._enter_to_run(request)
         if principal is None:
             return self._list.response(request)
         models, next_cursor = await requests.own_models(
@@ -289,7 +288,7 @@ class HostedModelList:
         name = requests.path_value(request, "name")
         if name in self._each:
             return self._each[name].response(request)
-        principal = await self._principal(request)
+        principal = await self._enter_to_run(request)
         if principal is None:
             raise errors.NotFound(f"Template {name} not found")
         if model := self._services.catalog.discovered.get(name):
@@ -305,13 +304,6 @@ class HostedModelList:
 
     def _own(self, own: CustomModel) -> TemplateSchema:
         return own_template(own, self._services.templates, self._idle_seconds)
-
-    async def _principal(self, request: Request) -> Principal | None:
-        """Return the caller, or None without a key that may run models."""
-        if auth.bearer_token(request) is None:
-            return None
-        principal = await self._services.authenticator.bearer(request)
-        return principal if principal.has(rights.Rights.RUN) else None
 
 
 def routes(services: WebServices, import_image: Handler) -> tuple[RouteEntry, ...]:

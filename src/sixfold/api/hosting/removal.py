@@ -15,14 +15,14 @@ from sixfold.core.catalog import custom_models, trained_models
 from sixfold.core.predictions.history import deletion
 from sixfold.core.workflows.workflows import PREFIX
 from sixfold.web import requests
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 
-class ModelRemoval:
+class ModelRemoval(ServiceHandlers):
     """Removes own models, imported spaces and trained models with their trainings."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
 
     async def remove(self, request: Request) -> Response:
         """Remove a model; a trained model is removed with its images and weights.
@@ -31,7 +31,7 @@ class ModelRemoval:
         without the right to add one, and `Conflict` for a workflow, which has its own route, and for a
         model of a Python file.
         """
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         principal.require_all_models()
         name, models = requests.path_value(request, "name"), self._services.predictions.custom_models
         try:

@@ -12,7 +12,6 @@ from sixfold import errors
 from sixfold.api.hosting import container_images, models_list, run_requests, schemas, spaces, streaming
 from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import unknown_names
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
@@ -23,7 +22,7 @@ from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import PredictionSerializer, PredictionStatus
 from sixfold.web.routing import ApiGroup, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 Work = Callable[[Prediction, schemas.RunRequest], Awaitable[Response]]
 _PAGE, _MAX_PAGE = 50, 200
@@ -31,11 +30,11 @@ _MAX_FILTER = 100
 _STATES = tuple(str(state) for state in PredictionState if state is not PredictionState.CANCELING)
 
 
-class PredictionRoutes:
+class PredictionRoutes(ServiceHandlers):
     """Runs models and reports the state of their predictions."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
@@ -130,9 +129,6 @@ class PredictionRoutes:
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
     # -- shared helpers ----------------------------------------------------------------------------
-
-    async def _enter(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
 
     async def _find(self, request: Request) -> Prediction:
         principal = await self._enter(request)

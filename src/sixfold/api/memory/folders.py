@@ -15,7 +15,7 @@ from sixfold.core.memory.sharing.folders import Access, FolderShareDraft
 from sixfold.web import bodies, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 PATH = "/api/shared-folders"
 
@@ -42,16 +42,16 @@ class SharedFoldersSchema(TypedDict):
     received: list[ReceivedFolderSchema]
 
 
-class FolderRoutes:
+class FolderRoutes(ServiceHandlers):
     """Handlers of shared folders."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._database = services.database
 
     async def list(self, request: Request) -> Response:
         """List the folders that are shared by the account and with it."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         limited = bool(principal.scope.collections)
         own_folders = () if limited else await self._database.read(folders.of_account(principal))
         received_folders = await self._database.read(folders.received(principal))
@@ -69,7 +69,7 @@ class FolderRoutes:
         return responses.unstored_json(shared.record, 201)
 
     async def end(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         share_id = requests.path_value(request, "folder_id")
         folder = await self._database.write(folders.end(principal, share_id))
         await membership.move_all(self._database, principal.account_id, folder)

@@ -18,7 +18,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.web import bodies, idempotency, openapi, responses
 from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _FIVE_MINUTES = 300.0
 _EXPORTS = 10
@@ -34,23 +34,23 @@ class ClosedAccountSchema(TypedDict):
 CONFIRMATION = openapi.shape("Confirmation", confirm=str)
 
 
-class AccountDataRoutes:
+class AccountDataRoutes(ServiceHandlers):
     """Handlers that export the data of an account, and close it."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
     async def export_account(self, request: Request) -> Response:
         """Export the data as a zip, which is streamed while it is written."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         self._taking.spend(principal.account_id)
         self._services.admission.export(request, principal.account_id)
         return archive(self._services, principal.account_id)
 
     async def close(self, request: Request) -> Response:
         """Close the account: disable its keys at once, and erase its data after a grace period."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         fields = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         deletion.confirm(account, fields.get("confirm", request.query_params.get("confirm")))

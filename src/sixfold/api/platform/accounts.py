@@ -78,7 +78,7 @@ class AccountRoutes(ServiceHandlers):
 
     async def show(self, request: Request) -> Response:
         """Return the balance and the amount on hold."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         may_see = principal.has(rights.Rights.ACCOUNT_MANAGE)
         secret = None
@@ -98,14 +98,14 @@ class AccountRoutes(ServiceHandlers):
 
     async def replace_webhook_secret(self, request: Request) -> Response:
         """Replace the webhook secret, which a former admin or the holder of a revoked key may know."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         secret = await self._services.webhook_secrets.replace(principal.account_id)
         document: AccountSecretSchema = {"webhook_secret": secret}
         return responses.unstored_json(document)
 
     async def entries(self, request: Request) -> Response:
         """Return the ledger, newest entries first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))
@@ -114,7 +114,7 @@ class AccountRoutes(ServiceHandlers):
 
     async def usage(self, request: Request) -> Response:
         """Return the usage by day, kind, model, key, member, team and tag; members see their own."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         days = usage_days(request)
         dimensions = usage_dimensions(request, usage_report.DIMENSIONS, usage_report.USUAL)
         holder_id = (principal.member_id or principal.team_id) if principal.role == "member" else None

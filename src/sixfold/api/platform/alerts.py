@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.alerts import alerts
 from sixfold.core.alerts.alerts import CostAlert
@@ -47,7 +46,7 @@ class AlertRoutes(ServiceHandlers):
 
     async def page(self, request: Request) -> Response:
         """List the alerts, oldest first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         rows = await self._services.database.read(alerts.of_account(principal.account_id))
         return responses.unstored_json({"alerts": [alerts.to_json(row) for row in rows]})
 
@@ -55,14 +54,14 @@ class AlertRoutes(ServiceHandlers):
         alert = CostAlert(bodies.parse_object(await request.body()))
         alerts.check_receiver(self._services.outbox.sender, alert.url)
         creation = alerts.create(principal.account_id, alert, principal.member_id)
-        row = await self._services.database.write(access_checks.while_permitted(principal, creation))
+        row = await self._write(principal, creation)
         return responses.unstored_json(alerts.to_json(row), 201)
 
     async def delete(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         alert_id = requests.path_value(request, "alert_id")
         deletion = alerts.delete(principal.account_id, alert_id)
-        await self._services.database.write(access_checks.while_permitted(principal, deletion))
+        await self._write(principal, deletion)
         return Response(status_code=204)
 
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.platform import accounts
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.content_log import storage as contents
 from sixfold.web import bodies, requests, responses
@@ -49,22 +48,22 @@ class ContentLogRoutes(ServiceHandlers):
     """Handlers of the content log."""
 
     async def show(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         return _setting(await self._services.database.read(contents.days_of(principal.account_id)))
 
     async def put(self, request: Request) -> Response:
         """Set the number of days for which later calls are logged."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         days = bodies.parse_object(await request.body()).get("days")
         if isinstance(days, bool) or not isinstance(days, int):
             raise errors.InvalidInput.of("days", "days must be an integer; 0 disables the log")
         change = contents.set_days(principal.account_id, days)
-        await self._services.database.write(access_checks.while_permitted(principal, change))
+        await self._write(principal, change)
         return _setting(days)
 
     async def page(self, request: Request) -> Response:
         """List the logged calls, newest first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         limit, cursor = accounts.page_size(request), request.query_params.get("cursor")
         rows, following = await self._services.database.read(
             contents.page(principal.account_id, limit, cursor)
@@ -73,7 +72,7 @@ class ContentLogRoutes(ServiceHandlers):
         return responses.unstored_json({"calls": calls, "next_cursor": following})
 
     async def get(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         log = self._services.content_log
         if log is None:
             raise errors.NotConfigured
@@ -83,9 +82,9 @@ class ContentLogRoutes(ServiceHandlers):
 
     async def clear(self, request: Request) -> Response:
         """Delete all logged calls."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         removal = contents.clear(principal.account_id)
-        await self._services.database.write(access_checks.while_permitted(principal, removal))
+        await self._write(principal, removal)
         return Response(status_code=204)
 
 

@@ -30,7 +30,7 @@ class EngineRoutes(ServiceHandlers):
 
     async def show(self, request: Request) -> Response:
         """Return the resources, engines and models; `refresh=true` detects servers and weights first."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         text = request.query_params.get("refresh", "false")
         if text not in _FLAGS:
             raise errors.BadRequest("refresh must be true or false")

@@ -56,7 +56,7 @@ class GuardrailRoutes(ServiceHandlers):
     """Handlers of an account's guardrails."""
 
     async def page(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         rows = await self._services.database.read(storage.guardrails_of(principal.account_id))
         items = [
             to_json(row["key_id"], guardrails.decode(row["document"]), row["updated_at"]) for row in rows
@@ -64,7 +64,7 @@ class GuardrailRoutes(ServiceHandlers):
         return responses.unstored_json({"guardrails": items})
 
     async def put(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         fields = bodies.parse_object(await request.body())
         key_id = fields.pop("key", None) or ""
         if not isinstance(key_id, str):
@@ -72,14 +72,12 @@ class GuardrailRoutes(ServiceHandlers):
         guardrail = guardrails.parse(fields)
         if guardrail.hook is not None:
             hooks.check_url(self._services.outbox.sender, guardrail.hook.url)
-        moment = await self._services.database.write(
-            access_checks.while_permitted(principal, _set(principal, key_id, guardrail))
-        )
+        moment = await self._write(principal, _set(principal, key_id, guardrail))
         return responses.unstored_json(to_json(key_id, guardrail, moment))
 
     async def delete(self, request: Request) -> Response:
         """Remove the guardrail of the key in the query, or of the account."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         key_id = requests.query_text(request, "key", _MAX_KEY)
         removal = access_checks.while_permitted(principal, _remove(principal.account_id, key_id))
         await self._services.database.write(removal)

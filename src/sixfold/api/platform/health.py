@@ -9,14 +9,14 @@ from sixfold import errors
 from sixfold.core.database import one
 from sixfold.web import responses
 from sixfold.web.metrics import CONTENT_TYPE, Metrics
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 
-class HealthRoutes:
+class HealthRoutes(ServiceHandlers):
     """Handlers for orchestrators and Prometheus."""
 
     def __init__(self, services: WebServices, metrics: Metrics) -> None:
-        self._services = services
+        super().__init__(services)
         self._metrics = metrics
 
     async def live(self, _request: Request) -> Response:
@@ -32,6 +32,6 @@ class HealthRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in the text format of Prometheus, for the operator."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         text = await self._metrics.text(self._services.database, self._services.scheduler)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

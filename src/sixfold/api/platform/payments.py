@@ -38,7 +38,7 @@ class PaymentRoutes(ServiceHandlers):
 
     async def deposit(self, request: Request) -> Response:
         """Return the account's deposit address for tokens."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         bodies.parse_object(await request.body() or b"{}")
         return responses.json(await self._services.deposits.address(principal.account_id))
 

@@ -71,7 +71,7 @@ class ShareRoutes(ServiceHandlers):
 
     async def page(self, request: Request) -> Response:
         """List the shares that have not expired, newest first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
         result = await self._services.database.read(shares.page(principal, limit, cursor))
@@ -80,7 +80,7 @@ class ShareRoutes(ServiceHandlers):
 
     async def received(self, request: Request) -> Response:
         """List the shares that only the account or the team of the key may open, newest first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         limit = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
         found = await self._services.database.read(shares.received(principal, limit, cursor))
@@ -93,14 +93,14 @@ class ShareRoutes(ServiceHandlers):
         return responses.unstored_json({"shares": rows, "next_cursor": following})
 
     async def create(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         draft = ShareDraft.of(bodies.parse_object(await request.body()))
         share, token = await self._services.database.write(shares.create(principal, draft))
         link = {"url": f"{self._services.settings.base_url}{shares.path_of(token)}"}
         return responses.unstored_json({**share.record, **link}, 201)
 
     async def end(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         share_id = requests.path_value(request, "share_id")
         await self._services.database.write(shares.end(principal, share_id))
         return Response(status_code=204)

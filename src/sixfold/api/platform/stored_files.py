@@ -115,7 +115,7 @@ class StoredFileRoutes(ServiceHandlers):
         asking: Principal | Account | None = None
         if auth.bearer_token(request) is not None:
             with contextlib.suppress(errors.Unauthenticated):
-                principal = await self._services.authenticator.bearer(request)
+                principal = await self._enter(request)
                 asking = principal if principal.has(Rights.RUN | Rights.ACCOUNT_READ) else None
         elif (session := await self._services.sessions.of(request)) is not None:
             asking = session.account

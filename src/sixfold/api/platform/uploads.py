@@ -32,7 +32,7 @@ class UploadRoutes(ServiceHandlers):
 
     async def take(self, request: Request) -> Response:
         """Store a file, whose URL can be an input of any model."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
 
         async def work(upload: ReceivedUpload) -> Response:
             return await self._keep(principal, upload)

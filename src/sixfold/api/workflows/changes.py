@@ -17,18 +17,18 @@ from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.workflows import PREFIX, Workflow
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _VERSION = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 
-class WorkflowChangeRoutes:
+class WorkflowChangeRoutes(ServiceHandlers):
     """Routes that change an account's workflows; `If-Match` names the version to change."""
 
     def __init__(
         self, services: WebServices, workflow_list: WorkflowList, importing: WorkflowImportRoutes
     ) -> None:
-        self._services = services
+        super().__init__(services)
         self._models = services.predictions.custom_models
         self._workflow_list = workflow_list
         self._importing = importing
@@ -93,9 +93,6 @@ class WorkflowChangeRoutes:
         principal.require_all_models()
         if slug in self._services.workflows.spaces:
             raise errors.Forbidden(f"{slug} is built in and cannot be changed: duplicate it first")
-
-    async def _enter(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
 
 
 def _expected(request: Request) -> int | None:

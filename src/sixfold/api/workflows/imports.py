@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.workflows.workflows_list import KIND, WorkflowList
-from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import now
@@ -30,7 +29,7 @@ from sixfold.core.workflows.validate import ValidationResult
 from sixfold.core.workflows.workflows import PREFIX, Workflow
 from sixfold.web import bodies, multipart, responses
 from sixfold.web.idempotency import IdempotentRequest
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _MAX_NAME = 80
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
@@ -48,11 +47,11 @@ class ImportedDocument(msgspec.Struct, frozen=True):
     name: str
 
 
-class WorkflowImportRoutes:
+class WorkflowImportRoutes(ServiceHandlers):
     """Imports and validates workflows."""
 
     def __init__(self, services: WebServices, workflow_list: WorkflowList) -> None:
-        self._services = services
+        super().__init__(services)
         self._workshop = services.workflows
         self._workflow_list = workflow_list
 
@@ -112,9 +111,6 @@ class WorkflowImportRoutes:
         raw = await request.body()
         await self._workshop.document_memory.reserve(len(raw))
         return await bodies.parse(_parse_graph, raw)
-
-    async def _enter(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
 
     async def _estimate(self, validation: ValidationResult, account_id: str) -> dict[str, Any] | None:
         if not validation.valid:

@@ -17,22 +17,22 @@ from sixfold.net import urls
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import PredictionSerializer
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _WAIT, _MAX_WAIT = 60.0, 600.0
 
 
-class WorkflowRunRoutes:
+class WorkflowRunRoutes(ServiceHandlers):
     """Runs named workflows."""
 
     def __init__(self, services: WebServices, workflow_list: WorkflowList) -> None:
-        self._services = services
+        super().__init__(services)
         self._workflow_list = workflow_list
         self._serializer = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
         """Run a workflow and wait for its end, at most for the time in the request."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         raw = await request.body()
 
         async def accepted(idempotency_id: str | None) -> Response:

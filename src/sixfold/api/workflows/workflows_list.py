@@ -9,31 +9,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors, near_names
-from sixfold.core.accounts import rights
-from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.custom_models import CustomModel
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.core.workflows.workflows import PREFIX, Workflow
-from sixfold.web import auth, requests, responses
-from sixfold.web.services import WebServices
+from sixfold.web import requests, responses
+from sixfold.web.services import ServiceHandlers, WebServices
 
 # The kind of custom models made from imported workflows.
 KIND = "workflow"
 
 
-class WorkflowList:
+class WorkflowList(ServiceHandlers):
     """Finds workflows, lists them, and returns their files and drawings."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._built_in = services.workflows.spaces
         self._base = services.settings.base_url
 
     async def page(self, request: Request) -> Response:
         """Return a page of workflows: with a key, those that it may use, including the account's."""
-        principal = await self._principal(request)
+        principal = await self._enter_to_run(request)
         workflows, next_cursor = await self.list_page(
             request, principal.account_id if principal is not None else None
         )
@@ -108,17 +106,11 @@ class WorkflowList:
         return errors.NotFound(f"Workflow {slug[:100]} not found{near and f'; {near}'}")
 
     async def _requested(self, request: Request) -> Workflow:
-        principal = await self._principal(request)
+        principal = await self._enter_to_run(request)
         slug = requests.path_value(request, "slug")
         if principal is not None and slug not in self._built_in:
             principal.permit(PREFIX + slug)
         return await self.find(slug, principal.account_id if principal is not None else None)
-
-    async def _principal(self, request: Request) -> Principal | None:
-        if auth.bearer_token(request) is None:
-            return None
-        principal = await self._services.authenticator.bearer(request)
-        return principal if principal.has(rights.Rights.RUN) else None
 
     async def _of(self, own: CustomModel) -> Workflow:
         file = await self._services.media.find(str(mapping(own.document.get("space"))["media"]))

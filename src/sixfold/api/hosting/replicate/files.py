@@ -17,7 +17,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import Query, Rows, Transaction, one
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.web import requests, responses, uploads
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 from sixfold.web.uploads import ReceivedUpload
 
 # The form field that contains the file.
@@ -28,16 +28,16 @@ _ID = re.compile(r"blob_[0-9a-z]{1,64}", re.ASCII)
 _LAST = "~"
 
 
-class ReplicateFiles:
+class ReplicateFiles(ServiceHandlers):
     """Handlers for files."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._base_url = services.settings.base_url
 
     async def upload(self, request: Request) -> Response:
         """Store a file; its URL can be used as an input."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
 
         async def work(received: ReceivedUpload) -> Response:
             stored = await self._services.media.upload(principal.tenant, received.path, received.content_type)
@@ -49,7 +49,7 @@ class ReplicateFiles:
 
     async def page(self, request: Request) -> Response:
         """Return the account's files, newest first."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         bound = request.query_params.get("cursor", "")
         if bound and not _ID.fullmatch(bound):
             raise errors.BadRequest("cursor is invalid: use the URL in `next`")
@@ -66,12 +66,12 @@ class ReplicateFiles:
         return responses.json(page)
 
     async def show(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         return responses.json(await self._one(principal.tenant, requests.path_value(request, "file_id")))
 
     async def delete(self, request: Request) -> Response:
         """Delete a file; runs that already use it have a copy."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         file_id = requests.path_value(request, "file_id")
         query = one("upload_expire", **principal.tenant.row, upload_id=file_id)
         if await self._services.database.write(query) is None:

@@ -21,7 +21,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.tasks import TASKS
 from sixfold.web import requests, responses
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _MAX_QUERY_CHARS = 200
 _MAX_FOUND = 50
@@ -36,11 +36,11 @@ class NamedModel(msgspec.Struct, frozen=True):
     public: PublicModel | None = None
 
 
-class ReplicateModels:
+class ReplicateModels(ServiceHandlers):
     """Handlers for models."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._base_url = services.settings.base_url
         self.names = PublicNames("replicate")
         catalog = services.catalog
@@ -195,9 +195,6 @@ class ReplicateModels:
 
     def _collection(self, task: str) -> schemas.ReplicateCollectionSchema:
         return {"name": task, "slug": _slug(task), "description": f"Models for {task}"}
-
-    async def _enter(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
 
 
 def _allowed(principal: Principal, named_model: NamedModel) -> bool:

@@ -24,17 +24,17 @@ from sixfold.core.predictions.webhooks import Renderer
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 FACE = "replicate"
 _PAGE = 100
 
 
-class ReplicateRoutes:
+class ReplicateRoutes(ServiceHandlers):
     """Predictions, trainings, account and hardware in Replicate's format."""
 
     def __init__(self, services: WebServices, models: ReplicateModels) -> None:
-        self._services = services
+        super().__init__(services)
         self._base_url = services.settings.base_url
         self._models = models
 
@@ -202,9 +202,6 @@ class ReplicateRoutes:
         raise errors.BadRequest(
             "Models cannot be added here: use POST /api/containers/templates or `sixfold model add`"
         )
-
-    async def _enter(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
 
 
 def build_api(services: WebServices) -> ApiGroup:

@@ -14,7 +14,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sixfold import errors
 from sixfold.api.hosting.sessions import schemas
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.sessions.connection import (
     MAX_CREDIT,
@@ -33,7 +32,7 @@ from sixfold.core.sessions.states import SessionEvent
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry, SocketRoute
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 UNAUTHORIZED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
 # How long the server waits for `hello` before it resumes the session without it.
@@ -44,11 +43,11 @@ _SLOW_FAREWELL_SECONDS = 20.0
 _TOO_LARGE = 1009
 
 
-class SessionRoutes:
+class SessionRoutes(ServiceHandlers):
     """Routes to create, read and end a live session, and its WebSocket."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._live = services.live_sessions
         self._base_url = services.settings.base_url
 
@@ -81,9 +80,6 @@ class SessionRoutes:
         principal = await self._enter(request)
         expired = await self._live.close(requests.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(expired, self._base_url), expired)
-
-    async def _enter(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
 
     def _answer(self, message: Mapping[str, Any], session: SessionRecord, status: int = 200) -> Response:
         headers = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}

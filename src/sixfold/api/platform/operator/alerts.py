@@ -11,12 +11,11 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.platform.operator.schemas import MAX_PAGE, MAX_TEXT, PAGE
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions
 from sixfold.core.alerts import alerts, operation
 from sixfold.core.alerts.alerts import CostAlert
-from sixfold.core.database import Row, T, Transaction
+from sixfold.core.database import Row
 from sixfold.web import bodies, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
@@ -46,7 +45,7 @@ class OperatorAlertRoutes(ServiceHandlers):
 
     async def page(self, request: Request) -> Response:
         """List the alerts of all accounts, newest first."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         limit = requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT)
         cursor = requests.query_text(request, "cursor", MAX_TEXT) or None
         page = await self._services.database.read(operation.page(limit, cursor))
@@ -65,13 +64,10 @@ class OperatorAlertRoutes(ServiceHandlers):
         return responses.unstored_json(_alert(row), 201)
 
     async def delete(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         alert_id = requests.path_value(request, "alert_id")
         await self._write(principal, operation.delete(principal, alert_id))
         return Response(status_code=204)
-
-    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
-        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
 
 
 def _alert(row: Row) -> AccountAlertSchema:

@@ -19,7 +19,7 @@ from sixfold.web import files, openapi, requests, responses
 from sixfold.web.files import ServedFile
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _ROOT = "/api/operator/backups"
 _ONE = f"{_ROOT}/{{name}}"
@@ -35,16 +35,16 @@ class BackupSchema(TypedDict):
     problem: str | None
 
 
-class BackupRoutes:
+class BackupRoutes(ServiceHandlers):
     """Handlers that start, list, download and delete backups."""
 
     def __init__(self, services: WebServices) -> None:
-        self._authenticator = services.authenticator
+        super().__init__(services)
         self._backups = services.backups
 
     async def show(self, request: Request) -> Response:
         """List the backups, newest first."""
-        await self._authenticator.bearer(request)
+        await self._enter(request)
         return await self._listed()
 
     async def start(self, _request: Request, principal: Principal) -> Response:
@@ -54,7 +54,7 @@ class BackupRoutes:
 
     async def download(self, request: Request) -> Response:
         """Return the file of a complete backup."""
-        principal = await self._authenticator.bearer(request)
+        principal = await self._enter(request)
         name = requests.path_value(request, "name")
         file = await self._backups.open(principal, name)
         served = ServedFile(
@@ -64,7 +64,7 @@ class BackupRoutes:
 
     async def remove(self, request: Request) -> Response:
         """Delete a backup, or stop one that is being written."""
-        principal = await self._authenticator.bearer(request)
+        principal = await self._enter(request)
         await self._backups.remove(principal, requests.path_value(request, "name"))
         return await self._listed()
 

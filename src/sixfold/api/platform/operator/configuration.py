@@ -15,23 +15,23 @@ from sixfold.core.configuration.entries import MAX_NAME
 from sixfold.core.configuration.ports import KeyCheck, ServerProbe
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _BODY_BYTES = 32_768
 _MAX_SECTION = 40
 
 
-class ConfigurationRoutes:
+class ConfigurationRoutes(ServiceHandlers):
     """Handlers of the configuration and of provider keys."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._configuration = services.configuration
         self._keys = services.provider_keys
 
     async def show(self, request: Request) -> Response:
         """Return servers, aliases, prices, tool servers and the web search with the source of each."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         return await self._shown()
 
     async def put(self, request: Request) -> Response:
@@ -45,7 +45,7 @@ class ConfigurationRoutes:
 
     async def remove(self, request: Request) -> Response:
         """Remove an entry of a section, and return the configuration."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         name = requests.query_text(request, "name", MAX_NAME)
         section = requests.path_value(request, "section")[:_MAX_SECTION]
         await self._configuration.remove(principal, section, name)
@@ -73,7 +73,7 @@ class ConfigurationRoutes:
 
     async def list_providers(self, request: Request) -> Response:
         """List the providers, those with a key first."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         return await self._providers()
 
     async def set_key(self, request: Request) -> Response:
@@ -86,11 +86,11 @@ class ConfigurationRoutes:
 
     async def check_key(self, request: Request) -> Response:
         """Check whether a provider accepts the key in use."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         return _checked(await self._keys.check(requests.path_value(request, "provider")))
 
     async def remove_key(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         await self._keys.remove(principal, requests.path_value(request, "provider"))
         return await self._providers()
 
@@ -102,7 +102,7 @@ class ConfigurationRoutes:
         return responses.unstored_json({"providers": rows})
 
     async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         return principal, bodies.parse_object(await request.body() or b"{}")
 
 

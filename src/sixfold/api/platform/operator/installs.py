@@ -17,7 +17,7 @@ from sixfold.core.configuration.ports import InstallState, InstallView
 from sixfold.web import bodies, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _BODY_BYTES = 4096
 _ROOT = "/api/operator/installs"
@@ -37,20 +37,20 @@ class InstallSchema(TypedDict):
     log: list[str]
 
 
-class InstallRoutes:
+class InstallRoutes(ServiceHandlers):
     """Handlers that install and remove weights."""
 
     def __init__(self, services: WebServices) -> None:
-        self._authenticator = services.authenticator
+        super().__init__(services)
         self._installs = services.installs
 
     async def show(self, request: Request) -> Response:
         """List the weights with their state."""
-        await self._authenticator.bearer(request)
+        await self._enter(request)
         return await self._listed()
 
     async def start(self, request: Request) -> Response:
-        principal = await self._authenticator.bearer(request)
+        principal = await self._enter(request)
         body = bodies.parse_object(await request.body())
         family, name = body.get("family"), body.get("name")
         if not isinstance(family, str) or not isinstance(name, str):
@@ -60,12 +60,12 @@ class InstallRoutes:
 
     async def stop(self, request: Request) -> Response:
         """Stop an installation; the downloaded part is kept."""
-        principal = await self._authenticator.bearer(request)
+        principal = await self._enter(request)
         await self._installs.stop(principal, *_named(request))
         return await self._listed()
 
     async def remove(self, request: Request) -> Response:
-        principal = await self._authenticator.bearer(request)
+        principal = await self._enter(request)
         await self._installs.remove(principal, *_named(request))
         return await self._listed()
 

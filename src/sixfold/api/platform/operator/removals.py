@@ -15,26 +15,24 @@ from sixfold.api.platform.organization import fields
 from sixfold.core import gallery
 from sixfold.core.account_data import operation
 from sixfold.core.accounts import accounts, rights
-from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
-from sixfold.core.database import T, Transaction
 from sixfold.core.shares import shares
 from sixfold.web import openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _ROOT = "/api/operator"
 _BODY_BYTES = 16_384
 _LINK = "/s/"
 
 
-class RemovalRoutes:
+class RemovalRoutes(ServiceHandlers):
     """Handlers that delete accounts and remove what they have published."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._read = services.database.read
 
     async def close(self, request: Request) -> Response:
@@ -57,13 +55,13 @@ class RemovalRoutes:
 
     async def remove_post(self, request: Request) -> Response:
         """Delete a post of any account with its file."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         await self._write(principal, gallery.remove_post(principal, requests.path_value(request, "post_id")))
         return Response(status_code=204)
 
     async def remove_character(self, request: Request) -> Response:
         """Delete a character of any account with its avatar."""
-        principal = await self._services.authenticator.bearer(request)
+        principal = await self._enter(request)
         character_id = requests.path_value(request, "character_id")
         await self._write(principal, gallery.remove_character(principal, character_id))
         return Response(status_code=204)
@@ -74,11 +72,8 @@ class RemovalRoutes:
         await self._write(principal, shares.withdraw(principal, _token(fields.text(body, "url"))))
         return Response(status_code=204)
 
-    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
-        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
-
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
-        return await self._services.authenticator.bearer(request), await fields.of_request(request, *names)
+        return await self._enter(request), await fields.of_request(request, *names)
 
 
 def _token(url: str) -> str:

@@ -18,34 +18,33 @@ from sixfold.api.platform.organization import fields
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.accounts.authentication import access_checks
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions, customers
-from sixfold.core.database import T, Transaction
+from sixfold.core.database import Transaction
 from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _BODY_BYTES = 16_384
 
 
-class OperatorRoutes:
+class OperatorRoutes(ServiceHandlers):
     """Handlers of the operator's accounts and actions."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._read = services.database.read
 
     async def list_accounts(self, request: Request) -> Response:
         """List the accounts, newest first."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         text, limit, cursor = _page(request, "q")
         result = await self._read(customers.page(text, limit, cursor))
         rows = [schemas.account(row) for row in result.accounts]
         return responses.unstored_json({"accounts": rows, "next_cursor": result.next_cursor})
 
     async def show(self, request: Request) -> Response:
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         account = await self._read(customers.find(requests.path_value(request, "account_id")))
         return responses.unstored_json(schemas.of_account(account))
 
@@ -88,17 +87,14 @@ class OperatorRoutes:
 
     async def list_actions(self, request: Request) -> Response:
         """List the actions of operators, newest first."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         target, limit, cursor = _page(request, "target")
         result = await self._read(actions.page(limit, cursor, target))
         rows = [schemas.action(action) for action in result.actions]
         return responses.unstored_json({"actions": rows, "next_cursor": result.next_cursor})
 
-    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
-        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
-
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
-        return await self._services.authenticator.bearer(request), await fields.of_request(request, *names)
+        return await self._enter(request), await fields.of_request(request, *names)
 
     async def _changed(self, principal: Principal, transaction: Transaction[Account]) -> Response:
         account = await self._write(principal, transaction)

@@ -39,7 +39,7 @@ class OperatorUsageRoutes(ServiceHandlers):
 
     async def show(self, request: Request) -> Response:
         """Return the usage by day, account, e-mail address and model."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         days = accounts.usage_days(request)
         names = accounts.usage_dimensions(request, _DIMENSIONS, _DIMENSIONS)
         report = server_usage.report(days, names)
@@ -47,7 +47,7 @@ class OperatorUsageRoutes(ServiceHandlers):
 
     async def show_one(self, request: Request) -> Response:
         """Return the usage of an account by day, kind, model, key, member, team and tag."""
-        await self._services.authenticator.bearer(request)
+        await self._enter(request)
         days = accounts.usage_days(request)
         names = accounts.usage_dimensions(request, usage_report.DIMENSIONS, usage_report.USUAL)
         account_id = requests.path_value(request, "account_id")

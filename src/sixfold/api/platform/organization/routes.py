@@ -11,40 +11,34 @@ from starlette.responses import Response
 
 from sixfold.api.platform.organization import fields, schemas
 from sixfold.core.accounts import accounts, keys, rights
-from sixfold.core.accounts.authentication import access_checks, key_changes
+from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import Holder, Principal
 from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.organizations import group_roles, invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
-from sixfold.core.database import T, Transaction
+from sixfold.core.database import Transaction
 from sixfold.web import idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
-from sixfold.web.services import WebServices
+from sixfold.web.services import ServiceHandlers, WebServices
 
 _BODY_BYTES = 16_384
 
 
-class OrganizationRoutes:
+class OrganizationRoutes(ServiceHandlers):
     """Handlers for the organization, its members and teams."""
 
     def __init__(self, services: WebServices) -> None:
-        self._services = services
+        super().__init__(services)
         self._read = services.database.read
 
-    async def _caller(self, request: Request) -> Principal:
-        return await self._services.authenticator.bearer(request)
-
-    async def _write(self, principal: Principal, transaction: Transaction[T]) -> T:
-        return await self._services.database.write(access_checks.while_permitted(principal, transaction))
-
     async def _fields(self, request: Request, *names: str) -> tuple[Principal, dict[str, Any]]:
-        return await self._caller(request), await fields.of_request(request, *names)
+        return await self._enter(request), await fields.of_request(request, *names)
 
     # -- the organization --------------------------------------------------------------------------
 
     async def show(self, request: Request) -> Response:
         """Return the organization, with its budget for the owner and admins."""
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         return responses.unstored_json(await self._read(_organization(principal)))
 
     async def change(self, request: Request) -> Response:
@@ -68,7 +62,7 @@ class OrganizationRoutes:
 
     async def list_own(self, request: Request) -> Response:
         """Return the organizations for which the user of the key may act."""
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         rows = await self._read(organizations.of_person(principal.account_id))
         choices: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
         return responses.unstored_json({"organizations": choices})
@@ -86,7 +80,7 @@ class OrganizationRoutes:
     # -- members -----------------------------------------------------------------------------------
 
     async def list_members(self, request: Request) -> Response:
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         return responses.unstored_json({"members": await self._read(_members(principal))})
 
     async def change_member(self, request: Request) -> Response:
@@ -103,7 +97,7 @@ class OrganizationRoutes:
 
     async def remove_member(self, request: Request) -> Response:
         """End a membership with its sessions, OAuth grants and keys."""
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         member_id = requests.path_value(request, "member_id")
         await self._write(principal, members.remove(principal.account_id, member_id))
         return Response(status_code=204)
@@ -111,7 +105,7 @@ class OrganizationRoutes:
     # -- invitations -------------------------------------------------------------------------------
 
     async def list_invitations(self, request: Request) -> Response:
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         rows = await self._read(invitations.of_account(principal.account_id))
         return responses.unstored_json({"invitations": [schemas.invitation(row) for row in rows]})
 
@@ -139,7 +133,7 @@ class OrganizationRoutes:
         return responses.unstored_json(result, 201)
 
     async def withdraw(self, request: Request) -> Response:
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         invitation_id = requests.path_value(request, "invitation_id")
         await self._write(principal, invitations.withdraw(principal.account_id, invitation_id))
         return Response(status_code=204)
@@ -156,7 +150,7 @@ class OrganizationRoutes:
     # -- teams -------------------------------------------------------------------------------------
 
     async def list_teams(self, request: Request) -> Response:
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         return responses.unstored_json({"teams": await self._read(_teams(principal.account_id))})
 
     async def create_team(self, request: Request, principal: Principal) -> Response:
@@ -178,7 +172,7 @@ class OrganizationRoutes:
 
     async def remove_team(self, request: Request) -> Response:
         """Remove a team and revoke its keys."""
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         team_id = requests.path_value(request, "team_id")
         await self._write(principal, teams.remove(principal.account_id, team_id))
         return Response(status_code=204)
@@ -186,7 +180,7 @@ class OrganizationRoutes:
     # -- keys --------------------------------------------------------------------------------------
 
     async def list_keys(self, request: Request) -> Response:
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         rows = await self._read(keys.of_account(principal.account_id))
         return responses.unstored_json({"keys": [schemas.key(row) for row in rows]})
 
@@ -205,7 +199,7 @@ class OrganizationRoutes:
         return responses.unstored_json(result, 201)
 
     async def revoke_key(self, request: Request) -> Response:
-        principal = await self._caller(request)
+        principal = await self._enter(request)
         key_id = requests.path_value(request, "key_id")
         await self._read(keys.find(principal.account_id, key_id))
         await self._write(principal, keys.revoke(key_id))
