@@ -81,7 +81,7 @@ async def test_a_configured_server_that_stops_and_returns(tmp_path: Path) -> Non
         assert not relay["ready"]
         assert relay["detail"].startswith(f"box {SINCE}")
         await signed_in(app, app.operator)
-        for path in ("/admin", "/admin/models", "/admin/engines"):
+        for path in ("/admin", "/admin/models", "/admin/engines", "/catalog/text-llm", "/chat"):
             assert SINCE in (await app.client.get(path)).text, path
         view = await app.client.get("/api/operator/configuration", headers=bearer(await app.operator_key()))
         assert view.json()["servers"][0]["outage"].startswith(SINCE)

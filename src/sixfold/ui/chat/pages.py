@@ -25,6 +25,8 @@ from sixfold.web.services import WebServices
 
 CHATS = 100
 _FAMILY = "chat"
+# The engine that sends chats to model servers.
+_ENGINE = "relay"
 _MAX_TEXT = 200
 
 
@@ -111,6 +113,7 @@ class ChatPages:
             "web_search": self._services.web_search.available,
             "tool_servers": tool_names,
             "weights": await self._weights(user) if not groups else (),
+            "outage": self._services.predictions.terms.status_of(_ENGINE).outage,
             "speech": model_choices.speech_models(self._services),
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)
