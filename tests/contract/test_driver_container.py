@@ -267,6 +267,7 @@ async def test_closing_removes_every_container(
         await driver.start(spec(tmp_path))
     assert containers.tidied == 1
     await driver.close()
+    assert containers.tidied == 2, "containers that were starting are removed"
     assert [container.stopped.is_set() for container in containers.started] == [True, True]
     assert remaining_files(tmp_path) == []
     with pytest.raises(StartFailed):
@@ -326,6 +327,7 @@ SCRIPT = """
 import asyncio, json, pathlib, sys
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import RunReports, WorkerSpec
+from sixfold.clients.containers import ContainerSpec
 from sixfold.drivers.container import ContainerDriver, open_engine
 
 async def main(socket, folder):
@@ -339,6 +341,7 @@ async def main(socket, folder):
         )
         other = ContainerDriver(lambda: open_engine(socket, folder, 1), start_seconds=30)
         await other.inspect(options["image"], folder / "scratch-1")
+        await other.run_container(ContainerSpec(options["image"]))
         await other.close()
         files = {"artifacts/score.mid": folder / "score"}
         done = await worker.run(Task("t1", "m", {"prompt": "hello"}, files), reports)

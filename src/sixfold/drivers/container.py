@@ -221,6 +221,10 @@ class ContainerDriver:
         if self._client is not None:
             await self._client.aclose()
         if self._engine is not None:
+            if self._tidy:
+                # Containers whose start was interrupted.
+                with contextlib.suppress(ContainersFailed):
+                    await self._engine.tidy()
             await self._engine.close()
 
     def _found(self) -> ContainerEngine | None:
