@@ -190,6 +190,7 @@ def parse_inputs(
         listed = f"its inputs are {', '.join(types)}" if types else "it has no inputs"
         advice = (f"{name}; {near_names.question(name, types, listed)}" for name in unknown)
         raise CommandError(" ".join(f"{owner} does not have the input {each}" for each in advice))
+    types |= _JSON_INPUTS.get(owner, {})
     return {name: _value(client, types.get(name), name, text) for name, text in texts.items()}
 
 
@@ -226,10 +227,12 @@ _PARSERS: Mapping[str | None, Callable[[str], Any]] = {
     "integer": int,
     "number": float,
     "boolean": _boolean,
-    "array": functools.partial(from_text, "sizes"),
-    "object": functools.partial(from_text, "project"),
+    "sizes": functools.partial(from_text, "sizes"),
+    "project": functools.partial(from_text, "project"),
     None: _guess,
 }
+# Inputs that the server lists as strings, but that a JSON body must not send as such.
+_JSON_INPUTS = {"smart-resize": {"target_sizes": "sizes"}, "render": {"project": "project"}}
 _TYPE_NAMES = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 

@@ -153,12 +153,8 @@ class LongResponse(Response):
     revocation: bytes = b""
 
 
-WireType = Literal[
-    "string", "integer", "number", "boolean", "image", "audio", "video", "file", "array", "object"
-]
+WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
 _WIRE_TYPES = frozenset(get_args(WireType))
-# The types that a JSON body must not send as a string.
-_JSON_TYPES = {"sizes": "array", "project": "object"}
 
 
 class InputSchema(TypedDict):
@@ -177,10 +173,9 @@ class InputSchema(TypedDict):
 
 def input_schema(descriptor: Descriptor) -> InputSchema:
     """Serialize an input; a type that the API does not define is written as `string`."""
-    kind = _JSON_TYPES.get(descriptor.type, descriptor.type)
     return {
         "name": descriptor.name,
-        "type": cast("WireType", kind) if kind in _WIRE_TYPES else "string",
+        "type": cast("WireType", descriptor.type) if descriptor.type in _WIRE_TYPES else "string",
         "description": descriptor.description,
         "default": descriptor.default,
         "required": descriptor.required,

@@ -18,9 +18,7 @@ class Input(TypedDict):
     name: str
     order: int
     required: bool
-    type: Literal[
-        "array", "audio", "boolean", "file", "image", "integer", "number", "object", "string", "video"
-    ]
+    type: Literal["audio", "boolean", "file", "image", "integer", "number", "string", "video"]
 
 
 class Metrics(TypedDict):
