@@ -91,6 +91,20 @@ def test_a_box_with_a_face_excludes_objects_beside_the_body(
         assert overlap(after, disc(_LEFT)) > 0.93
 
 
+@pytest.mark.parametrize("points", [[], [185, 90, 1]])
+def test_a_subject_smaller_than_its_box_is_cut_from_the_middle(tmp_path: Path, points: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    pixels, subject = rng.normal(150, 20, (200, 310, 3)), np.zeros((200, 310), np.uint8)
+    cv2.circle(subject, (150, 110), 60, 1, -1)
+    pixels[subject > 0] = rng.normal((175, 150, 125), 20, (int(subject.sum()), 3))
+    cv2.circle(pixels, (185, 90), 14, (200, 30, 30), -1)
+    path = tmp_path / "spotted.png"
+    Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(path)
+    found = alpha(tmp_path, cut(tmp_path, path, box=[86, 46, 214, 174], points=points))
+    # A point says that the spot alone is the subject.
+    assert (overlap(found, subject) > 0.9) == (not points)
+
+
 def test_an_uncertain_cutout_asks_for_marks_only_without_marks(
     tmp_path: Path, two_discs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

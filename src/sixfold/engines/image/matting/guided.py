@@ -33,6 +33,9 @@ _DOT, _LOOSE = 0.012, 0.035
 _SPECK = 0.12
 # Holes smaller than this fraction of the part are filled.
 _HOLE = 0.005
+# If the subject covers less than the first fraction of a box's width or height, GrabCut starts again from an
+# ellipse in the middle, whose size is the second fraction of the box.
+_COVERAGE, _MIDDLE = 0.5, 0.3
 
 
 class SubjectMarks(msgspec.Struct, frozen=True):
@@ -126,11 +129,15 @@ def _cut(
         size = (small.shape[1], small.shape[0])
         part = cv2.resize(known[top:bottom, left:right].astype(np.uint8), size, interpolation=cv2.INTER_AREA)
         labels[(part > 0) & (labels == cv2.GC_PR_BGD)] = cv2.GC_PR_FGD
-    solid = _grab_cut(small, labels)
-    solid = _marked_parts(
-        solid,
-        [(int((x - left) * scale[0]), int((y - top) * scale[1])) for x, y, inside in marks.points if inside],
-    )
+    points = [
+        (int((x - left) * scale[0]), int((y - top) * scale[1])) for x, y, inside in marks.points if inside
+    ]
+    box = cv2.boundingRect((labels != cv2.GC_BGD).astype(np.uint8))
+    solid = _marked_parts(_grab_cut(small, labels.copy()), points)
+    if not marks.points and cv2.GC_PR_BGD not in labels and not _fills(solid, box):
+        middle = (box[0] + box[2] / 2, box[1] + box[3] / 2)
+        cv2.ellipse(labels, (middle, (_MIDDLE * box[2], _MIDDLE * box[3]), 0.0), cv2.GC_FGD, -1)
+        solid = _marked_parts(_grab_cut(small, labels), points)
     floats = small.astype(np.float32) / 255
     ground = background.fit_background(floats)
     result = MattingResult(floats, solid, segmentation.belief_of(small, ground), ground)
@@ -213,6 +220,12 @@ def _grab_cut(small: Pixels, labels: Array) -> NDArray[np.bool_]:
     bgr = np.ascontiguousarray(small[..., ::-1])
     cv2.grabCut(bgr, labels, (0, 0, 1, 1), models[0], models[1], _ROUNDS, cv2.GC_INIT_WITH_MASK)
     return (labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD)
+
+
+def _fills(solid: NDArray[np.bool_], box: Sequence[int]) -> bool:
+    """Return whether the mask is about as wide and high as the box (left, top, width, height)."""
+    subject = cv2.boundingRect(solid.astype(np.uint8))
+    return all(subject[side] >= _COVERAGE * box[side] for side in (2, 3))
 
 
 def _marked_parts(mask: NDArray[np.bool_], points: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
