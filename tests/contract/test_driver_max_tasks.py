@@ -40,7 +40,7 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
 
 async def singers(driver: Driver, scratch: Path) -> Worker:
     factory = "tests.fakes.engines:BatchEngine"
-    spec = WorkerSpec("chorus", factory, 1 << 30, scratch, options={"key": "c minor"}, max_tasks=MAX_TASKS)
+    spec = WorkerSpec("batch", factory, 1 << 30, scratch, options={"key": "c minor"}, max_tasks=MAX_TASKS)
     return await driver.start(spec)
 
 

@@ -34,7 +34,7 @@ HELD = PriceRow(3 * PRICE, 3, "an estimate", "children")
 
 
 def models_document() -> dict[str, Any]:
-    document = models({"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine"})
+    document = models({"echo": "EchoEngine", "slow": "SlowEngine", "batch": "BatchEngine"})
     row = document["models"]["echo"]
     document["models"] |= {
         "hired": {**row, "price": "container-time"},
@@ -147,7 +147,7 @@ async def test_failed_metered_run_is_free(pipeline: PipelineFixture) -> None:
 
 
 async def parent(pipeline: PipelineFixture, gate: Path) -> Prediction:
-    return await pipeline.service.submit(pipeline.request("chorus", extras={"gate": str(gate)}, hold=HELD))
+    return await pipeline.service.submit(pipeline.request("batch", extras={"gate": str(gate)}, hold=HELD))
 
 
 async def test_parent_is_charged_for_children_without_holds(
@@ -237,7 +237,7 @@ async def test_child_finishing_after_its_parent_keeps_no_result(
     pipeline, gate = either_line, tmp_path / "child"
     parent_prediction = await parent(pipeline, tmp_path / "never")
     request = pipeline.request(
-        "chorus",
+        "batch",
         parent=ParentRun(parent_prediction.id, "1", parent_prediction.model),
         extras={"gate": str(gate)},
     )

@@ -22,7 +22,7 @@ from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, runn
 
 DAY_US = 86_400_000_000
 FACTS: Mapping[str, Mapping[str, Any]] = {
-    "chorus": {"max_tasks": 4, "concurrency": 1, "options": {"key": "d"}},
+    "batch": {"max_tasks": 4, "concurrency": 1, "options": {"key": "d"}},
     "far": {"max_tasks": 3, "concurrency": 1, "kind": "provider"},
 }
 
@@ -33,7 +33,7 @@ def remote() -> RemoteDriver:
 
 
 def options(**changes: Any) -> Options:
-    engines = {"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine", "far": "FarEngine"}
+    engines = {"echo": "EchoEngine", "slow": "SlowEngine", "batch": "BatchEngine", "far": "FarEngine"}
     driver = DriverSet(InlineDriver(), remote())
     return Options(driver=driver, models=models(engines, FACTS), **changes)
 
@@ -56,9 +56,9 @@ def together(ended: Prediction) -> int:
 
 async def test_runs_that_wait_for_one_worker_form_a_batch(pipeline: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    first = await pipeline.service.submit(pipeline.request("chorus", extras={"gate": str(gate)}))
+    first = await pipeline.service.submit(pipeline.request("batch", extras={"gate": str(gate)}))
     others = [
-        await pipeline.service.submit(pipeline.request("chorus", extras={"shape": "s"})) for _ in range(3)
+        await pipeline.service.submit(pipeline.request("batch", extras={"shape": "s"})) for _ in range(3)
     ]
     for prediction in others:
         await is_running(pipeline, prediction)
@@ -73,11 +73,11 @@ async def test_runs_that_wait_for_one_worker_form_a_batch(pipeline: PipelineFixt
 
 async def test_a_worker_with_max_tasks_uses_one_slot(pipeline: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    submissions = [pipeline.request("chorus", extras={"gate": str(gate)}) for _ in range(6)]
+    submissions = [pipeline.request("batch", extras={"gate": str(gate)}) for _ in range(6)]
     waiting = [await pipeline.service.submit(request) for request in submissions]
     blocked = await pipeline.service.submit(pipeline.request("echo"))
     await is_running(pipeline, waiting[0])
-    assert pipeline.scheduler.snapshot()["chorus"] == {"busy": 1, "idle": 0}
+    assert pipeline.scheduler.snapshot()["batch"] == {"busy": 1, "idle": 0}
     assert (
         await pipeline.service.get(blocked.id, Tenant(pipeline.payer.id))
     ).state is PredictionState.QUEUED, "the only slot is taken"
@@ -135,4 +135,4 @@ async def test_remote_run_above_its_time_limit_ends_alone(tmp_path: Path) -> Non
 
 async def test_no_worker_is_started_for_an_engine_without_runs(pipeline: PipelineFixture) -> None:
     await pipeline.run("echo")
-    assert pipeline.scheduler.snapshot()["chorus"] == {"busy": 0, "idle": 0}
+    assert pipeline.scheduler.snapshot()["batch"] == {"busy": 0, "idle": 0}
