@@ -467,33 +467,17 @@ def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[st
 
 
 def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec]) -> Model:
-    return Model(
-        name=name,
-        title=row["title"],
-        description=row["description"],
-        output_kind=row["output_kind"],
-        price=row["price"],
-        quantity=row.get("quantity"),
-        inputs=tuple(
-            _descriptor(order, input_name, row)
-            for order, (input_name, row) in enumerate(row["inputs"].items())
-        ),
-        sizes={key: (int(w), int(h)) for key, (w, h) in row.get("sizes", {}).items()},
-        fixed=row.get("fixed", {}),
-        engines=tuple(engines[engine] for engine in row["engines"]),
-        sized_by=tuple(row.get("sized_by", ())),
-        backends=tuple(row.get("backends", ())),
-        words=row.get("words", {}),
-        metered=row.get("metered", False),
-        max_quantity=row.get("max_quantity", 1),
-        hardware=row.get("hardware"),
-        served_by=row.get("served_by", ""),
-        parts=tuple(row.get("parts", ())),
-        files=row.get("files", {}),
-        internal=row.get("internal", False),
-        service=row.get("service", True),
-        task=row.get("task", ""),
-    )
+    fields = {key: value for key, value in row.items() if key in Model.__struct_fields__}
+    fields |= {key: tuple(row.get(key, ())) for key in ("sized_by", "backends", "parts")}
+    fields |= {
+        "name": name,
+        "quantity": row.get("quantity"),
+        "inputs": tuple(_descriptor(at, key, each) for at, (key, each) in enumerate(row["inputs"].items())),
+        "sizes": {key: (int(w), int(h)) for key, (w, h) in row.get("sizes", {}).items()},
+        "fixed": row.get("fixed", {}),
+        "engines": tuple(engines[engine] for engine in row["engines"]),
+    }
+    return Model(**fields)
 
 
 def _descriptor(order: int, name: str, row: Mapping[str, Any]) -> Descriptor:
