@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# The beginning of the names of hidden files and folders.
+_HIDDEN = "."
+
 
 def find(place: str | Path, pattern: str) -> list[Path]:
     """Return the file `place`, or the matching files in that folder, sorted.
@@ -19,10 +22,11 @@ def find(place: str | Path, pattern: str) -> list[Path]:
 def has_visible(folder: Path) -> bool:
     """Return whether a folder contains anything but hidden files and folders."""
     try:
-        return any(not entry.name.startswith(".") for entry in folder.iterdir())
+        return any(not entry.name.startswith(_HIDDEN) for entry in folder.iterdir())
     except OSError:
         return False
 
 
 def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    """Return whether a path below the folder of weights is in a hidden folder, or hidden itself."""
+    return any(part.startswith(_HIDDEN) for part in path.parts)

@@ -234,15 +234,12 @@ class Model(msgspec.Struct, frozen=True):
             held_back = True
         if problems := self.invalid_addresses(values, stored):
             raise errors.InvalidInput(problems)
+        request = self.describe_request(values)
         if outages := [status.outage for each in able if (status := terms.status_of(each.name)).outage]:
-            raise reachability.unavailable(self.describe_request(values), outages)
+            raise reachability.unavailable(request, outages)
         subject = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
-        parts = (
-            f"{subject} can serve {self.describe_request(values)} here.",
-            _unlock(able, terms, self.served_by),
-            allow,
-        )
+        parts = (f"{subject} can serve {request} here.", _unlock(able, terms, self.served_by), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
     def describe_request(self, values: Mapping[str, Any]) -> str:

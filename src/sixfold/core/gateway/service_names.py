@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 
+from sixfold import near_names
 from sixfold.core.gateway.search import service as web_search
 from sixfold.core.gateway.tools import servers
 
@@ -13,8 +13,8 @@ SERVICES = (
     *("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post"),
     *(web_search.SERVICE, servers.SERVICE),
 )
-# Number of similar names, their similarity, and the characters of a name that are compared.
-_NEAR, _CUTOFF, _MAX_CHARS = 3, 0.6, 100
+# Number of characters of an unknown name that a message shows.
+_MAX_CHARS = 100
 
 
 def is_known(name: str, known: Collection[str], servers: Collection[str] | None = None) -> bool:
@@ -32,7 +32,6 @@ def not_found(names: Iterable[str], known: Collection[str]) -> str:
     """Return a clause about unknown names: `Model chatt (did you mean chat?) not found`."""
     described: list[str] = []
     for name in names:
-        near = difflib.get_close_matches(name[:_MAX_CHARS], {*known, *SERVICES}, _NEAR, _CUTOFF)
-        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-        described.append(f"{name[:_MAX_CHARS]}{hint}")
+        question = near_names.question(name, sorted({*known, *SERVICES}))
+        described.append(f"{name[:_MAX_CHARS]} ({question})" if question else name[:_MAX_CHARS])
     return f"Model {', '.join(described)} not found" if described else ""

@@ -16,6 +16,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.configuration.ports import InstallView
 from sixfold.core.gateway.conversations.chats import TITLE_CHARS, ChatStore
 from sixfold.core.gateway.conversations.conversations import ConversationNotFound
+from sixfold.core.gateway.routing import outage_clauses
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.chat import commands, model_choices, tools
 from sixfold.ui.chat.thread_view import ThreadReader, ThreadView
@@ -25,8 +26,6 @@ from sixfold.web.services import WebServices
 
 CHATS = 100
 _FAMILY = "chat"
-# The engine that sends chats to model servers.
-_ENGINE = "relay"
 _MAX_TEXT = 200
 
 
@@ -101,6 +100,7 @@ class ChatPages:
         model_name = composer.model or (thread.chat.model if thread is not None else "")
         bound = {} if chats_before is None else {"before": chats_before}
         chats = await self._store.summaries(user.tenant, CHATS, **bound)
+        unresponsive = self._services.gateway.router.unresponsive("default")
         values: dict[str, Any] = {
             "user": user,
             "chats": chats,
@@ -113,7 +113,7 @@ class ChatPages:
             "web_search": self._services.web_search.available,
             "tool_servers": tool_names,
             "weights": await self._weights(user) if not groups else (),
-            "outage": self._services.predictions.terms.status_of(_ENGINE).outage,
+            "outage": " and ".join(outage_clauses(unresponsive)),
             "speech": model_choices.speech_models(self._services),
         }
         return self._templates.render("chat/page.html", user.session, status=status, **values)
