@@ -125,7 +125,18 @@ async def _fill(app: AppFixture) -> dict[str, str]:
         "input": {**SMALL, "height": 512, "prompt": "a red fox in snow " * 12},
     }
     long = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    await _fail(app)
     return {"run": run["id"], "long": long["id"], "share": shared["url"].rpartition("/")[2]}
+
+
+async def _fail(app: AppFixture) -> None:
+    """Run a workflow with a long name and refund it, so that the operator's page lists a failure."""
+    path, body = "/api/graph/spaces/turbo-text-to-image/duplicate", {"name": "stylized" * 10}
+    slug = (await app.client.post(path, json=body, headers=app.bearer)).json()["slug"]
+    body = {"input": {"prompt": "a fox", "width": 64, "height": 64}}
+    run = await app.client.post(f"/api/graph/spaces/{slug}/run", json=body, headers=app.bearer)
+    service = app.server.predictions
+    await service.refund(await service.get_any(run.json()["id"]), f"The run of {slug} was refunded")
 
 
 async def _find_problem(tab: Tab, path: str, selectors: tuple[str, ...]) -> str:

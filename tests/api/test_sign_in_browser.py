@@ -44,6 +44,16 @@ async def test_expired_link_shows_the_sign_in_form(browser_app: browser.BrowserA
         tab.ignore("status of 401")
 
 
+async def test_used_link_goes_home_if_the_browser_is_signed_in(browser_app: browser.BrowserApp) -> None:
+    app, url = browser_app.app, browser_app.url
+    async with browser_app.tab(TabOptions(signed_in=False)) as tab:
+        link = f"/signin?token={await _link(app, app.account.id)}"
+        for _ in range(2):
+            await tab.open(link)
+            assert tab.page.url == f"{url}/"
+            assert await tab.page.is_visible("#prompt")
+
+
 async def test_a_form_that_requires_a_new_sign_in_keeps_its_text(
     browser_app: browser.BrowserApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

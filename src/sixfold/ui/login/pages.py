@@ -18,7 +18,7 @@ from sixfold.core.accounts.operation import link_requests
 from sixfold.core.database import Transaction
 from sixfold.ui import forms
 from sixfold.ui.login import passkeys, passwords
-from sixfold.ui.login.sessions import LoginService
+from sixfold.ui.login.sessions import HOME, LoginService
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
 from sixfold.web.routing import RouteEntry
@@ -100,10 +100,15 @@ class LoginPages:
             return self._show(next_path, email, str(error))
 
     async def _with_link(self, request: Request, token: str) -> Response:
-        """Sign in with a one-time link; if that fails, show the form and how to get another link."""
+        """Sign in with a one-time link; if that fails, show the form and how to get another link.
+
+        A browser that is signed in goes to the home page, for example when it opens a used link again.
+        """
         try:
             return await self._login.sign_in_with_link(request, token)
         except errors.Unauthenticated:
+            if await self._services.sessions.of(request) is not None:
+                return RedirectResponse(HOME, 303)
             return self._show("", problem=_EXPIRED_LINK, link_expired=True)
 
     async def request_link(self, request: Request) -> Response:
