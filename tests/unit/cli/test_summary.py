@@ -21,15 +21,33 @@ EVERY_KEY = {
 }
 
 
-def test_summary_with_every_key_fits_40_lines(tmp_path: Path) -> None:
-    result = program(tmp_path / "data", "doctor", **EVERY_KEY)
-    assert len(result.out.splitlines()) <= 40
-    assert [line for line in result.out.splitlines() if len(line) > 80] == []
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut texts as on a terminal of 80 columns, and do not look for model servers."""
+    monkeypatch.setattr("sixfold.cli.doctor.text._columns", lambda _paint: 80)
+    monkeypatch.setenv("SIXFOLD_PROBE", "0")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_summary_with_every_key_fits_40_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in EVERY_KEY.items():
+        monkeypatch.setenv(name, value)
+    lines = inside(tmp_path / "data", "doctor").out.splitlines()
+    assert len(lines) <= 40
+    assert [line for line in lines if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("engines", "list")], ids=" ".join)
+def test_summary_is_not_cut_without_a_terminal(tmp_path: Path, words: tuple[str, ...]) -> None:
+    result = program(tmp_path / "data", *words, **EVERY_KEY)
+    assert result.status == 0
+    assert [line for line in result.out.splitlines() if line.endswith("…")] == []
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("words", [("doctor",), ("engines", "list")], ids=" ".join)
 def test_summary_of_a_fresh_machine_fits_40_lines_of_80(tmp_path: Path, words: tuple[str, ...]) -> None:
-    result = program(tmp_path / "data", *words)
+    result = inside(tmp_path / "data", *words)
     lines = result.out.splitlines()
     assert (result.status, result.err) == (0, "")
     assert len(lines) <= 40
@@ -37,6 +55,7 @@ def test_summary_of_a_fresh_machine_fits_40_lines_of_80(tmp_path: Path, words: t
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.usefixtures("terminal")
 def test_doctor_in_a_container_fits_40_lines_of_80(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sixfold.clients.hosts.in_container", lambda: True)
     lines = inside(tmp_path / "data", "doctor").out.splitlines()

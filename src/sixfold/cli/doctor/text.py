@@ -31,7 +31,7 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     unfinished = document["unfinished_weights"]
     used_lines = len(head) + len(works) + len(container) + 4 * len(unfinished) + 6
     lines = len(commands) if everything else max(_MIN_WAYS, summary.LINES - used_lines)
-    unlock = summary.unlocking(commands, _UNCUT_COLUMNS if everything else width, lines)
+    unlock = summary.unlocking(commands, _UNCUT_COLUMNS if everything else _columns(paint), lines)
     for line in (*head, "", f"  {paint.bold('Works now')}: {_count(models)}", *works):
         paint.line(line)
     _print_unfinished(paint, unfinished)
@@ -44,6 +44,11 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     paint.line()
     more = f"{len(commands)} ways to unlock more" if commands else "the engine of each"
     paint.line(paint.dim(f"  `sixfold doctor --all` shows every model and {more}."))
+
+
+def _columns(paint: TerminalStyle) -> int:
+    """Return the width to which texts are cut; a file or pipe receives them uncut."""
+    return paint.width() if paint.is_terminal else _UNCUT_COLUMNS
 
 
 def engines(
@@ -98,7 +103,7 @@ def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -
             for label, name in (("prices", "prices"), ("limits", "hosted_models"))
         ]
         rows += [("python", document["python"]), *tables]
-    width = paint.width() - (column := max(len(name) for name, _ in (*rows, *stores)) + 2) - 2
+    width = _columns(paint) - (column := max(len(name) for name, _ in (*rows, *stores)) + 2) - 2
     short = rows if everything else [(name, summary.cut(text, width)) for name, text in rows]
     lines = [f"  {paint.dim(name.ljust(column))}{text}" for name, text in (*short, *stores)]
     return ["", title, "", *lines]
@@ -196,7 +201,7 @@ def _print_serving(paint: TerminalStyle, rows: Sequence[Row], serves: dict[str, 
     ]
     heads = ("engine", "kind", "quality", "serves")
     widths = [max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)][:-1]
-    width = paint.width() - 2 - sum(widths)
+    width = _columns(paint) - 2 - sum(widths)
     paint.table(heads, [(*cell[:-1], summary.cut(cell[-1], width)) for cell in cells])
 
 
