@@ -149,9 +149,9 @@ WRONG_SIZES: list[Any] = [
 
 
 SIZES_ERROR = re.compile(
-    r"Invalid target_sizes: it (is required|must (have 1 to 20 sizes|be a list of sizes"
+    r"Invalid target_sizes: it (is required|must (have 1 to 20 sizes|be a list of sizes, such as .+"
     r"|be from 16 to 4096 \(got .+\)|be a whole number from 16 to 4096"
-    r"|contain sizes as \"WxH\" or as width and height))"
+    r"|contain sizes such as \"1200x630\" or {\"width\": 1200, \"height\": 630}( \(got .+\))?))"
 )
 
 

@@ -367,6 +367,9 @@ def _split(origin: str) -> SplitResult:
 # Advice on requests in errors of the server, and the same advice for users of commands.
 _COMMANDS = {
     "`GET /api/containers/templates` lists": "`sixfold run --list` lists",
+    "`POST /api/uploads` stores a file and returns its URL": "NAME=@FILE sends a file",
+    "upload it first with `POST /api/uploads`": "NAME=@FILE sends a file",
+    "`POST /api/graph/spaces/(.*)/duplicate`": r"`sixfold workflow copy \1`",
     "send overwrite: true to replace it": "use --overwrite to replace it",
     r"^(Workflow .* not found)$": r"\1: `sixfold workflow list` lists the workflows",
 }

@@ -48,8 +48,8 @@ def problem(descriptor: Descriptor, value: Any) -> str:
         (SERIES, "1, 2.5", [1, 2.5]),
         (
             SERIES,
-            [{"t": "2026-05", "y": 3}, {"t": 2, "y": None}],
-            [{"t": "2026-05", "y": 3}, {"t": 2, "y": None}],
+            [{"t": "2026-05", "y": 3}, {"t": 2, "y": None}, {"t": 3, "y": 0}],
+            [{"t": "2026-05", "y": 3}, {"t": 2, "y": None}, {"t": 3, "y": 0}],
         ),
     ],
 )
@@ -70,6 +70,10 @@ def test_list_is_parsed_from_json_or_text(descriptor: Descriptor, value: Any, pa
         (LEVELS, [100], "levels must be from 1 to 99 (got 100)"),
         (LEVELS, "80, much", "levels must contain only numbers from 1 to 99"),
         (SERIES, [float("nan")], "series must be finite"),
+        (SERIES, [1], "series must have at least 2 values that are not null (got 1)"),
+        (SERIES, "5", "series must have at least 2 values that are not null (got 1)"),
+        (SERIES, [None, None], "series must have at least 2 values that are not null (got 0)"),
+        (SERIES, [{"t": 1, "y": 2}], "series must have at least 2 values that are not null (got 1)"),
         (SERIES, [True], "series must contain only numbers"),
         (SERIES, [{"y": 1}], "series must contain a time t (a string or a number) for each y"),
         (SERIES, [{"t": 1, "y": {"t": 1, "y": 1}}], "series must contain only numbers"),
@@ -94,7 +98,7 @@ def test_primary_input_name_has_precedence_and_is_in_errors() -> None:
 
 @pytest.mark.parametrize("text", ["16x16,32x32", " 16x16, 32x32", '["16x16", {"width": 32, "height": 32}]'])
 def test_sizes_are_text_only_in_forms(text: str) -> None:
-    assert problem(SIZES, text) == "sizes must be a list of sizes"
+    assert problem(SIZES, text) == 'sizes must be a list of sizes, such as ["1200x630"]'
     assert parsed_value(SIZES, text_values.from_text("sizes", text)) == ["16x16", "32x32"]
 
 

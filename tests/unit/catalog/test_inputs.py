@@ -44,7 +44,8 @@ def test_error_names_every_invalid_input() -> None:
         "width": "width must be a whole number from 64 to 2048",
         "strength": "strength must be from 0.1 to 1 (got 2)",
         "fast": "fast must be true or false",
-        "image": "image must be a URL or an upload",
+        "image": "image must be a URL, a `data:` URL or an upload (got 3): `POST /api/uploads` stores a "
+        "file and returns its URL",
     }
 
 
@@ -182,6 +183,7 @@ def test_invalid_input_is_not_also_reported_missing() -> None:
     with pytest.raises(InvalidInput) as excinfo:
         inputs.check((task, audio, prompt), {"task": "listen", "audio": 5, "prompt": 5})
     assert [problem.message for problem in excinfo.value.problems] == [
-        "audio must be a URL or an upload",
+        "audio must be a URL, a `data:` URL or an upload (got 5): `POST /api/uploads` stores a file "
+        "and returns its URL",
         "prompt must be a string",
     ]

@@ -349,6 +349,24 @@ def test_misspelled_workflow_inputs_and_names_are_refused(own_server: Server) ->
     assert "did you mean api-contract?" in error("verify", "api-contrct")
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("run", "upscaler", "image=nope.png"), "(got nope.png): NAME=@FILE sends a file"),
+        (("workflow", "run", "photoreal-img2img", "image=nope.png", "prompt=x"), "NAME=@FILE sends a file"),
+        (
+            ("workflow", "rename", "api-contract", "x"),
+            "`sixfold workflow copy api-contract` makes a copy of it",
+        ),
+    ],
+)
+def test_errors_of_the_server_name_commands(own_server: Server, words: tuple[str, ...], error: str) -> None:
+    result = inside(own_server.folder, *words)
+    assert result.status == 1
+    assert error in result.err
+    assert "/api/" not in result.err
+
+
 def test_ignored_inputs_are_shown_below_the_receipt(own_server: Server) -> None:
     # `create_image` is not in the list of services, so that the command does not know its inputs.
     words = ("create_image", "prompt=a hill", *SMALL, "qualty=3", "-o", f"{own_server.folder.parent}/x.png")

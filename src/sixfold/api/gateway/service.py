@@ -285,6 +285,8 @@ class ServiceRoutes(ServiceHandlers):
         except errors.InvalidInput as invalid:
             checks = FileChecks(self._services.media)
             raise await checks.complete(invalid, principal.tenant, model, inputs) from invalid
+        if problems := model.invalid_addresses(values, ()):
+            raise errors.InvalidInput(problems)
         return chat_services.completion(values, await self._inline_image(principal, values.get("image_url")))
 
     async def _inline_image(self, principal: Principal, text: str | None) -> str:

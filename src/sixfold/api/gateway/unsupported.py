@@ -30,7 +30,7 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "assistants": _Row("The assistants API", "use POST /v1/responses"),
     "audio/voice_consents": _Row("The voice consents API"),
     "audio/voices": _Row("The custom voices API", "POST /v1/audio/speech accepts the built-in voices"),
-    "chat/completions": _Row("Stored chat completions", "responses are stored: GET /v1/responses/{id}"),
+    "chat/completions": _Row("Storing chat completions", "responses are stored: GET /v1/responses/{id}"),
     "chatkit": _Row("ChatKit"),
     "containers": _Row("The containers API"),
     "check-api-key": _Row("Cohere's API key check", "use GET /v1/models"),

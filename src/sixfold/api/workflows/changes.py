@@ -92,7 +92,8 @@ class WorkflowChangeRoutes(ServiceHandlers):
     def _require_own(self, principal: Principal, slug: str) -> None:
         principal.require_all_models()
         if slug in self._services.workflows.spaces:
-            raise errors.Forbidden(f"{slug} is built in and cannot be changed: duplicate it first")
+            copy = f"`POST /api/graph/spaces/{slug}/duplicate`"
+            raise errors.Forbidden(f"{slug} is built in and cannot be changed: {copy} makes a copy of it")
 
 
 def _expected(request: Request) -> int | None:

@@ -32,6 +32,10 @@ from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import ServiceHandlers, WebServices
 
 _MAX_NAME = 80
+_EXAMPLE = (
+    "send a workflow in the API format of ComfyUI, such as "
+    '{"1": {"class_type": "SaveImage", "inputs": {}}}, or in the format of its editor'
+)
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
 # The kind of a workflow by the kind of its output.
 _KINDS = {"image": "image", "video": "video", "audio": "sfx", "model3d": "3d", "json": "api"}
@@ -82,7 +86,8 @@ class WorkflowImportRoutes(ServiceHandlers):
         account_id = (await self._enter(request)).account_id
         body = await self._parse(request)
         if not isinstance(body.get("workflow"), dict):
-            raise errors.InvalidInput.of("workflow", "workflow must be a workflow document")
+            state = "is required" if body.get("workflow") is None else "must be an object"
+            raise errors.InvalidInput.of("workflow", f"workflow {state}: {_EXAMPLE}")
         converted = await self._workshop.convert(body["workflow"], any_nodes=True)
         strict = body.get("strict_models") is True
         await self._workshop.refresh_remote(converted.graph, account_id)

@@ -99,7 +99,8 @@ def backup(arguments: argparse.Namespace) -> int:
                 ("files", f"{result.files}, {size(result.file_bytes)}"),
                 (
                     "not included",
-                    f"server.key and sixfold.toml of {server_settings.data_dir}: store them separately",
+                    f"server.key, local.key and sixfold.toml of {server_settings.data_dir}: store them "
+                    "separately",
                 ),
             ]
         )

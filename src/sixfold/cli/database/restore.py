@@ -54,9 +54,11 @@ def restore(
     """Restore a backup; the data folder stays empty until every part has been checked.
 
     With `end_access`, all keys, programs, login sessions, invitations and shares of the backup are ended, as
-    some may have been revoked since it was written. Raises `CommandError` without changing the folder if it
-    is not empty or the file is not a complete backup.
+    some may have been revoked since it was written. Raises `CommandError` without changing the folder if
+    the file is not a complete backup or the folder is not empty.
     """
+    if not file.exists():
+        raise CommandError(f"Backup {file} does not exist")
     target = server_settings.data_dir
     _require_empty_folder(target)
     _require_empty_database(server_settings)

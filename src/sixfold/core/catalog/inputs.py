@@ -49,6 +49,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = re.compile(r"\w*(\|\w+)+")
 # Maximum number of characters of a rejected value that is repeated in an error message.
 _MAX_SHOWN = 40
+_NO_ADDRESS = (
+    "must be a URL, a `data:` URL or an upload{}: `POST /api/uploads` stores a file and returns its URL"
+)
 # A URL, `data:` URI, upload id or path on this server.
 ADDRESS = re.compile(r"https?://.|data:.|blob_.|/(?:media|uploads)/.", re.IGNORECASE | re.DOTALL)
 
@@ -144,8 +147,11 @@ def invalid_addresses(descriptors: Sequence[Descriptor], values: Mapping[str, An
     for descriptor in descriptors:
         value = values.get(descriptor.name) or ()
         texts = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
-        if not all(ADDRESS.match(str(text).strip()) for text in texts):
-            yield Problem(descriptor.name, f"{descriptor.name} must be a URL or an upload", "url_type")
+        for text in texts:
+            if not ADDRESS.match(str(text).strip()):
+                message = f"{descriptor.name} {_NO_ADDRESS.format(_rejected_value(text))}"
+                yield Problem(descriptor.name, message, "url_type")
+                break
 
 
 def _unmet(
@@ -302,7 +308,7 @@ def _boolean(_descriptor: Descriptor, value: Any) -> bool:
 
 def _media(_descriptor: Descriptor, value: Any) -> str:
     if not isinstance(value, str):
-        raise _InvalidValue("must be a URL or an upload", "url_type")
+        raise _InvalidValue(_NO_ADDRESS.format(_rejected_value(value)), "url_type")
     if len(value) > _MAX_URL_CHARS:
         raise _InvalidValue(f"must be at most {_MAX_URL_CHARS} characters (got {len(value)})", "url_too_long")
     return value.strip()
@@ -310,7 +316,7 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
     if not isinstance(value, list):
-        raise _InvalidValue("must be a list of sizes", "list_type")
+        raise _InvalidValue('must be a list of sizes, such as ["1200x630"]', "list_type")
     texts = cast("list[object]", value)
     if not 0 < len(texts) <= (descriptor.max_items or len(texts)):
         raise _InvalidValue(
@@ -327,7 +333,10 @@ def _size(descriptor: Descriptor, item: object) -> str:
         fields = cast("Mapping[str, object]", item)
         sides = [fields.get("width"), fields.get("height")]
     if len(sides) != 2:
-        raise _InvalidValue('must contain sizes as "WxH" or as width and height', "size_type")
+        got = _rejected_value(cast("object", item))
+        raise _InvalidValue(
+            f'must contain sizes such as "1200x630" or {{"width": 1200, "height": 630}}{got}', "size_type"
+        )
     width, height = (_integer(descriptor, side) for side in sides)
     return f"{width}x{height}"
 
@@ -383,7 +392,11 @@ def _series(descriptor: Descriptor, value: Any) -> list[Any]:
         items = text_values.listed(value) or [
             _to_number(part) for part in _parts(descriptor, value, ",", "values")
         ]
-    return [_point(descriptor, item) for item in _items(descriptor, items, "values")]
+    points = [_point(descriptor, item) for item in _items(descriptor, items, "values")]
+    values = [each if isinstance(each, int | float | None) else each["y"] for each in points]
+    if (count := len(values) - values.count(None)) < 2:
+        raise _InvalidValue(f"must have at least 2 values that are not null (got {count})", "too_short")
+    return points
 
 
 def _point(descriptor: Descriptor, item: object) -> Any:

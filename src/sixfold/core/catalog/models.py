@@ -322,8 +322,7 @@ class Catalog:
 
     def models(self) -> tuple[Model, ...]:
         """Return all models that clients can run: those of the catalog in order, then the discovered ones."""
-        models = (*self._models.values(), *self.discovered.values())
-        return tuple(model for model in models if not model.internal)
+        return tuple(each for each in {**self._models, **self.discovered}.values() if not each.internal)
 
     def find(self, document: Mapping[str, Any]) -> None:
         """Replace the discovered models with those of a document, which use engines of the catalog."""

@@ -207,10 +207,7 @@ class MediaService:
         return sources
 
     async def _load(self, tenant: Tenant, kind: str, text: str) -> MediaSource:
-        source = await self._find(tenant, text)
-        if source is None:
-            source = await self._fetch(tenant.account_id, text, kind)
-        return source
+        return await self._find(tenant, text) or await self._fetch(tenant.account_id, text, kind)
 
     async def _check(self, source: MediaSource, kind: str) -> MediaSource:
         if kind == "image":

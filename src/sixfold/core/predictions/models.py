@@ -45,8 +45,7 @@ class Prediction(msgspec.Struct, frozen=True):
 
     `output` is set after a success, `error` and `error_kind` after a failure. `charge` itemizes the price;
     `list_price` is set if it is free. `size` is the length of its stored JSON documents. A `withheld`
-    prediction is a child whose parent has not been paid yet. `ignored_inputs` maps unknown inputs to similar
-    ones or "".
+    prediction is a child whose parent is not paid yet. `ignored_inputs` maps unknown inputs to similar ones.
     """
 
     id: str

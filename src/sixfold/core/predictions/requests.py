@@ -276,6 +276,8 @@ async def resolve_sources(
     The texts of a video project are checked before its files are fetched.
     """
     sources, tenant = dict(request.sources), request.principal.tenant
+    if invalid := model.invalid_addresses(values, sources):
+        raise errors.InvalidInput(invalid)
     problems: list[errors.Problem] = []
     for descriptor in model.media_inputs:
         text = values.get(descriptor.name)

@@ -35,8 +35,6 @@ from sixfold.core.predictions.states import PredictionState
 from sixfold.core.predictions.waiters import RunWaiters
 from sixfold.core.provenance import redaction as manifest_inputs
 
-# A worker ends a canceled run between two steps, which takes longer than the request that cancels it.
-_CANCEL_SECONDS = 5.0
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
 
 
@@ -105,8 +103,7 @@ class PredictionService:
 
         A request that is not charged is never sent to a provider, because the provider would charge the
         operator. A request that specifies hardware is charged by time. Media inputs in `stored` have bytes in
-        the blob store; `full_only` excludes engines of preview quality. `inputs` may be the result of
-        `prepare`.
+        the blob store; `full_only` excludes previews. `inputs` may be the result of `prepare`.
         """
         model = self.catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
         prepared = isinstance(inputs, metering.PreparedQuote)
@@ -120,8 +117,7 @@ class PredictionService:
         rate = rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
         terms = msgspec.structs.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
-        if engine.runs:
-            self.catalog.check_runs(model, engine, values, terms)
+        self.catalog.check_runs(model, engine, values, terms)
         if model.price in self.appraisers and hardware is None:
             estimate = self.appraisers[model.price]
             price = inputs.price() if prepared else estimate(model, values, charged=charged)
@@ -223,8 +219,7 @@ class PredictionService:
     ) -> Prediction:
         """Return the ended prediction, or its state after the timeout or when the server drains.
 
-        Directly after `submit`, the state is known from the events and is not read from the database.
-        `patient` is for callers that cannot poll by an id; see `RunWaiters`.
+        After `submit`, the events contain the state. `patient` is for callers that cannot poll by an id.
         """
         with self.bus.listen(prediction.id) as events:
             read_current = functools.partial(self.get_any, prediction.id)
@@ -253,8 +248,8 @@ class PredictionService:
         return prediction
 
     async def cancel_and_wait(self, prediction_id: str, tenant: Tenant) -> Prediction:
-        """Cancel a prediction like `cancel`, and return it once it has ended or after five seconds."""
-        return await self.wait(await self.cancel(prediction_id, tenant), _CANCEL_SECONDS)
+        """Cancel a prediction, and return it when its worker has stopped, at most five seconds later."""
+        return await self.wait(await self.cancel(prediction_id, tenant), 5.0)
 
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""

@@ -157,7 +157,8 @@ class GraphFiles:
             name = StoredName.parse(text)
             stored_file = await self.find(tenant, name) if name is not None else None
             if stored_file is None:
-                message = f"{label}: {kind} {text[:100]!r} not found: upload it first, or send a URL"
+                message = f"{label}: {kind} {text[:100]!r} not found: upload it first with "
+                message += "`POST /api/uploads`, or send a URL or a `data:` URL"
                 if text.startswith(SENT_FILE):
                     message = f"{label}: this workflow does not contain its {kind}: send one"
                 raise errors.InvalidInput.of(label, message, "file_missing")

@@ -261,7 +261,8 @@ class _RateShare(msgspec.Struct, frozen=True):
 
     def error(self, ahead: int) -> errors.TooManyRequests:
         wait = max(1, math.ceil((ahead + self.cost - _MINUTE_US) / SECOND_US))
-        message = f"This key is limited to {self.per_minute} {self.kind} per minute"
+        kind = self.kind.removesuffix("s") if self.per_minute == 1 else self.kind
+        message = f"This key is limited to {self.per_minute} {kind} per minute"
         return errors.TooManyRequests(message, retry_after=wait)
 
 
