@@ -54,8 +54,10 @@ async def test_queued_and_direct_chats_have_the_same_cost(gateway: Gateway) -> N
     now = (await ask(gateway, later=False, prompt="say 3 words")).json()
     before = await gateway.app.balance()
     response = await ask(gateway, prompt="say 3 words")
-    assert set(response.json()) >= {"id", "service", "status", "status_url", "created_at"}
+    accepted = response.json()
+    assert set(accepted) == {"id", "prediction_id", "service", "status", "status_url", "urls", "created_at"}
     later = await finished_prediction(gateway, response)
+    assert (accepted["prediction_id"], accepted["urls"]) == (later["id"], later["urls"])
     assert (later["status"], later["output"], later["output_kind"]) == ("succeeded", "word word word", "text")
     assert (later["model"], later["cost"]) == ("chat", now["cost"])
     assert float(before[0]) - float((await gateway.app.balance())[0]) == pytest.approx(float(now["cost"]))

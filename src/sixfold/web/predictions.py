@@ -130,9 +130,13 @@ def status(record: Prediction) -> Status:
     return "running" if record.state is PredictionState.CANCELING else cast("Status", str(record.state))
 
 
+def urls(record: Prediction) -> PredictionUrlsSchema:
+    own = f"{PATH}/{record.id}"
+    return {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"}
+
+
 def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> PredictionSchema:
     durations = record.durations
-    own = f"{PATH}/{record.id}"
     others, words = outputs(record, media_url), record.words
     serialized: PredictionSchema = {
         "id": record.id,
@@ -167,7 +171,7 @@ def prediction(record: Prediction, media_url: Url, live: PredictionStatus) -> Pr
         "credits_charged": record.credits if record.cost else 0,
         **list_price_field(receipt.would_cost(record)),
         "receipt": receipt.to_json(record),
-        "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
+        "urls": urls(record),
     }
     if others:
         serialized["outputs"] = others

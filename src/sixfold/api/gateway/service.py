@@ -71,12 +71,14 @@ class ServiceResultSchema(ListPriceSchema, IgnoredInputsSchema):
 
 
 class AcceptedServiceSchema(IgnoredInputsSchema):
-    """A service that is running, with the URL of its status."""
+    """A service that is running, with the URLs of its prediction."""
 
     id: str
+    prediction_id: str
     service: str
     status: predictions.Status
     status_url: str
+    urls: predictions.PredictionUrlsSchema
     created_at: str
 
 
@@ -333,12 +335,15 @@ def _flag(body: dict[str, Any], name: str) -> bool:
 
 def accepted_response(name: str, prediction: Prediction) -> AcceptedServiceSchema:
     """Return the response to a request that does not wait for the result."""
+    urls = predictions.urls(prediction)
     return {
         "id": prediction.id,
+        "prediction_id": prediction.id,
         "service": name,
         "status": predictions.status(prediction),
         **ignored_inputs_field(name, prediction.ignored_inputs),
-        "status_url": f"{predictions.PATH}/{prediction.id}",
+        "status_url": urls["get"],
+        "urls": urls,
         "created_at": rfc3339(prediction.created_at),
     }
 
