@@ -167,6 +167,14 @@ async def test_printed_output_is_in_the_log_of_the_run(driver: ProcessDriver, tm
     assert (await run(worker, {"print": ["x" * 100_000]}))[1] == ["x" * 4000]
 
 
+async def test_every_run_begins_in_the_temporary_folder(driver: ProcessDriver, tmp_path: Path) -> None:
+    worker = await driver.start(spec("Untidy", tmp_path))
+    for _ in range(2):
+        outcome, _ = await run(worker, {})
+        assert isinstance(outcome, RunCompleted), outcome
+        assert outcome.data == {"folder": str(tmp_path / f"{worker.id}.tmp")}
+
+
 async def test_every_run_has_the_same_random_state(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Dice", tmp_path))
     first, second = [(await run(worker, {}))[0] for _ in range(2)]

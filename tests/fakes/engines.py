@@ -7,8 +7,10 @@ import ctypes
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
@@ -136,6 +138,20 @@ class ProbeEngine:
             "nice": os.nice(0),
         }
         return Result(data=properties)
+
+
+class UntidyEngine:
+    """Returns the current folder, then deletes the temporary folder and changes to another one."""
+
+    name = "untidy"
+    version = "1"
+
+    def run(self, task: Task, context: Context) -> Result:
+        """Return the folder in which the run began."""
+        folder = Path.cwd()
+        shutil.rmtree(tempfile.gettempdir())
+        os.chdir("/")
+        return Result(data={"folder": str(folder)})
 
 
 class BrokenEngine:

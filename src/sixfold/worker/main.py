@@ -195,7 +195,7 @@ class _Worker:
         finally:
             for assignment in assignments:
                 self._jobs.pop(assignment.number, None)
-            _empty(self._temporary)
+            _reset(self._temporary)
             _flush()
         for reply in replies:
             self.send(reply)
@@ -253,8 +253,12 @@ def _flush() -> None:
             stream.flush()
 
 
-def _empty(folder: Path) -> None:
-    """Delete the files that a run has left in the worker's temporary folder."""
+def _reset(folder: Path) -> None:
+    """Delete the files that a run has left in the worker's temporary folder, and return to the folder."""
+    with suppress(OSError):
+        # A run may have deleted the folder, or changed to another one.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.chdir(folder)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
