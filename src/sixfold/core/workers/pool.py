@@ -15,7 +15,9 @@ _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.1, 30.0
 # Maximum number of runs that wait for one slot if each takes less than `BRISK_SECONDS`.
 _MAX_AHEAD = 4
 BRISK_SECONDS = 0.05
-TURN_SECONDS = _MAX_AHEAD * BRISK_SECONDS
+# Much longer than these runs take on an idle machine, because clients see a run that is put back change from
+# running to queued.
+TURN_SECONDS = 3.0
 
 
 class WorkerSlot(msgspec.Struct, eq=False):
