@@ -192,6 +192,8 @@ def test_local_checkpoint_is_copied_with_its_configuration(
     [
         (("music",), "Model family music not found: use one of image"),
         (("image", "--model", "nothing"), "Model nothing not found: use one of z-image-turbo, sdxl"),
+        (("imgae",), "Model family imgae not found: did you mean image?"),
+        (("image", "--model", "sd-trbo"), "Model sd-trbo not found: did you mean sd-turbo?"),
         (("image", "--from", "nowhere"), "nowhere does not exist"),
         (("image", "--model", "sd-turbo", "--name", "../x"), "is not a valid name"),
     ],

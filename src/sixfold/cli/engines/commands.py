@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from sixfold import near_names
 from sixfold.app import catalog as app_catalog
 from sixfold.cli import database_access
 from sixfold.cli.engines import wheel_weights
@@ -153,7 +154,8 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
-        raise CommandError(f"Model family {family} not found: use one of {', '.join(table)}")
+        advice = near_names.question(family, table, f"use one of {', '.join(table)}")
+        raise CommandError(f"Model family {family} not found: {advice}")
     models: Mapping[str, Any] = table[family]
     requested = arguments.model
     if arguments.source:
@@ -169,7 +171,8 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
     else:
         name = requested or next(name for name, row in models.items() if row.get("default"))
         if name not in models:
-            raise CommandError(f"Model {name} not found: use one of {', '.join(models)}, or any owner/name")
+            listed = f"use one of {', '.join(models)}, or any owner/name"
+            raise CommandError(f"Model {name} not found: {near_names.question(name, models, listed)}")
         row = models[name]
         name = arguments.name or name
     if arguments.revision:

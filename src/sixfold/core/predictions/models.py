@@ -13,7 +13,7 @@ from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
-from sixfold.core.database import Row
+from sixfold.core.database import Row, to_struct
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.media.outputs import Output, decode_output
 from sixfold.core.predictions.states import TERMINAL, PredictionState
@@ -128,30 +128,13 @@ class Prediction(msgspec.Struct, frozen=True):
         started, created = row["started_at"], row["created_at"]
         if output is None and row["output"] is not None:
             output = decode_output(row["output"])
-        return cls(
-            id=row["id"],
-            account_id=row["account_id"],
-            job_id=row["job_id"],
-            request_id=row["request_id"],
-            parent_id=row["parent_id"],
-            face=row["face"],
-            model=row["model"],
-            engine=row["engine"],
-            engine_version=row["engine_version"],
-            quality=row["quality"],
-            output_kind=row["output_kind"],
+        return to_struct(
+            cls,
+            row,
             inputs=_decode_object(row["inputs"]),
             task=_task_of(row),
-            origin_id=row["origin_id"],
             state=PredictionState(row["state"]),
-            attempt=row["attempt"],
-            price=row["price"],
-            credits=row["credits"],
-            cost=row["cost"],
             output=output,
-            error=row["error"],
-            error_kind=row["error_kind"],
-            logs=row["logs"],
             durations=StepDurations(
                 priced=row["priced_us"],
                 queued=started - created if started is not None else None,
@@ -160,16 +143,8 @@ class Prediction(msgspec.Struct, frozen=True):
                 stored=row["stored_us"],
                 stored_bytes=row["stored_bytes"],
             ),
-            created_at=created,
-            started_at=started,
-            completed_at=row["completed_at"],
-            meter=row["meter"],
-            rate=row["rate"],
-            hardware=row["hardware"],
             webhook=_decode_webhook(row["webhook"]) if row["webhook"] is not None else None,
             charge=charges.decode(row["charge"]),
-            list_price=row["list_price"],
-            key_id=row["key_id"],
             keyless=bool(row["keyless"]),
             credential_id=row["credential_id"] or "",
             withheld=bool(row["withheld"]),
