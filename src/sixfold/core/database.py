@@ -64,12 +64,6 @@ def encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def contains_pattern(text: str) -> str:
-    """Return the LIKE pattern of texts that contain `text`; its escape character is the backslash."""
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
-
-
 class TransactionConflict(Exception):
     """A write violated a uniqueness or check constraint, which the message names."""
 

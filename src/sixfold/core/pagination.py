@@ -1,4 +1,4 @@
-"""Pages of lists: their cursors, and a limit on their size in bytes."""
+"""Pages of lists: their cursors, patterns that filter them, and a limit on their size in bytes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ class InvalidCursor(errors.InvalidInput):
 
     def __init__(self) -> None:
         super().__init__([errors.Problem("cursor", INVALID_CURSOR)])
+
+
+def contains_pattern(text: str) -> str:
+    """Return the LIKE pattern of texts that contain `text`; its escape character is the backslash."""
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
 
 
 def cursor_after(name: str) -> str:

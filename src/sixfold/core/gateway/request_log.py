@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits.budgets import Payer
-from sixfold.core.database import Database, Query, Row, Transaction, Value, contains_pattern, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, Value, now, one
 from sixfold.core.gateway.pricing.usage import NOTHING, TokenUsage
 
 # A hold is released when its call exceeds its time limit by this many microseconds.
@@ -260,7 +260,7 @@ def list_calls(
         "model": filters.model,
         "state": filters.state,
         "key_id": filters.key_id,
-        "pattern": contains_pattern(filters.text.casefold()),
+        "pattern": pagination.contains_pattern(filters.text.casefold()),
         "limit": limit + 1,
     }
     calls = yield Query("gateway_call_page", {**params, "before": f"req_{before}"})

@@ -13,7 +13,7 @@ import msgspec
 
 from sixfold.core import ids, pagination
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, contains_pattern, many, now
+from sixfold.core.database import Query, Row, Transaction, many, now
 
 _LAST_ID = "~"
 _FAILURES, _TOP_ACCOUNTS = 20, 10
@@ -83,7 +83,7 @@ def requests(
         params = {
             "before": last,
             "state": filters.state,
-            "pattern": contains_pattern(filters.text.lower()),
+            "pattern": pagination.contains_pattern(filters.text.lower()),
             "limit": limit + 1,
         }
         pages.append((yield Query(name, params)))

@@ -16,7 +16,7 @@ from sixfold.core.accounts.limits import budgets
 from sixfold.core.accounts.operation import actions
 from sixfold.core.accounts.organizations import organizations
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Query, Row, Transaction, contains_pattern, now, one
+from sixfold.core.database import Query, Row, Transaction, now, one
 
 INVITATION_DAYS = 7
 MAX_REASON = 200
@@ -43,7 +43,7 @@ def page(text: str, limit: int, cursor: str | None) -> Transaction[AccountsPage]
     """Return at most `limit` accounts whose e-mail address contains `text`; raises `BadRequest`."""
     params = {
         "before_id": pagination.id_before(cursor),
-        "pattern": contains_pattern(text.lower()),
+        "pattern": pagination.contains_pattern(text.lower()),
         "limit": limit + 1,
     }
     rows = yield Query("operator_accounts", params)
