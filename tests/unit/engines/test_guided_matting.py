@@ -71,23 +71,24 @@ def test_the_marked_subject_is_cut_out(tmp_path: Path, two_discs: Path, middle: 
         assert overlap(alpha(tmp_path, result), disc(middle)) > 0.93
 
 
-@pytest.mark.parametrize(("left", "is_whole"), [(20, True), (75, False)])
+@pytest.mark.parametrize(("left", "size", "is_person"), [(30, 56, True), (75, 56, False), (30, 28, False)])
 def test_a_box_with_a_face_excludes_objects_beside_the_body(
-    tmp_path: Path, two_discs: Path, monkeypatch: pytest.MonkeyPatch, left: int, is_whole: bool
+    tmp_path: Path, two_discs: Path, monkeypatch: pytest.MonkeyPatch, left: int, size: int, is_person: bool
 ) -> None:
-    box = [left, 40, 290, 160]
+    """A face outside the box, or one of a body that is small in the box, is ignored."""
+    box = [left, 40, 276, 180]
     before = alpha(tmp_path, cut(tmp_path, two_discs, box=box))
     assert before[disc(_RIGHT)].mean() > 0.9
 
     def find(rgb: Array) -> tuple[DetectedFace, ...]:
         rows, columns = np.nonzero(rgb[..., 0].astype(int) > rgb[..., 2].astype(int) + 100)
         x, y = float(columns.mean()), float(rows.mean())
-        return (DetectedFace(x - 12, y - 30, x + 12, y - 2),)
+        return (DetectedFace(x - size * 0.45, y - 2 - size, x + size * 0.45, y - 2),)
 
     monkeypatch.setattr(face_detection, "find", find)
     after = alpha(tmp_path, cut(tmp_path, two_discs, box=box))
-    assert (before == after).all() != is_whole
-    if is_whole:
+    assert (before == after).all() != is_person
+    if is_person:
         assert overlap(after, disc(_LEFT)) > 0.93
 
 

@@ -223,7 +223,7 @@ def test_model_name_selects_its_preprocessing(
     path = onnx_model.write(tmp_path / f"{name}.onnx", weights, bias)
     engine = onnx.OnnxMattingEngine(source=str(path))
     alpha, confidence = engine.alpha(RED)
-    assert (alpha.shape, engine.version) == ((60, 80), f"4/{name}")
+    assert (alpha.shape, engine.version) == ((60, 80), f"5/{name}")
     assert alpha[30, 40] > 0.9
     assert alpha[3, 3] < 0.1
     assert 0.5 < confidence <= 1

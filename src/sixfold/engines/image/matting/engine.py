@@ -20,7 +20,7 @@ class MattingEngine:
     """Cuts out the subject of `image_url` (or `image`), which `box`, `points` or `mask` can mark."""
 
     name = "matting"
-    version = "5"
+    version = "6"
 
     def run(self, task: Task, context: Context) -> Result:
         """Return a PNG with soft alpha at the image's size; the quality is `full` if confidence is high."""

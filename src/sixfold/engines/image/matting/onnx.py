@@ -66,7 +66,7 @@ class OnnxMattingEngine:
         logits: bool | None = None,
     ) -> None:
         self.session = onnx_session.OnnxSession(source or weights)
-        self.version = f"4/{self.session.stem}"
+        self.version = f"5/{self.session.stem}"
         normalization = convention(like or str(self.session.record.get("like", "")) or self.session.stem)
         self._convention = replace(normalization, logits=normalization.logits if logits is None else logits)
         height, width = (fixed or side or normalization.side for fixed in self.session.shapes[0])

@@ -22,6 +22,8 @@ Pixels = NDArray[np.uint8]
 _MIN_FACE = 0.12
 # The same for a face near marks of a user, and the probability that limits the region of the person.
 _MIN_MARKED_FACE, _MIN_PERSON = 0.08, 0.25
+# Smallest fraction of a box that its people cover; smaller regions belong to patterns or crowds.
+_MIN_SHARE = 0.3
 # Probability of the middle of a body, and of its arms and shoulders.
 _CORE, _LIKELY = 0.9, 0.6
 # Softness of a body's outline, as a fraction of the face.
@@ -49,7 +51,10 @@ def apply_prior(belief: Array, detected: Iterable[DetectedFace]) -> Array:
 
 
 def region(small: Pixels, box: tuple[int, int, int, int]) -> NDArray[np.bool_] | None:
-    """Return the region (HxW) of people whose faces are in a box (left, top, right, bottom), or None."""
+    """Return the region (HxW) of people whose faces are in a box (left, top, right, bottom).
+
+    None if there are no such faces, or if the people cover only a small part of the box.
+    """
     height, width = small.shape[:2]
     left, top, right, bottom = box
     faces = [
@@ -61,7 +66,8 @@ def region(small: Pixels, box: tuple[int, int, int, int]) -> NDArray[np.bool_] |
     ]
     if not faces:
         return None
-    return np.maximum.reduce([_person((height, width), face) for face in faces]) > _MIN_PERSON
+    people = np.maximum.reduce([_person((height, width), face) for face in faces]) > _MIN_PERSON
+    return people if people[top:bottom, left:right].mean() >= _MIN_SHARE else None
 
 
 def _person(shape: tuple[int, int], face: DetectedFace) -> Array:
