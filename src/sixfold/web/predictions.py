@@ -11,6 +11,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import rfc3339
@@ -123,6 +124,11 @@ async def refunded_on_failure(
         if isinstance(error, KeyError | OSError | errors.StoreFailed):
             raise errors.StoreFailed from error
         raise
+
+
+async def cancel(service: PredictionService, prediction_id: str, tenant: Tenant) -> Prediction:
+    """Cancel a prediction, and return it when its worker has stopped, at most five seconds later."""
+    return await service.wait(await service.cancel(prediction_id, tenant), 5.0)
 
 
 def status(record: Prediction) -> Status:

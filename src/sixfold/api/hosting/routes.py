@@ -113,9 +113,8 @@ class PredictionRoutes(ServiceHandlers):
         """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
-        return await self._answer(
-            await self._services.predictions.cancel_and_wait(prediction_id, principal.tenant)
-        )
+        service = self._services.predictions
+        return await self._answer(await predictions.cancel(service, prediction_id, principal.tenant))
 
     async def events(self, request: Request) -> Response:
         prediction = await self._find(request)

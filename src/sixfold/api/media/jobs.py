@@ -12,6 +12,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web import requests, responses
+from sixfold.web.predictions import cancel
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import ServiceHandlers, WebServices
 
@@ -28,7 +29,7 @@ class JobRoutes(ServiceHandlers):
     async def cancel(self, request: Request) -> Response:
         """Cancel a job that has not ended."""
         job = await self._find(request)
-        return self._job(await self._services.predictions.cancel_and_wait(job.id, Tenant.of(job)))
+        return self._job(await cancel(self._services.predictions, job.id, Tenant.of(job)))
 
     async def _find(self, request: Request) -> Prediction:
         return await self._services.predictions.by_job(requests.path_value(request, "job_id"))

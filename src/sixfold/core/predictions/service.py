@@ -247,10 +247,6 @@ class PredictionService:
             self.on_cancel(prediction)
         return prediction
 
-    async def cancel_and_wait(self, prediction_id: str, tenant: Tenant) -> Prediction:
-        """Cancel a prediction, and return it when its worker has stopped, at most five seconds later."""
-        return await self.wait(await self.cancel(prediction_id, tenant), 5.0)
-
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Refund a succeeded prediction whose result cannot be delivered, and withdraw the result."""
         self.failpoints.hit("refund.before")

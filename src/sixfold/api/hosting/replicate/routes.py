@@ -21,7 +21,7 @@ from sixfold.core.catalog import trained_models
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.webhooks import Renderer
-from sixfold.web import bodies, requests, responses
+from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import ServiceHandlers, WebServices
@@ -118,7 +118,8 @@ class ReplicateRoutes(ServiceHandlers):
         """Cancel a prediction that has not ended."""
         principal = await self._enter(request)
         prediction_id = requests.path_value(request, "prediction_id")
-        return self._answer(await self._services.predictions.cancel_and_wait(prediction_id, principal.tenant))
+        service = self._services.predictions
+        return self._answer(await predictions.cancel(service, prediction_id, principal.tenant))
 
     async def training(self, request: Request) -> Response:
         return self._answer(await self._training(request))
