@@ -185,7 +185,7 @@ def parse_inputs(
         if not equals or not name:
             raise CommandError(f"{argument!r} must be NAME=VALUE, such as prompt='a lighthouse'")
         texts[name] = value
-    types = {row["name"]: row["type"] for row in rows or ()}
+    types = {name: row["type"] for row in rows or () for name in (row["name"], *row.get("aliases", ()))}
     if rows is not None and (unknown := [name for name in texts if name not in types]):
         listed = f"its inputs are {', '.join(types)}" if types else "it has no inputs"
         advice = (f"{name}; {near_names.question(name, types, listed)}" for name in unknown)

@@ -305,6 +305,11 @@ def test_own_model_receives_its_input_types(own_server: Server, words: tuple[str
     assert (result.status, result.json["output"]) == (0, output), result.err
 
 
+def test_alias_of_an_input_is_accepted(own_server: Server, tmp_path: Path) -> None:
+    result = run(own_server, "tts", "text=hello", "-o", f"{tmp_path}/hello.mp3", "--json")
+    assert (result.status, result.json["status"]) == (0, "succeeded"), result.err
+
+
 def test_own_model_is_listed_with_its_inputs(own_server: Server) -> None:
     models = {each["model"]: each for each in run(own_server, "--list", "--json").json["models"]}
     assert [item["name"] for item in models["greeter"]["inputs"]] == ["name", "times", "loud"]

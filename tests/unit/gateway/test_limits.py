@@ -295,3 +295,12 @@ async def test_refused_hold_does_not_count_against_the_budget(clocked: Clocked) 
     with pytest.raises(errors.InsufficientCredits):
         await write(ledger.hold(account.id, "h1", 60, payer))
     await write(ledger.hold(account.id, "h2", 50, payer))
+
+
+@pytest.mark.parametrize(
+    ("per_minute", "kind", "text"),
+    [(1, "requests", "1 request per minute"), (2, "requests", "2 requests per minute")],
+)
+def test_limit_of_one_is_singular(per_minute: int, kind: str, text: str) -> None:
+    message = rate_limits._share(per_minute, 1, kind).error(0).message
+    assert message == f"This key is limited to {text}"
