@@ -390,10 +390,8 @@ _FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("eta_seconds", "score"), _Number),
     **dict.fromkeys(("ms", "predict_ms", "progress", "queue_ms", "vram_gb"), _Number | None),
     **dict.fromkeys(("batch", "context", "cost_usd", "created_at", "folder", "from", "id", "kind"), str),
-    **dict.fromkeys(
-        ("model", "name", "origin", "service", "slug", "source", "state", "status", "title", "to"), str
-    ),
-    **dict.fromkeys(("to", "type", "updated_at"), str),
+    **dict.fromkeys(("model", "name", "origin", "service", "slug", "source", "state", "status"), str),
+    **dict.fromkeys(("title", "to", "type", "updated_at"), str),
     **dict.fromkeys(("class_type", "next_cursor", "snippet"), str | None),
     "ignored": _Texts | None,
     "sources": list[_Object | int],
