@@ -99,7 +99,8 @@ class Reachability:
         if self._failures == 1:
             self._failed_at = self._wall_clock()
         if self.outage is None and self._responded_at is not None:
-            is_busy = is_busy or self._clock() - self._responded_at < BUSY_SECONDS
-            if is_busy if is_slow else self._failures < self._allowed_failures:
+            was_recent = self._clock() - self._responded_at < BUSY_SECONDS
+            is_tolerated = is_busy or was_recent if is_slow else self._failures < self._allowed_failures
+            if is_tolerated:
                 return
         self.outage = Outage(self._failed_at, reason)

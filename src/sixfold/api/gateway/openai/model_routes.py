@@ -9,7 +9,7 @@ from sixfold.api.gateway.openai.images import sizes as image_sizes
 from sixfold.api.gateway.openai.videos import models as video_models
 from sixfold.core.catalog.models import Catalog
 
-# What a model makes, by the kind of its output.
+# The purpose of a model, by the kind of its output.
 _PURPOSES: Mapping[str, str] = {
     "image": "makes images",
     "video": "makes videos",
@@ -27,7 +27,7 @@ _ROUTES: Mapping[str, str] = {
 
 
 def describe(catalog: Catalog, name: str) -> str:
-    """Return what a model of the catalog makes and the route that runs it, or an empty string.
+    """Return the purpose of a model of the catalog and the route that runs it, or an empty string.
 
     `name` may be one of OpenAI's names for the model.
     """
