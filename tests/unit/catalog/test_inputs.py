@@ -61,6 +61,17 @@ def test_pattern_error_lists_the_choices_or_an_example() -> None:
     ]
 
 
+@pytest.mark.parametrize("number", ["15", "8193", "00015", "99999"])
+def test_numbers_in_a_string_must_be_within_their_range(number: str) -> None:
+    widths = Descriptor("widths", "string", pattern=r"\d{1,5}(,\d{1,5})*", like="320,640", each=(16, 8192))
+    assert inputs.check((widths,), {"widths": "16,0320,8192"}) == {"widths": "16,0320,8192"}
+    with pytest.raises(InvalidInput) as excinfo:
+        inputs.check((widths,), {"widths": f"320,{number}"})
+    assert [problem.message for problem in excinfo.value.problems] == [
+        f"widths must be from 16 to 8192 (got {int(number)})"
+    ]
+
+
 def test_one_sided_limit_is_named_for_wrong_types_too() -> None:
     least, most = Descriptor("a", "integer", min=0), Descriptor("b", "number", max=2)
     with pytest.raises(InvalidInput) as excinfo:

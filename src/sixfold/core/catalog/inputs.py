@@ -69,10 +69,11 @@ class Descriptor(msgspec.Struct, frozen=True):
     `messages` a list of {"role", "content"} as in chat completions.
 
     `aliases` are alternative names that a request may use for the input. A string must match `pattern` as a
-    whole; `like` is an example of a match. `needs` maps other inputs to the values that this input requires,
-    `required_for` maps other inputs to the values that make this input required, and `unless` names the
-    inputs that may replace it. An `extra` input is accepted, but it is not part of the published interface of
-    a template. An `ignored` input accepts every value, and the result of `check` does not contain it.
+    whole; `like` is an example of a match. `each` is the range of the numbers in a string. `needs` maps other
+    inputs to the values that this input requires, `required_for` maps other inputs to the values that make
+    this input required, and `unless` names the inputs that may replace it. An `extra` input is accepted, but
+    it is not part of the published interface of a template. An `ignored` input accepts every value, and the
+    result of `check` does not contain it.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     aliases: Sequence[str] = ()
     pattern: str = ""
     like: str = ""
+    each: Sequence[int] = ()
     needs: Mapping[str, Sequence[str]] = {}
     required_for: Mapping[str, Sequence[str]] = {}
     unless: Sequence[str] = ()
@@ -147,11 +149,9 @@ def invalid_addresses(descriptors: Sequence[Descriptor], values: Mapping[str, An
     for descriptor in descriptors:
         value = values.get(descriptor.name) or ()
         texts = cast("list[object]", value) if isinstance(value, list) else [value] if value else []
-        for text in texts:
-            if not ADDRESS.match(str(text).strip()):
-                message = f"{descriptor.name} {_NO_ADDRESS.format(_rejected_value(text))}"
-                yield Problem(descriptor.name, message, "url_type")
-                break
+        if invalid := [text for text in texts if not ADDRESS.match(str(text).strip())]:
+            message = f"{descriptor.name} {_NO_ADDRESS.format(_rejected_value(invalid[0]))}"
+            yield Problem(descriptor.name, message, "url_type")
 
 
 def _unmet(
@@ -229,6 +229,9 @@ def _string(descriptor: Descriptor, value: Any) -> str:
         raise _InvalidValue(f"must be at most {descriptor.max_chars} characters", "string_too_long")
     if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
         raise _InvalidValue(f"must {_pattern_text(descriptor)}{_rejected_value(value)}", "string_pattern")
+    for number in re.findall(r"\d+", value) if descriptor.each else ():
+        low, high = descriptor.each
+        _in_range(msgspec.structs.replace(descriptor, min=low, max=high), int(number))
     if not value.isascii() and _SURROGATE.search(value):
         raise _InvalidValue("must be valid Unicode", "string_unicode")
     return value
