@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from sixfold import errors, near_names
+from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.account_data import record_kinds
 from sixfold.core.account_data.archive import ledger
@@ -93,8 +93,9 @@ def _days(where: str, table: Any, others: Sequence[str] = ()) -> _Days:
         raise ValueError(f"{where} must be a table, for example {{ predictions_days = 90 }}")  # noqa: TRY004 - as above
     for name, value in cast("dict[str, Any]", table).items():
         if name not in _SETTINGS:
-            advice = near_names.advice(name, (*_SETTINGS, *others))
-            raise ValueError(f"{where} has an unknown setting {name!r}: {advice}")
+            # All names end with the same word, so that a similar name would be misleading.
+            allowed = ", ".join((*_SETTINGS, *others))
+            raise ValueError(f"{where} has an unknown setting {name!r}: use {allowed}")
         _check(f"{where} {name}", value)
     return {_SETTINGS[name]: value for name, value in cast("dict[str, int]", table).items()}
 
