@@ -151,7 +151,7 @@ export interface HostingSchemas {
   "Error": { "code": string; "error": string; "errors"?: Array<HostingSchemas["InputProblem"]>; "request_id": string; "status": number };
   "Hardware": { "cc": string; "gpu": string; "id": string; "label": string; "priceHourText": string; "ramGb": number; "vramGb": number };
   "HardwareList": { "hardware": Array<HostingSchemas["Hardware"]> };
-  "Input": { "aliases"?: Array<string>; "choices": Array<string>; "default": unknown; "description": string; "max": number | null; "min": number | null; "name": string; "order": number; "required": boolean; "type": "audio" | "boolean" | "file" | "image" | "integer" | "number" | "string" | "video" };
+  "Input": { "choices": Array<string>; "default": unknown; "description": string; "max": number | null; "min": number | null; "name": string; "order": number; "required": boolean; "type": "audio" | "boolean" | "file" | "image" | "integer" | "number" | "string" | "video" };
   "InputProblem": { "input": string; "message": string };
   "Metrics": { "cold_start_ms": number; "predict_ms": number; "queue_ms": number | null };
   "OpenedSession": { "created_at": string; "hardware": string; "idle_seconds": number; "resume_token": string; "session_id": string; "status": HostingSchemas["SessionState"]; "ws_url": string };

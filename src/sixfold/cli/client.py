@@ -384,7 +384,7 @@ _FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(("inputs", "lines", "links", "orders", "pages", "predictions", "results"), _Objects),
     **dict.fromkeys(("ignored_inputs", "sentences", "services", "spaces", "superseded"), _Objects),
     **dict.fromkeys(("apiInputs", "receipt"), _Objects | None),
-    **dict.fromkeys(("aliases", "deleted", "left_out", "restored", "tags"), _Texts),
+    **dict.fromkeys(("deleted", "left_out", "restored", "tags"), _Texts),
     **dict.fromkeys(("charge", "estimate", "metrics", "outputs"), _Object | None),
     **dict.fromkeys(("schema", "verification"), _Object),
     **dict.fromkeys(("eta_seconds", "score"), _Number),

@@ -185,13 +185,24 @@ def parse_inputs(
         if not equals or not name:
             raise CommandError(f"{argument!r} must be NAME=VALUE, such as prompt='a lighthouse'")
         texts[name] = value
-    types = {name: row["type"] for row in rows or () for name in (row["name"], *row.get("aliases", ()))}
+    types = {row["name"]: row["type"] for row in rows or ()}
+    if texts.keys() - types.keys():
+        types |= _alias_types(owner, types)
     if rows is not None and (unknown := [name for name in texts if name not in types]):
         listed = f"its inputs are {', '.join(types)}" if types else "it has no inputs"
         advice = (f"{name}; {near_names.question(name, types, listed)}" for name in unknown)
         raise CommandError(" ".join(f"{owner} does not have the input {each}" for each in advice))
     types |= _JSON_INPUTS.get(owner, {})
     return {name: _value(client, types.get(name), name, text) for name, text in texts.items()}
+
+
+def _alias_types(model: str, types: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of other names of inputs, which the server accepts, but does not list."""
+    # The import takes a second, and most commands use the listed names.
+    from sixfold.app import catalog as app_catalog
+
+    rows = app_catalog.models_document()["models"].get(model, {}).get("inputs", {})
+    return {alias: types[name] for name in types for alias in rows.get(name, {}).get("aliases", ())}
 
 
 def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:

@@ -169,12 +169,11 @@ class InputSchema(TypedDict):
     max: float | None
     choices: list[str]
     order: int
-    aliases: NotRequired[list[str]]
 
 
 def input_schema(descriptor: Descriptor) -> InputSchema:
     """Serialize an input; a type that the API does not define is written as `string`."""
-    schema: InputSchema = {
+    return {
         "name": descriptor.name,
         "type": cast("WireType", descriptor.type) if descriptor.type in _WIRE_TYPES else "string",
         "description": descriptor.description,
@@ -185,9 +184,6 @@ def input_schema(descriptor: Descriptor) -> InputSchema:
         "choices": list(descriptor.choices),
         "order": descriptor.order,
     }
-    if descriptor.aliases:
-        schema["aliases"] = list(descriptor.aliases)
-    return schema
 
 
 # Documents up to this size in bytes are sent uncompressed.

@@ -117,6 +117,11 @@ def test_types_that_the_api_does_not_define_are_strings() -> None:
     assert types == ["string"] * 5 + ["audio"]
 
 
+def test_input_has_exactly_the_fields_of_the_api() -> None:
+    row = input_schema(Descriptor("a", "string", aliases=("b",), each=(1, 2), ignored=True))
+    assert " ".join(row) == "name type description default required min max choices order"
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (

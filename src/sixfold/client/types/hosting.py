@@ -10,7 +10,6 @@ from sixfold.client.types.platform import Charge, InputProblem
 class Input(TypedDict):
     """An input of a model."""
 
-    aliases: NotRequired[list[str]]
     choices: list[str]
     default: Any
     description: str
