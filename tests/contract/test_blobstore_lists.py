@@ -45,7 +45,7 @@ async def test_an_endless_list_is_abandoned(tmp_path: Path) -> None:
         options = {"endpoint": endpoint, "region": "us-east-1", "skip_signature": "true"}
         bucket = open_bucket("s3://bucket/p", BucketAccess(options, 5))
         store = ObjectStore(bucket, BlobCache(tmp_path, CacheLimits(MIB, 1)))
-        with pytest.raises(errors.StoreFailed, match="list has more than 167,772,160 bytes"):
+        with pytest.raises(errors.StoreFailed, match="list must have at most 167,772,160 bytes"):
             async for _ in store.list("a/"):
                 pass
         for connection in connections:

@@ -368,7 +368,8 @@ async def _limited(pages: AsyncIterator[Sequence[ObjectMeta]]) -> AsyncGenerator
             while not (await asyncio.wait({page}, timeout=_LOOK_SECONDS))[0]:
                 if _resident_bytes() - before > _MAX_GROWTH:
                     raise errors.StoreFailed(
-                        f"A page of the object store's list has more than {_MAX_GROWTH:,} bytes"
+                        f"A page of the object store's list must have at most {_MAX_GROWTH:,} bytes: "
+                        "check its endpoint, or try again when fewer requests run"
                     )
             result = page.result()
         finally:
