@@ -28,7 +28,7 @@ async def test_containers_of_a_killed_server_are_removed_at_the_start(tmp_path: 
         async with (
             await asyncio.start_unix_server(respond, socket),
             running_app(tmp_path, container_socket=str(socket)),
-            asyncio.timeout(10),
+            asyncio.timeout(60),
         ):
             seen = [await requests.get() for _ in range(4)]
     assert 'filters={"label":["sixfold.owner=' in seen[0]
