@@ -357,7 +357,8 @@ class MediaService:
         """Store bytes, or a view without a copy; with an account, delete them unless they are named later."""
         if isinstance(data, memoryview):
             with tempfile.TemporaryDirectory(dir=self._limits.staging, prefix="form-") as folder:
-                await asyncio.to_thread((path := Path(folder) / "file").write_bytes, data)
+                path = Path(folder) / "file"
+                await asyncio.to_thread(path.write_bytes, data)
                 return await self.store_unnamed_file(path, content_type, account_id)
         key = blob_key(data)
         await self._delete_if_unnamed(account_id, key, len(data))

@@ -84,7 +84,7 @@ class OnnxStemEngine:
             waves = np.asarray(session.run(None, {first.name: padded.astype(np.float32)})[0], np.float32)
             if waves.shape != (1, len(SOURCES), 2, length):
                 raise EngineError(
-                    f"The model must output four stereo signals, as Demucs does, (got {waves.shape})"
+                    f"The model must output four stereo signals, as Demucs does (got {waves.shape})"
                 )
             out[..., begin : begin + size] += waves[0, ..., :size] * ramp[:size]
             weight[begin : begin + size] += ramp[:size]
