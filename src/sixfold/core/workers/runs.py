@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Callable
@@ -262,11 +261,15 @@ class WorkerRun:
         self._hit_failpoint("capture.after")
 
     async def _store(self, staged: tuple[StagedFile, ...], completion: RunCompleted) -> StoredMedia:
-        await asyncio.to_thread(outputs.check_sizes, staged)
         prediction, signer = self.prediction, self._finisher.signer
         run_details = completion.engine_version, completion.quality or prediction.quality
-        sign_all = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *run_details)
-        manifests = sign_all() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign_all)
+
+        def check_and_sign() -> tuple[str, ...]:
+            outputs.check_sizes(staged)
+            return lineage.sign_manifests(signer, prediction, len(staged), *run_details)
+
+        is_small = len(staged) <= _SIGNED_ON_LOOP
+        manifests = check_and_sign() if is_small else await asyncio.to_thread(check_and_sign)
         return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, manifests)
 
     # -- writing the end, with retries while the database is unavailable --------------------------
