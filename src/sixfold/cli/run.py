@@ -186,7 +186,7 @@ def parse_inputs(
             raise CommandError(f"{argument!r} must be NAME=VALUE, such as prompt='a lighthouse'")
         texts[name] = value
     types = {row["name"]: row["type"] for row in rows or ()}
-    if texts.keys() - types.keys():
+    if rows is not None and texts.keys() - types.keys():
         types |= _alias_types(owner, types)
     if rows is not None and (unknown := [name for name in texts if name not in types]):
         listed = f"its inputs are {', '.join(types)}" if types else "it has no inputs"
