@@ -6,6 +6,7 @@ import pytest
 
 from sixfold import near_names
 from sixfold.core.catalog import unknown_names
+from sixfold.core.gateway import service_names
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,9 @@ def test_models_are_compared_within_their_prefix() -> None:
     assert unknown_names.similar_models("comfyui/fluxx", names) == "comfyui/flux"
     assert unknown_names.similar_models("flux", names) == ""
     assert unknown_names.similar_models("ra2", names) == "ra1"
+
+
+def test_only_the_first_unknown_names_get_suggestions() -> None:
+    clause = service_names.not_found([f"chat{number}" for number in range(50)], ())
+    assert clause.count("did you mean chat?") == 5
+    assert clause.endswith("chat49 not found")

@@ -13,8 +13,9 @@ SERVICES = (
     *("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post"),
     *(web_search.SERVICE, servers.SERVICE),
 )
-# Number of characters of an unknown name that a message shows.
-_MAX_CHARS = 100
+# Number of characters of an unknown name that a message shows, and of names for which it suggests others. A
+# comparison of one name with a thousand others takes 40 ms.
+_MAX_CHARS, _MAX_QUESTIONS = 100, 5
 
 
 def is_known(name: str, known: Collection[str], servers: Collection[str] | None = None) -> bool:
@@ -29,9 +30,13 @@ def is_known(name: str, known: Collection[str], servers: Collection[str] | None 
 
 
 def not_found(names: Iterable[str], known: Collection[str]) -> str:
-    """Return a clause about unknown names: `Model chatt (did you mean chat?) not found`."""
+    """Return a clause about unknown names: `Model chatt (did you mean chat?) not found`.
+
+    Only for the first five names, it suggests others.
+    """
+    known_names = sorted({*known, *SERVICES})
     described: list[str] = []
-    for name in names:
-        question = near_names.question(name, sorted({*known, *SERVICES}))
+    for number, name in enumerate(names):
+        question = near_names.question(name, known_names) if number < _MAX_QUESTIONS else ""
         described.append(f"{name[:_MAX_CHARS]} ({question})" if question else name[:_MAX_CHARS])
     return f"Model {', '.join(described)} not found" if described else ""
