@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from sixfold.app import catalog as app_catalog
+from sixfold.engines.availability import EngineAvailability
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.local_servers import app_with, chat, model_names, service, serving_model, status
@@ -170,6 +171,18 @@ async def test_a_silent_server_does_not_delay_the_start(
             tables={"gateway": {"upstreams": upstreams}},
         ) as app:
             assert (await app.client.get("/readyz")).status_code == 200
+
+
+async def test_a_failed_check_at_the_start_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_self: EngineAvailability) -> None:
+        raise RuntimeError("the folder cannot be read")
+
+    monkeypatch.setattr(EngineAvailability, "refresh", fail)
+    async with running_app(tmp_path) as app:
+        assert (await app.client.get("/readyz")).status_code == 200
+    assert "first availability" in caplog.text
 
 
 async def test_a_comfyui_that_stops_is_reported(tmp_path: Path) -> None:

@@ -370,7 +370,8 @@ async def _start(application: Application, stack: AsyncExitStack) -> None:
     if peer_events is None:
         await application.webhook_secrets.encrypt_all()
     # A server that does not respond must not delay the start.
-    refreshing = asyncio.create_task(application.availability.refresh(), name="first-availability")
+    first_refresh = background.attempt("first availability", application.availability.refresh)
+    refreshing = asyncio.create_task(first_refresh, name="first-availability")
     stack.push_async_callback(_cancel, [refreshing])
     await asyncio.wait([refreshing], timeout=_FIRST_REFRESH_SECONDS)
     if peer_events is not None:
@@ -399,7 +400,7 @@ async def _start(application: Application, stack: AsyncExitStack) -> None:
     stack.push_async_callback(_cancel, tasks)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
