@@ -92,6 +92,13 @@ async def test_run_returns_files_and_data(driver: Driver, scratch: Path, tmp_pat
     assert outcome.run_us >= 0
 
 
+async def test_a_worker_cannot_name_a_stored_file(driver: Driver, scratch: Path) -> None:
+    worker = await driver.start(spec("Echo", scratch))
+    outcome = await worker.run(Task("a", "m", {"stored": ["key"]}), RecordedReports().reports())
+    assert isinstance(outcome, RunCompleted)
+    assert [(file.stored, file.path.exists()) for file in outcome.files] == [(None, False)]
+
+
 async def test_files_of_two_runs_have_different_paths(driver: Driver, scratch: Path) -> None:
     workers = [await driver.start(spec("Echo", scratch)) for _ in range(2)]
     paths: list[Path] = []

@@ -61,6 +61,7 @@ class EchoEngine:
             Artifact("application/octet-stream", bytes([index % 251]) * int(size), {"index": index})
             for index, size in enumerate(inputs.get("bytes", ()))
         )
+        artifacts += tuple(Artifact("image/png", stored=(key, 1)) for key in inputs.get("stored", ()))
         files = {name: len(path.read_bytes()) for name, path in task.files.items()}
         data = {"inputs": dict(inputs), "files": files, "model": task.model}
         cost, billed = inputs.get("upstream_cost"), inputs.get("billed")

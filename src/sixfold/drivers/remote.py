@@ -26,6 +26,7 @@ from sixfold.core.workers.ports import (
     Driver,
     Living,
     Outcome,
+    RunCompleted,
     RunReports,
     Worker,
     WorkerLost,
@@ -200,7 +201,10 @@ class RemoteWorker:
         reply = await asyncio.to_thread(_left, assignment, outcome, str(self._engine.version), run_us)
         if isinstance(outcome, BaseException):
             _clear_tracebacks(outcome)
-        return results.outcome(reply, self._spec.scratch, prefix)
+        result = results.outcome(reply, self._spec.scratch, prefix)
+        if isinstance(result, RunCompleted) and isinstance(outcome, Result):
+            return _with_stored_files(result, outcome)
+        return result
 
     async def _work(
         self, run: _RemoteRun, context: runner.RunContext, failpoint: protocol.Failpoint | None
@@ -254,6 +258,13 @@ def _left(
     reply = results.received(runner.settle(assignment, outcome, version, run_us), assignment.staging)
     assignment.context.clear()
     return reply
+
+
+def _with_stored_files(completed: RunCompleted, result: Result) -> RunCompleted:
+    """Mark the files that the engine stored during the run, which a process must not name."""
+    pairs = zip(completed.files, result.artifacts, strict=True)
+    files = tuple(msgspec.structs.replace(file, stored=artifact.stored) for file, artifact in pairs)
+    return msgspec.structs.replace(completed, files=files)
 
 
 def _clear_tracebacks(error: BaseException | None) -> None:

@@ -44,7 +44,6 @@ from sixfold.core.workflows.storage import SENT_FILE, Run, StoredName
 from sixfold.core.workflows.validate import ValidationResult
 from sixfold.engines.host_services import HostServices, OpenNodes
 
-_CACHED_BYTES = 2**20  # largest file that a run keeps in memory
 LARGE_BYTES = 8 * 2**20  # largest file that is read into memory
 MEMORY_BYTES = 16 * 2**20  # of the files of one run in memory; the others are copies on disk
 _WITH_GRAPH = frozenset({"image/png", "image/webp"})
@@ -115,8 +114,7 @@ class _WorkflowRun:
         self._children_cost = 0  # micro-dollars
         self._order = FileOrder(())
         self._name_lock = asyncio.Lock()
-        self._manifests: dict[str, Manifest] = {}
-        self._data: dict[str, bytes] = {}  # the small files of this run, by blob
+        self._stored: dict[str, tuple[Manifest, int]] = {}  # the files of this run, by blob, with their sizes
         self._memory_bytes = 0  # of files in memory
         self._publisher = RunEventPublisher(
             parent, self._graph, context, EventSinks(workshop.hub, workshop.bus)
@@ -239,7 +237,7 @@ class _WorkflowRun:
         """Sign a file and store it under a new name; the graph is embedded in a PNG or WebP."""
         manifest = self._manifest(self._order.next(node_id, temporary=artifact.temporary), preview=preview)
         source = await self._store_signed(artifact, manifest)
-        self._manifests[source.blob] = manifest
+        self._stored[source.blob] = (manifest, source.size)
         kind = "temp" if artifact.temporary else "output"
         # Names are numbered by the files in the store, so concurrent calls would get the same number.
         async with self._name_lock:
@@ -262,10 +260,7 @@ class _WorkflowRun:
         if path is not None and not is_image and await asyncio.to_thread(_is_large, path):
             return await self._store_large(path, artifact.content_type, manifest)
         data = await asyncio.to_thread(self._signed_bytes, artifact, manifest)
-        source = await self._workshop.media.store_unnamed(data, artifact.content_type)
-        if len(data) <= _CACHED_BYTES and self._fits(len(data)):
-            self._data[source.blob] = data
-        return source
+        return await self._workshop.media.store_unnamed(data, artifact.content_type)
 
     async def _store_large(self, path: Path, content_type: str, manifest: Manifest) -> MediaSource:
         """Sign and store a file of the run, which is removed."""
@@ -305,7 +300,7 @@ class _WorkflowRun:
 
     async def _resign(self, row: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
         """Sign a stored file again after its index among the outputs has changed."""
-        if self._manifests.get(row["blob"], manifest) == manifest:
+        if row["blob"] not in self._stored or self._stored[row["blob"]][0] == manifest:
             return row
         workshop, content_type = self._workshop, row["content_type"]
         content = await self._content(row)
@@ -314,6 +309,7 @@ class _WorkflowRun:
         else:
             signed = await asyncio.to_thread(workshop.names.sign, content, content_type, manifest)
             source = await workshop.media.store_unnamed(signed, content_type)
+        self._stored[source.blob] = (manifest, source.size)
         name = StoredName(row["filename"], row["subfolder"], row["type"])
         await workshop.names.put(self._run, name, source)
         return {**row, "blob": source.blob}
@@ -322,6 +318,10 @@ class _WorkflowRun:
         info = {**row["info"], "node": node_id, "filename": row["filename"]}
         if named:
             info["name"] = "file" if self._parent.face != "comfyui" else "files"
+        # Content credentials are added only to the output of the run, so its files are stored again.
+        if row["blob"] in self._stored and self._workshop.media.credentials is None:
+            stored = row["blob"], self._stored[row["blob"]][1]
+            return Artifact(row["content_type"], info=info, stored=stored)
         content = await self._content(row)
         if isinstance(content, Path):
             return Artifact(row["content_type"], info=info, path=content)
@@ -330,8 +330,6 @@ class _WorkflowRun:
     async def _content(self, row: Mapping[str, Any]) -> bytes | Path:
         """Return the bytes of a stored file, or a copy of a file that is large or one of many."""
         blobs = self._workshop.media.blobs
-        if data := self._data.pop(row["blob"], b""):
-            return data
         path = await blobs.local_path(row["blob"])
         size = await asyncio.to_thread(_size, path)
         if size > LARGE_BYTES or not self._fits(size):

@@ -75,6 +75,8 @@ class FileStaging(msgspec.Struct, frozen=True):
                         f"{self.prefix}-{index}", artifact.content_type, dict(artifact.info)
                     )
                 )
+                if artifact.stored is not None:
+                    continue
                 target = self.scratch / staged[-1].name
                 if artifact.path is None:
                     _write_new(target, artifact.data)

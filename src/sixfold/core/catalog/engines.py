@@ -52,13 +52,15 @@ class Artifact(msgspec.Struct, frozen=True):
     """One encoded file that an engine produced: the bytes `data`, or the file `path`, which is moved.
 
     Write large files under `Context.scratch`. `info` contains `width`, `height` (pixels), `duration` (s),
-    `fps`.
+    `fps`. `stored` is the blob key and size of a file that an engine in the server has stored with its
+    manifest, instead of `data` and `path`.
     """
 
     content_type: str
     data: bytes = b""
     info: Mapping[str, Any] = {}
     path: Path | None = None
+    stored: tuple[str, int] | None = None
 
 
 class Result(msgspec.Struct, frozen=True):

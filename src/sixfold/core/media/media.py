@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,6 @@ _Data = bytes | memoryview
 _CONCURRENCY = 8
 # URLs of one account that are fetched concurrently; further URLs wait.
 MAX_ACCOUNT_FETCHES = 16
-# Much less than the grace period during which blobs without a name are not deleted.
-_RECENT_SECONDS, _MAX_RECENT = 3600.0, 4096
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
 
@@ -129,8 +126,6 @@ class MediaService:
         self.drawings = drawings.DrawingStore(database, blobs)
         self._pending_deletions = PendingDeletions(database)
         self._fetches = WeakValueDictionary[str, asyncio.Semaphore]()
-        # Keys of recently stored blobs, and the times at which they were stored by the monotonic clock.
-        self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
         self.uploaded_files = UploadedFiles(database, blobs)
         self.credentials: ContentCredentials | None = None
@@ -320,26 +315,22 @@ class MediaService:
         return StoredMedia(files, records, sum(file.size for file in files))
 
     async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
+        if file.stored is not None:
+            return file.stored
         if self.credentials is not None or file.path.stat().st_size > _IN_MEMORY_BYTES:
             key, size = await asyncio.to_thread(_embed_in_place, file, text)
             if self.credentials and await self.credentials.sign(file.path, file.content_type, text):
                 key, _, size = await asyncio.to_thread(hashes, file.path)
-            if not self._was_stored_recently(key):
-                put_file = functools.partial(self._blobs.put_file, key, file.path)
-                await outputs.store(put_file, file.content_type, self._limits.store_seconds)
+            put_file = functools.partial(self._blobs.put_file, key, file.path)
+            await outputs.store(put_file, file.content_type, self._limits.store_seconds)
             # The blob store may have moved the file.
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
             return key, size
         data, key = await asyncio.to_thread(_with_manifest, file, text)
-        if not self._was_stored_recently(key):
-            put = functools.partial(self._blobs.put, key, data)
-            await outputs.store(put, file.content_type, self._limits.store_seconds)
+        put = functools.partial(self._blobs.put, key, data)
+        await outputs.store(put, file.content_type, self._limits.store_seconds)
         return key, len(data)
-
-    def _was_stored_recently(self, key: str) -> bool:
-        """Return whether the run has already stored this blob, as workflows do before their end."""
-        return time.monotonic() - self._recent.pop(key, -_RECENT_SECONDS) < _RECENT_SECONDS
 
     async def upload(self, tenant: Tenant, path: Path, content_type: str, name: str = "") -> Upload:
         """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` above the quota.
@@ -363,19 +354,13 @@ class MediaService:
         key = blob_key(data)
         await self._delete_if_unnamed(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
-        return self._recent_source(key, content_type, len(data))
+        return MediaSource(key, content_type, len(data))
 
     async def store_unnamed_file(self, path: Path, content_type: str, account_id: str = "") -> MediaSource:
         """Store a file, which may be moved, as `store_unnamed` stores bytes."""
         key, _, size = await asyncio.to_thread(hashes, path)
         await self._delete_if_unnamed(account_id, key, size)
         await self._blobs.put_file(key, path, content_type=content_type)
-        return self._recent_source(key, content_type, size)
-
-    def _recent_source(self, key: str, content_type: str, size: int) -> MediaSource:
-        self._recent[key] = time.monotonic()
-        if len(self._recent) > _MAX_RECENT:
-            del self._recent[next(iter(self._recent))]
         return MediaSource(key, content_type, size)
 
     async def store_input(

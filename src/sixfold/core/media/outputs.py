@@ -28,7 +28,7 @@ def check_sizes(staged: Sequence[StagedFile]) -> None:
 
     They would be read completely for their hashes, which takes seconds for each gigabyte.
     """
-    size = sum(file.path.lstat().st_size for file in staged)
+    size = sum(file.path.lstat().st_size for file in staged if file.stored is None)
     if size > MAX_RUN_BYTES:
         message = f"the files of a run must have at most {MAX_RUN_BYTES:,} bytes together (got {size:,})"
         raise OSError(errno.EFBIG, message)

@@ -115,11 +115,15 @@ class FetcherPort(Protocol):
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """An output file in a worker's scratch folder, which its reader removes."""
+    """An output file in a worker's scratch folder, which its reader removes.
+
+    If the file was stored during the run, `stored` is its blob key and size, and `path` does not exist.
+    """
 
     path: Path
     content_type: str
     info: Mapping[str, Any] = {}
+    stored: tuple[str, int] | None = None
 
 
 class OutputFile(msgspec.Struct, frozen=True):
