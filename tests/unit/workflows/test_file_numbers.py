@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,9 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, one
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workflows.storage import GraphFiles, Run, StoredName
+from sixfold.store.postgres import connection as connections
+from sixfold.store.sqlite import database as sqlite
+from tests.harness import backends, databases
 from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 
@@ -86,3 +92,64 @@ async def test_files_of_another_key_keep_their_numbers(either: Path) -> None:
         with pytest.raises(errors.Conflict):
             await mine.named(second.name)
         assert await other.read(second) == b"other"
+
+
+async def test_concurrent_files_have_different_names(either: Path) -> None:
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        files = NumberedFiles(pipeline)
+        names = await asyncio.gather(*(files.put(str(number).encode()) for number in range(20)))
+        assert {name.name for name in names} == {f"cat_{number:05}_.png" for number in range(1, 21)}
+        found = {await files.read(name) for name in names}
+        assert found == {str(number).encode() for number in range(20)}
+
+
+async def test_upgrade_numbers_the_files_of_before(either: Path) -> None:
+    names = (
+        "cat_00001_.png",
+        "cat_100000_.webp",
+        "a_00002_.b_00003_.png",
+        "\U0001f98a_00012_.tar.gz",
+        "cat_00004.png",
+        "cat_00005_",
+        "_00006_.png",
+        "cat_1234567890_.png",
+    )
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        for name in names:
+            await NumberedFiles(pipeline).named(name)
+    before = await _numbers(either)
+    assert before["cat_00001_.png"] == ("cat", 1)
+    assert before["a_00002_.b_00003_.png"] == ("a_00002_.b", 3)
+    assert [name for name in names if before[name] == (None, None)] == list(names[3:])
+    await _migrate(either, 94)
+    await _migrate(either, None)
+    assert await _numbers(either) == before
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        assert (await NumberedFiles(pipeline).put(b"next")).name == "cat_100001_.png"
+
+
+_NUMBERS = "SELECT name, stem, number FROM graph_file"
+
+
+async def _numbers(folder: Path) -> dict[str, tuple[str | None, int | None]]:
+    if not (url := backends.database_url(folder)):
+        with contextlib.closing(sqlite3.connect(folder / databases.FILE)) as connection:
+            return {name: (stem, number) for name, stem, number in connection.execute(_NUMBERS)}
+    served = await connections.connect(url)
+    try:
+        return {row["name"]: (row["stem"], row["number"]) for row in await served.fetch(_NUMBERS)}
+    finally:
+        await connections.close(served)
+
+
+async def _migrate(folder: Path, number: int | None) -> None:
+    if not (url := backends.database_url(folder)):
+        connection = sqlite3.connect(folder / databases.FILE, isolation_level=None)
+        sqlite.migrate(connection, number)
+        connection.close()
+        return
+    served = await connections.connect(url)
+    try:
+        await connections.migrate(served, number)
+    finally:
+        await connections.close(served)

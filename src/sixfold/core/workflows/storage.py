@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -41,6 +42,8 @@ _MAX_MEMORY_BYTES = 32 * 2**20
 _MAX_NAME = 255
 # Maximum length of a file name's prefix, before its number and extension.
 _MAX_PREFIX = 200
+# A name with a number, as in `ComfyUI_00001_.png`.
+_NUMBERED = re.compile(r"(.+)_([0-9]{1,9})_\.[^.]*", re.DOTALL)
 # Key of the preview flag in the `shown` column, which is not the name of a ComfyUI list.
 _PREVIEW = ""
 # Key of the words of prompts in the `shown` column.
@@ -132,7 +135,7 @@ class GraphFiles:
 
     async def put_numbered(self, run: Run, kind: Kind, prefix: str, source: MediaSource) -> StoredName:
         """Name a file of a run by `prefix` and the next free number."""
-        transaction = _numbered(run, kind, prefix, source)
+        transaction = _put_numbered(run, kind, prefix, source)
         # The end of the run makes the write durable.
         return await self._database.write(transaction, durable=False)
 
@@ -192,22 +195,28 @@ def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
 def _put(run: Run, name: StoredName, source: MediaSource) -> Transaction[None]:
     row = _media_row(run.tenant.account_id, source, (yield from now()) + _LIFE_US[name.kind], run.paid_by)
     yield Query("media_insert", row)
-    if not (yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant)})):
+    match = _NUMBERED.fullmatch(name.name)
+    number = {"stem": match[1], "number": int(match[2])} if match else {"stem": None, "number": None}
+    if not (yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant), **number})):
         raise errors.Conflict(f"A file of another key has the name {name.name!r}: use another name")
 
 
-def _numbered(run: Run, kind: Kind, prefix: str, source: MediaSource) -> Transaction[StoredName]:
+def _put_numbered(run: Run, kind: Kind, prefix: str, source: MediaSource) -> Transaction[StoredName]:
     path = PurePosixPath("".join(filter(str.isprintable, prefix))[:_MAX_PREFIX])
     stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
-    start = f"{stem}_"
-    # Files may have been deleted, so their count may be the number of an existing file.
-    folder = _folder(run.tenant.whole, kind, subfolder)
-    highest = yield from one("graph_file_highest", **folder, least=f"{start}0", below=f"{start}:")
-    number = 1 if highest is None else int(highest["name"].removeprefix(start).partition("_")[0]) + 1
+    row = _media_row(run.tenant.account_id, source, (yield from now()) + _LIFE_US[kind], run.paid_by)
+    yield Query("media_insert", row)
     extension = media_types.EXTENSIONS.get(source.content_type, "bin")
-    name = StoredName(f"{stem}_{number:05}_.{extension}", subfolder, kind)
-    yield from _put(run, name, source)
-    return name
+    # Files may have been deleted, so their count may be the number of an existing file.
+    highest = yield from one("graph_file_number", **_folder(run.tenant.whole, kind, subfolder), stem=stem)
+    number = 0 if highest is None else int(highest["number"])
+    while True:
+        number += 1
+        name = StoredName(f"{stem}_{number:05}_.{extension}", subfolder, kind)
+        values = {"media": row["name"], "stem": stem, "number": number, **name.row(run.tenant)}
+        # Another server may have taken the number.
+        if (yield Query("graph_file_add", values)):
+            return name
 
 
 def _media_row(

@@ -1,6 +1,6 @@
 -- name: graph_file_put | Insert or replace a file of an account's workflows by its name.
-INSERT INTO graph_file (account_id, kind, subfolder, name, media, credential_id, created_at)
-VALUES (:account_id, :kind, :subfolder, :name, :media, :credential_id, :now)
+INSERT INTO graph_file (account_id, kind, subfolder, name, stem, number, media, credential_id, created_at)
+VALUES (:account_id, :kind, :subfolder, :name, :stem, :number, :media, :credential_id, :now)
 ON CONFLICT (account_id, kind, subfolder, name)
 DO UPDATE SET media = excluded.media, credential_id = excluded.credential_id, created_at = excluded.created_at
 WHERE excluded.credential_id = '' OR excluded.credential_id = graph_file.credential_id
@@ -11,15 +11,16 @@ SELECT f.name, m.blob, m.content_type, m.size FROM graph_file f JOIN media m ON 
 WHERE f.account_id = :account_id AND f.kind = :kind AND f.subfolder = :subfolder AND f.name = :name
   AND (:credential_id = '' OR f.credential_id = :credential_id) AND (m.expires_at IS NULL OR m.expires_at > :now);
 
--- name: graph_file_highest | Return the workflow file with the highest number after a prefix; `least` is the prefix and a zero.
-SELECT name FROM (
-    SELECT name, SUBSTR(name, LENGTH(:least)) AS tail FROM graph_file
-    WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder
-      AND name >= :least AND name < :below
-) AS numbered
-WHERE SUBSTR(LTRIM(tail, '0123456789'), 1, 2) = '_.'
-ORDER BY LENGTH(LTRIM(tail, '0')) - LENGTH(LTRIM(tail, '0123456789')) DESC, LTRIM(tail, '0') DESC
-LIMIT 1;
+-- name: graph_file_add | Insert a numbered file of an account's workflows; return nothing if its name is in use.
+INSERT INTO graph_file (account_id, kind, subfolder, name, stem, number, media, credential_id, created_at)
+VALUES (:account_id, :kind, :subfolder, :name, :stem, :number, :media, :credential_id, :now)
+ON CONFLICT (account_id, kind, subfolder, name) DO NOTHING
+RETURNING name;
+
+-- name: graph_file_number | Return the highest number of the workflow files with a stem.
+SELECT number FROM graph_file
+WHERE account_id = :account_id AND kind = :kind AND subfolder = :subfolder AND stem = :stem AND number IS NOT NULL
+ORDER BY number DESC LIMIT 1;
 
 -- name: graph_files_of_media | Delete all workflow names of a media file.
 DELETE FROM graph_file WHERE media = :media;

@@ -1,0 +1,3 @@
+DROP INDEX graph_file_number;
+ALTER TABLE graph_file DROP COLUMN number;
+ALTER TABLE graph_file DROP COLUMN stem;
