@@ -209,16 +209,16 @@ async def test_worker_starts_after_the_zygote_was_killed(driver: ProcessDriver, 
     assert isinstance((await run(worker, {}))[0], RunCompleted)
 
 
-TELLING = """
+RECORDING = """
 import os
 from pathlib import Path
 from sixfold.core.catalog.engines import Result
 
-with Path({told!r}).open("a") as told:
-    told.write(f"{{os.getpid()}}\\n")
+with Path({log!r}).open("a") as log:
+    log.write(f"{{os.getpid()}}\\n")
 
 class Engine:
-    name, version = "telling", "1"
+    name, version = "recording", "1"
 
     def run(self, task, context):
         return Result(data={{}})
@@ -228,19 +228,19 @@ class Engine:
 async def test_resident_engine_is_imported_once_for_all_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    response = tmp_path / "told"
-    (tmp_path / "telling.py").write_text(TELLING.format(told=str(response)))
+    log = tmp_path / "imports.log"
+    (tmp_path / "recording.py").write_text(RECORDING.format(log=str(log)))
     monkeypatch.syspath_prepend(tmp_path)
     driver = ProcessDriver(preload=(), timeouts=ProcessTimeouts(60, 0.2, 1))
-    telling = WorkerSpec("telling", "telling:Engine", 0, tmp_path / "scratch")
+    recording = WorkerSpec("recording", "recording:Engine", 0, tmp_path / "scratch")
     try:
-        workers = [await driver.start(replace(telling, resident=True)) for _ in range(2)]
+        workers = [await driver.start(replace(recording, resident=True)) for _ in range(2)]
         outcomes = [(await run(worker, {}))[0] for worker in workers]
         zygote = driver.zygote_pid
     finally:
         await driver.close()
     assert all(isinstance(outcome, RunCompleted) for outcome in outcomes)
-    assert response.read_text().split() == [str(zygote)]
+    assert log.read_text().split() == [str(zygote)]
 
 
 async def test_broken_resident_engine_fails_only_its_own_worker(

@@ -52,7 +52,7 @@ async def main(cluster):
     driver = RayDriver(
         cluster.address, hardware={"far": 0}, failpoints=points, cancel_seconds=0.2, start_seconds=60
     )
-    told = {}
+    answers = {}
     echo = await driver.start(spec("Echo"))
     (folder / "in").write_bytes(b"x" * 77)
     done = await echo.run(
@@ -60,39 +60,39 @@ async def main(cluster):
     )
     (folder / "large").write_bytes(b"x" * LARGE)
     moved = await echo.run(Task("l", "m", {"bytes": [LARGE]}, {"video": folder / "large"}), quiet)
-    told["large"] = [moved.files[0].path.stat().st_size, moved.data["files"]["video"]]
+    answers["large"] = [moved.files[0].path.stat().st_size, moved.data["files"]["video"]]
     many = {"bytes": [5], "values": {str(number): number for number in range(100_001)}}
     refused = await echo.run(Task("v", "m", many), quiet)
-    told["refused"] = [refused.message, len(list((folder / "scratch").iterdir()))]
-    told["files"] = [[f.path.stat().st_size, f.path.stat().st_mode & 0o777] for f in done.files]
-    told["seen"] = done.data["files"]
-    told["public"] = (await echo.run(Task("b", "m", {"raise": "public"}), quiet)).message
+    answers["refused"] = [refused.message, len(list((folder / "scratch").iterdir()))]
+    answers["files"] = [[f.path.stat().st_size, f.path.stat().st_mode & 0o777] for f in done.files]
+    answers["seen"] = done.data["files"]
+    answers["public"] = (await echo.run(Task("b", "m", {"raise": "public"}), quiet)).message
     crashed = await echo.run(Task("c", "crashing", {}), quiet)
-    told["crashed"] = [type(crashed).__name__, echo.alive]
+    answers["crashed"] = [type(crashed).__name__, echo.alive]
     slow = await driver.start(spec("Slow"))
     run = await begun(slow, "d")
     slow.cancel("d")
-    told["canceled"] = [type(await run).__name__, slow.alive]
+    answers["canceled"] = [type(await run).__name__, slow.alive]
     run = await begun(slow, "e")
     await slow.kill()
-    told["killed"] = [type(await run).__name__, slow.alive]
+    answers["killed"] = [type(await run).__name__, slow.alive]
     try:
         await driver.start(spec("Broken"))
     except WorkerStartFailed as failed:
-        told["broken"] = str(failed)
+        answers["broken"] = str(failed)
     driver.look_seconds = 60
     node = cluster.add_node(num_cpus=3, resources={"far": 3}, **SMALL)
     far, *idle = [await driver.start(spec("Slow", "far")) for _ in range(3)]
     run = await begun(far, "f")
     near = await driver.start(spec("Echo"))
     cluster.remove_node(node, allow_graceful=False)
-    told["machine"] = [type(await asyncio.wait_for(run, 60)).__name__, far.alive]
-    told["idle"] = [worker.alive for worker in (*idle, near)]
+    answers["machine"] = [type(await asyncio.wait_for(run, 60)).__name__, far.alive]
+    answers["idle"] = [worker.alive for worker in (*idle, near)]
     again = await driver.start(spec("Echo"))
-    told["again"] = type(await again.run(Task("g", "m", {}), quiet)).__name__
+    answers["again"] = type(await again.run(Task("g", "m", {}), quiet)).__name__
     await driver.close()
-    told["lines"] = lines
-    (folder / "told.json").write_text(json.dumps(told))
+    answers["lines"] = lines
+    (folder / "answers.json").write_text(json.dumps(answers))
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False, **SMALL})
 try:
@@ -121,7 +121,7 @@ def test_cluster_runs_finish_and_a_killed_node_loses_its_runs(
         timeout=220,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    response = json.loads((tmp_path / "told.json").read_text())
+    response = json.loads((tmp_path / "answers.json").read_text())
     assert response["files"] == [[10, 0o600], [0, 0o600]]
     assert response["large"] == [20_000_000] * 2
     message = "The model returned too much: an object must have at most 100,000 members."
