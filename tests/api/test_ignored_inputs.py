@@ -9,6 +9,7 @@ import pytest
 from sixfold.core.catalog import unknown_names
 from sixfold.core.catalog.inputs import Descriptor
 from tests.api.app_fixture import AppFixture
+from tests.api.test_pages import signed_in
 
 HEADER = "x-sixfold-ignored-inputs"
 RUN = "/api/containers/run"
@@ -48,6 +49,13 @@ async def test_record_names_the_ignored_inputs(app: AppFixture) -> None:
     assert (record.json()["ignored_inputs"], record.headers[HEADER]) == (IGNORED, "widht, guidance")
     page = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     assert page[0]["ignored_inputs"] == IGNORED
+
+
+async def test_page_of_a_prediction_names_the_ignored_inputs(app: AppFixture) -> None:
+    prediction_id = (await post(app, RUN, {"model": "ra2", "input": MISSPELLED})).json()["id"]
+    await signed_in(app)
+    page = (await app.client.get(f"/predictions/{prediction_id}")).text
+    assert all(each["message"] in page for each in IGNORED)
 
 
 async def test_workflow_run_names_the_ignored_inputs(app: AppFixture) -> None:

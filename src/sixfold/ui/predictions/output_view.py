@@ -27,6 +27,7 @@ from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.predictions import data_views
 from sixfold.ui.predictions.data_views import DataView, RecordingView
 from sixfold.ui.templating import PageTemplates, model_title
+from sixfold.web.responses import ignored_inputs_field
 from sixfold.web.services import WebServices
 
 # Limit on text and JSON shown on the page; the API returns all of it.
@@ -106,6 +107,9 @@ class OutputView:
             "before": self._before(prediction),
             "warning": _warning(prediction, data, view),
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
+            "ignored_inputs": ignored_inputs_field(prediction.model, prediction.ignored_inputs).get(
+                "ignored_inputs", ()
+            ),
         }
 
     async def _file_name(self, prediction: Prediction) -> str:
