@@ -63,7 +63,7 @@ class KeysPage(PageHandlers):
         except errors.InvalidInput as error:
             problems = {problem.input: problem.message for problem in error.problems}
             return await self._render(session, form=form, problems=problems)
-        new_key = await self._write(
+        new_key = await self._write_in_session(
             session,
             keys.create(
                 session.account.id,
@@ -97,14 +97,16 @@ class KeysPage(PageHandlers):
     async def rename(self, request: Request) -> Response:
         session, form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
-        await self._write(session, key_changes.rename(session.account.id, key_id, form.get("name", "")))
+        await self._write_in_session(
+            session, key_changes.rename(session.account.id, key_id, form.get("name", ""))
+        )
         return RedirectResponse(PATH, 303)
 
     async def roll(self, request: Request) -> Response:
         """Replace the secret of a key and show the new secret once."""
         session, form = await self._read_form(request)
         keep_us = DAY_US if form.get("keep") == "day" else 0
-        new_key = await self._write(
+        new_key = await self._write_in_session(
             session,
             key_changes.roll(
                 session.account.id,
@@ -119,7 +121,7 @@ class KeysPage(PageHandlers):
         session, _form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
         await self._services.database.read(keys.find(session.account.id, key_id))
-        await self._write(session, keys.revoke(key_id))
+        await self._write_in_session(session, keys.revoke(key_id))
         return RedirectResponse(PATH, 303)
 
     async def _render(
@@ -144,7 +146,7 @@ class KeysPage(PageHandlers):
             problems=problems,
         )
 
-    async def _write(self, session: SessionCookie, transaction: Transaction[T]) -> T:
+    async def _write_in_session(self, session: SessionCookie, transaction: Transaction[T]) -> T:
         return await self._services.database.write(login_sessions.while_active(session.token, transaction))
 
     async def _read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
