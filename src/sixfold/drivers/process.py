@@ -305,10 +305,14 @@ class ProcessWorker(asyncio.Protocol):
                 current = self._current.get(message.number)
                 if current is not None:
                     self._output.end_line()
+                    removal: asyncio.Future[None] | None = None
                     if isinstance(message, protocol.RunFailedMessage):
                         # A result that exceeds a limit may have files.
-                        self._loop.run_in_executor(None, results.remove_staged, self._scratch, current.prefix)
-                    self._finish(message.number, results.outcome(message, self._scratch, current.prefix))
+                        removal = self._loop.run_in_executor(
+                            None, results.remove_staged, self._scratch, current.prefix
+                        )
+                    outcome = results.outcome(message, self._scratch, current.prefix)
+                    self._finish(message.number, outcome, after=removal)
 
     def _report(self, message: protocol.ProgressMessage | protocol.PreviewMessage) -> None:
         current = self._current.get(message.number)
@@ -324,13 +328,16 @@ class ProcessWorker(asyncio.Protocol):
         """The run that owns printed output, which requires that the worker runs one task at a time."""
         return next(iter(self._current.values()), None) if self._max_tasks == 1 else None
 
-    def _finish(self, number: int, outcome: Outcome) -> None:
+    def _finish(self, number: int, outcome: Outcome, after: asyncio.Future[None] | None = None) -> None:
         current = self._current.pop(number, None)
         if current is None:
             return
         if current.deadline is not None:
             current.deadline.cancel()
-        results.settle(current.outcome, outcome)
+        if after is None:
+            results.settle(current.outcome, outcome)
+        else:
+            after.add_done_callback(lambda _: results.settle(current.outcome, outcome))
 
     def _read_output(self) -> None:
         """Log all output that was printed so far."""
