@@ -45,9 +45,9 @@ int main(int count, char **words) {
       struct sockaddr_in far = {.sin_family = AF_INET, .sin_port = htons(80)}; inet_pton(AF_INET, "192.0.2.1", &far.sin_addr);
       int o = socket(AF_INET, SOCK_STREAM, 0); char body[512];
       const char *net = connect(o, (void *)&far, sizeof far) ? "no" : "yes"; close(o);
-      struct statfs volume; const char *kept = statfs("/data", &volume) || volume.f_type != 0x01021994 ? "disk" : "memory";
+      struct statfs volume; const char *medium = statfs("/data", &volume) || volume.f_type != 0x01021994 ? "disk" : "memory";
       sprintf(body, "{\"status\":\"succeeded\",\"logs\":\"made\",\"output\":{\"root\":\"%s\",\"tmp\":\"%s\",\"mount\":\"%s\",\"mount_write\":\"%s\",\"net\":\"%s\",\"volume\":\"%s\",\"file\":\"data:text/plain;base64,aGk=\"}}",
-        at("/root.txt", O_CREAT|O_WRONLY), at("/tmp/x", O_CREAT|O_WRONLY), at("/mnt/sixfold/artifacts/score.mid", O_RDONLY), at("/mnt/sixfold/artifacts/new", O_CREAT|O_WRONLY), net, kept);
+        at("/root.txt", O_CREAT|O_WRONLY), at("/tmp/x", O_CREAT|O_WRONLY), at("/mnt/sixfold/artifacts/score.mid", O_RDONLY), at("/mnt/sixfold/artifacts/new", O_CREAT|O_WRONLY), net, medium);
       say(s, body);
     }
   }
