@@ -354,7 +354,8 @@ class ModelRouter:
         servers = self.servers()
         rows = [
             (
-                (upstream.outage is not None, len(servers) if upstream.discovered else place),
+                upstream.outage is not None,
+                len(servers) if upstream.discovered else place,
                 not model.loaded,
                 upstream,
                 model,
@@ -362,7 +363,7 @@ class ModelRouter:
             for place, upstream in enumerate(servers)
             for model in upstream.listing()
         ]
-        return [(upstream, model) for *_, upstream, model in sorted(rows, key=lambda row: row[:2])]
+        return [(upstream, model) for *_, upstream, model in sorted(rows, key=lambda row: row[:3])]
 
     def _unknown_model_error(self, name: str) -> errors.SixfoldError:
         if lost := self.unresponsive(name):
