@@ -20,14 +20,16 @@ def _die(*_words: Any, **_options: Any) -> Any:
 
 
 def _in_files() -> None:
-    put_file, count = ObjectStore.put_file, 0
+    put_file, copied = ObjectStore.put_file, 0
 
-    async def sixth(self: Any, key: str, *words: Any, **options: Any) -> Any:
-        nonlocal count
-        count += 1
-        return _die() if count == 6 else await put_file(self, key, *words, **options)
+    async def die_after_five(self: Any, key: str, *words: Any, **options: Any) -> Any:
+        nonlocal copied
+        result = await put_file(self, key, *words, **options)
+        # Files are copied concurrently: only a completed copy is certain to be in the store.
+        copied += 1
+        return _die() if copied == 5 else result
 
-    patch.object(ObjectStore, "put_file", sixth).start()
+    patch.object(ObjectStore, "put_file", die_after_five).start()
 
 
 def _in_rows() -> None:
