@@ -159,7 +159,7 @@ async def test_an_unknown_model_of_a_key_is_refused_with_similar_names(app: AppF
         "/account/keys", data={"csrf": csrf, "services": "ra1, chatt, box/small"}
     )
     assert response.status_code == 422
-    assert "Model chatt (did you mean chat?) not found" in response.text
+    assert "Model or service chatt (did you mean chat?) not found" in response.text
 
 
 async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixture) -> None:

@@ -141,7 +141,7 @@ async def test_unknown_model_of_a_key_is_refused_at_its_field(browser_app: brows
         await page.fill("[name=services]", "ra1, nope")
         await page.fill("[name=budget_day]", "1.50")
         await page.click("text='New key'")
-        assert "Model nope not found" in await page.inner_text("#problem-services")
+        assert "Model or service nope not found" in await page.inner_text("#problem-services")
         assert await page.input_value("[name=services]") == "ra1, nope"
         assert await page.input_value("[name=budget_day]") == "1.50"
         assert await page.locator("#new-key").count() == 0

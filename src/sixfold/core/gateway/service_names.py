@@ -30,7 +30,7 @@ def is_known(name: str, known: Collection[str], servers: Collection[str] | None 
 
 
 def not_found(names: Iterable[str], known: Collection[str]) -> str:
-    """Return a clause about unknown names: `Model chatt (did you mean chat?) not found`.
+    """Return a clause about unknown names: `Model or service chatt (did you mean chat?) not found`.
 
     Only for the first five names, it suggests others.
     """
@@ -39,4 +39,4 @@ def not_found(names: Iterable[str], known: Collection[str]) -> str:
     for number, name in enumerate(names):
         question = near_names.question(name, known_names) if number < _MAX_QUESTIONS else ""
         described.append(f"{name[:_MAX_CHARS]} ({question})" if question else name[:_MAX_CHARS])
-    return f"Model {', '.join(described)} not found" if described else ""
+    return f"Model or service {', '.join(described)} not found" if described else ""
