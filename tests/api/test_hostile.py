@@ -206,6 +206,7 @@ def encodable(url: str) -> bool:
 
 HOSTILE = {
     "deep arrays": b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "arrays just below the recursion limit": b'{"prompt":' + b"[" * 970 + b"]" * 970 + b"}",
     "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
     "a huge integer": b'{"prompt":"x","seed":' + b"9" * 10_000 + b"}",
     "a huge exponent": b'{"prompt":"x","seed":1e999999999}',

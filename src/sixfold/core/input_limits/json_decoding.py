@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from sixfold.core.input_limits import json_limits
 from sixfold.core.input_limits.budget import InputBudget, Limit
 
 PIECE_BYTES = 2**19
@@ -43,6 +44,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 def decode(raw: bytes | msgspec.Raw) -> Any:
     """Decode any JSON value; raises `msgspec.DecodeError` and `InputTooLarge`."""
+    json_limits.check_levels(bytes(raw))
     return _any(raw, _MAX_LEVELS, InputBudget(deep=_DEEP, text=_TEXT))
 
 

@@ -1,4 +1,4 @@
-"""Limits on the number of values in a JSON document, checked on its bytes before decoding.
+"""Limits on the values and the nesting of a JSON document, checked on its bytes before decoding.
 
 A document of 32 MiB can contain 10 million empty objects, which take seconds and gigabytes to build. Each
 slice of the bytes is counted without decoding. The first count includes the punctuation inside strings; it is
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from sixfold import errors
@@ -20,6 +21,13 @@ _PUNCTUATION = b"{[,:"
 _NOT_PUNCTUATION = bytes(set(range(256)) - set(_PUNCTUATION))
 _MESSAGE = "The JSON document may have at most {:,} "
 _Count = Callable[[bytes], None]
+MAX_LEVELS = 200
+# The interpreter's recursion limit counts the frames of the caller too: without this limit, a value that one
+# call could decode could not be encoded by a call that is deeper in the stack.
+_LEVELS = Limit(MAX_LEVELS, _MESSAGE + "levels of nested arrays and objects")
+_BRACKETS = b"{}[]"
+_NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
+_STEPS = {byte: 1 if byte in b"{[" else -1 for byte in _BRACKETS}
 # The decoder holds the GIL while it reads all members of an object, half a second for a million of them.
 _OBJECT = Limit(100_000, _MESSAGE + "members in one object")
 _NESTING = b"{}[]:"
@@ -81,6 +89,19 @@ GRAPH = JsonLimits(containers=150_000, members=300_000, values=500_000)
 # A response of another server, such as all of ComfyUI's `/object_info` with many custom nodes, or a chat with
 # the alternatives of each token.
 RESPONSE = JsonLimits(containers=500_000, members=1_000_000, values=3_000_000, backslashes=16_000_000)
+
+
+def check_levels(raw: bytes) -> None:
+    """Raise `InputTooLarge` if arrays and objects are nested too deep; a malformed document may pass."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_LEVELS:
+        return
+    level = 0
+    for piece in _outside_strings(raw, len(raw)):
+        steps = map(_STEPS.__getitem__, piece.translate(None, _NOT_BRACKETS))
+        for reached in accumulate(steps, initial=level):
+            if reached > MAX_LEVELS:
+                raise _LEVELS.exceeded()
+            level = reached
 
 
 def _slices(raw: bytes) -> Iterator[bytes]:

@@ -7,12 +7,13 @@ import json
 import random
 import tracemalloc
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold import errors
-from sixfold.core.input_limits import json_limits
+from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.core.input_limits.json_limits import JsonLimits
 
 MIB = 2**20
@@ -137,3 +138,20 @@ def test_one_object_has_a_limited_number_of_members(value: bytes) -> None:
 def test_many_objects_may_have_many_members_in_total() -> None:
     row = b'{"a":":{","b":[],"c":{"d":1}}'
     assert accepts(json_limits.RESPONSE, b"[%b]" % b",".join([row] * 120_000))
+
+
+@pytest.mark.parametrize("padding", [0, 600_000], ids=["small", "in several slices"])
+def test_levels_of_arrays_and_objects_are_limited(padding: int) -> None:
+    half, strings = json_limits.MAX_LEVELS // 2, '"[\\"{",' * 300 + f'"{"x" * padding}",'
+    allowed = "[" + strings + '[{"a":' * (half - 1) + "[]" + "}]" * (half - 1) + "]"
+    assert json_decoding.decode(allowed.encode())
+    for deep in ('[{"a":' * half + "[]" + "}]" * half, "[" * 970 + "]" * 970):
+        raw = f"[{strings}{deep}]".encode()
+        with pytest.raises(errors.InputTooLarge, match="at most 200 levels of nested arrays and objects"):
+            json_decoding.decode(raw)
+
+
+def test_unbalanced_brackets_are_left_to_the_decoder() -> None:
+    for raw in (b"]" * 500 + b"[" * 500, b'["' + b"[" * 500, b"[" * 150):
+        with pytest.raises(msgspec.DecodeError):
+            json_decoding.decode(raw)
