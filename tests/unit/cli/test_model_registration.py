@@ -71,7 +71,7 @@ def store(server_settings: Settings, document: dict[str, Any]) -> None:
     def transaction() -> Transaction[None]:
         operator = yield from accounts.operator()
         assert operator is not None
-        text = {"kind": "model", "document": json.dumps(document)}
+        text = {"kind": "model", "document": json.dumps(document), "training_id": None}
         yield Query("custom_model_insert", {"account_id": operator.id, "name": NAME, **text})
 
     database_access.write(server_settings, transaction())

@@ -63,6 +63,7 @@ SWEPT_TABLES = {
     "page_version",
     "prediction",
     "relay_call",
+    "relay_conversation",
     "relay_object",
     "relay_once",
     "relay_response",
@@ -97,10 +98,15 @@ _VALUES: Mapping[str, Value] = {
     "change": 1,
     "most": 1000,
     "ids": '["id-100001"]',
+    "keyless": 0,
+    "prompt_id": "prompt-4",
+    "prompt_ids": '["prompt-4"]',
+    "response": 0,
+    "root": "id-100001",
     "boots": '["boot-1"]',
     "after": "page_id-100001",
     "last": "page_id-100201",
-    "account_id": "account-1",
+    "account_id": "account-2",
     "id": "id-100050",
     "media": "name-100001",
     "model": "model-1",
@@ -137,6 +143,10 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "retention_operators": {"before": "id-150000", "after": "id-100000"},
     "history_window": {"before": "id-150000", "credential_id": "", "texts": 1},
     "history_sessions": {"before": "id-150000", "after": "id-100000", "credential_id": "", "model": ""},
+    "history_window_of_credential": {"before": "id-150000", "credential_id": "key-2", "texts": 1},
+    "prompt_named": {"credential_id": ""},
+    "prompts_named": {"credential_id": ""},
+    "uploads_before": {"bound": "id-150000", "credential_id": ""},
     "history_sessions_by_id": {"credential_id": ""},
     "history_recordings": {
         "credential_id": "",
@@ -146,7 +156,8 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
 
 # Columns whose values matter to a plan, as SQL over the row's number `n`; of the others each row has its own.
 _COLUMNS = {
-    "account_id": "'account-' || (n % 10000)",
+    # One account owns a fifth of the rows; the others have a few each.
+    "account_id": "CASE WHEN n % 5 = 0 THEN 'account-1' ELSE 'account-' || (n % 10000) END",
     "engine": "'engine-' || (n % 50)",
     "holder": "'boot-' || (n % 3)",
     "model": "'model-' || (n % 50)",
@@ -181,9 +192,12 @@ _COLUMNS = {
     "prediction.withheld": "0",
     "prediction.lease_until": "CASE WHEN n % 5000 = 1 THEN n END",
     "prediction.meter": "'fixed'",
+    "prediction.credential_id": "CASE WHEN n % 2 = 0 THEN 'key-' || (n % 1000) END",
+    "prediction.prompt_id": "CASE WHEN n % 4 = 0 THEN 'prompt-' || n END",
     "prediction.parent_id": "CASE WHEN n % 100 = 0 THEN 'id-' || (100000 + n - 1) END",
     "prediction.state": "CASE n % 5000 WHEN 0 THEN 'queued' WHEN 1 THEN 'running' ELSE 'succeeded' END",
     "relay_call.state": "'succeeded'",
+    "relay_conversation.root": "CASE WHEN n % 10 = 0 THEN 'id-' || (100000 + n - 1) ELSE '' END",
     "relay_response.previous": "CASE WHEN n % 2 = 0 THEN 'id-' || (100000 + n - 1) END",
     "session.closed_at": "CASE WHEN n % 5000 <> 0 THEN n END",
     "signin.kind": "'session'",
@@ -247,7 +261,7 @@ def walked_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     text = sql.queries("sqlite")[name].sql
     walked: set[str] = set()
-    for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}", _params(name, text)):
+    for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}", params(name, text)):
         scan = _SCAN.match(step)
         if scan is not None and scan["index"] not in LIVE:
             alias = re.compile(rf"\b(\w+)\s+(?:AS\s+)?{re.escape(scan['table'])}\b")
@@ -280,16 +294,24 @@ async def fill_postgres(connection: Any) -> None:
 
 async def walked_on_postgres(connection: Any, name: str) -> set[str]:
     """Return the tables and indexes that PostgreSQL reads completely if one row in a thousand is due."""
+    return set(_walks(await _plan(connection, name))) - LIVE
+
+
+async def indexes_on_postgres(connection: Any, name: str) -> set[str]:
+    """Return the indexes that PostgreSQL reads for a statement about the account with the most rows."""
+    return set(_indexes(await _plan(connection, name, account_id="account-1")))
+
+
+async def _plan(connection: Any, name: str, **known: Value) -> Mapping[str, Any]:
     text = sql.queries("postgres")[name].sql
-    params = _params(name, text)
-    prepared = translate(text, params)
-    inputs = [_literal(params[param]) for param in prepared.names]
+    values_of = {**params(name, text), **known}
+    prepared = translate(text, values_of)
+    inputs = [_literal(values_of[param]) for param in prepared.names]
     bound = _SLOTS.sub(lambda slot: f"{inputs[int(slot[1]) - 1]}::{slot[2]}", prepared.text)
-    plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {bound}")
-    return set(_walks(json.loads(plan)[0]["Plan"])) - LIVE
+    return json.loads(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {bound}"))[0]["Plan"]
 
 
-def _params(name: str, text: str) -> dict[str, Value]:
+def params(name: str, text: str) -> dict[str, Value]:
     """Return a value for each parameter of a statement."""
     known = {**_VALUES, **_OF_QUERY.get(name, {})}
     return {param: known.get(param, 1 if param.endswith("_us") else "x") for param in _NAMES.findall(text)}
@@ -309,3 +331,10 @@ def _walks(node: Mapping[str, Any]) -> Iterator[str]:
         yield node["Index Name"]
     for below in node.get("Plans", ()):
         yield from _walks(below)
+
+
+def _indexes(node: Mapping[str, Any]) -> Iterator[str]:
+    if "Index Name" in node:
+        yield node["Index Name"]
+    for below in node.get("Plans", ()):
+        yield from _indexes(below)

@@ -238,6 +238,19 @@ PAGES = (
     "history_sessions_by_id",
     "history_recordings",
 )
+# Statements about few of the many rows of an account, each with the index that PostgreSQL must read.
+SELECTIVE = {
+    "prompt_named": "prediction_prompt",
+    "prompts_named": "prediction_prompt",
+    "history_window_of_credential": "prediction_credential",
+    "session_count": "session_unended",
+    "uploads_before": "media_uploads",
+    "media_withdraw_copies": "media_blob",
+    "media_withdrawn": "media_blob",
+    "pages_titled": "page_pkey",
+    "chat_versions": "relay_conversation_pkey",
+    "chat_rename": "relay_conversation_pkey",
+}
 SWEPT = [name for names in UNATTENDED.values() for name in names]
 
 
@@ -266,12 +279,48 @@ def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection
     [
         ("keys_of", "SEARCH k USING INDEX api_key_account (account_id=?)"),
         ("keys_live", "SEARCH k USING INDEX api_key_live (account_id=?)"),
+        ("keys_revoke", "SEARCH api_key USING INDEX api_key_live (account_id=?)"),
         ("vector_store_by_id", "COVERING INDEX vector_store_file_order"),
         ("vector_store_bytes", "COVERING INDEX vector_store_file_order"),
         ("vector_store_batch_counts", "COVERING INDEX vector_store_file_order"),
         ("vector_store_usage", "COVERING INDEX vector_store_file_account"),
         ("prompts_under_way", "SCAN prediction USING INDEX prediction_queue"),
         ("prompts_under_way", "SCAN prediction USING INDEX prediction_leased"),
+        # The other rows of an account may be many.
+        ("prompt_named", "INDEX prediction_prompt (account_id=? AND prompt_id=?)"),
+        ("prompts_named", "INDEX prediction_prompt (account_id=? AND prompt_id=?)"),
+        ("prompts_ended", "INDEX prediction_prompts (account_id=?)"),
+        ("prompts_forget", "INDEX prediction_prompt"),
+        ("history_window_of_credential", "INDEX prediction_credential (credential_id=? AND id<?)"),
+        ("trainings_to_adopt", "INDEX own_model_training (account_id=? AND training_id=?)"),
+        ("training_model", "INDEX own_model_training (account_id=? AND training_id=?)"),
+        ("session_count", "INDEX session_unended (account_id=?)"),
+        ("account_deletion_sessions", "INDEX session_unended (account_id=?)"),
+        ("batches_unfinished", "INDEX batch_unended (account_id=?)"),
+        ("batches_before", "INDEX batch_listed (account_id=? AND dialect=? AND id<?)"),
+        ("batches_after", "INDEX batch_listed (account_id=? AND dialect=? AND id>?)"),
+        ("file_usage", "COVERING INDEX account_file_usage (account_id=?)"),
+        ("file_usage", "INDEX file_upload_pending (account_id=?)"),
+        ("file_usage", "INDEX batch_unended (account_id=?)"),
+        ("media_usage", "INDEX media_uploads (account_id=?)"),
+        ("uploads_before", "INDEX media_uploads (account_id=? AND upload_id<?)"),
+        ("export_media", "INDEX media_account (account_id=? AND name>?)"),
+        ("media_origins", "(account_id=? AND name=?)"),
+        ("media_withdraw", "INDEX graph_file_media (media=?)"),
+        ("media_withdraw_copies", "SEARCH media USING INDEX media_blob (blob=?)"),
+        ("media_withdraw_copies", "SEARCH o USING INDEX media_blob (blob=?)"),
+        ("media_withdrawn", "SEARCH m USING INDEX media_blob (blob=?)"),
+        ("gallery_original", "SEARCH media USING INDEX media_blob (blob=?)"),
+        ("gallery_withdraw_copies", "SEARCH media USING INDEX sqlite_autoindex_media_1 (name=?)"),
+        ("chat_rename", "(account_id=? AND id=?)"),
+        ("chat_delete", "(account_id=? AND id=?)"),
+        ("chat_versions", "(account_id=? AND id=?)"),
+        ("shares_end_chat", "INDEX relay_conversation_versions (account_id=? AND root=?)"),
+        ("memory_batches_list", "INDEX memory_batch_remembered (account_id=? AND id<?)"),
+        ("pages_titled", "INDEX sqlite_autoindex_page_1 (id=?)"),
+        ("pages_within", "INDEX sqlite_autoindex_page_1 (id=?)"),
+        ("redirects_of", "INDEX page_redirect_page (page_id=?)"),
+        ("shared_folders_limited", "INDEX shared_folder_limited (id>?)"),
         # Exports read one of these rows at a time.
         ("export_posts", "INDEX gallery_post_account (account_id=? AND id>?)"),
         ("export_conversation_items", "(account_id=? AND (conversation_id,place)>(?,?))"),
@@ -287,11 +336,7 @@ def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection
 )
 def test_sqlite_lists_and_counts_rows_of_an_index(empty: sqlite3.Connection, name: str, index: str) -> None:
     statement = sql.queries("sqlite")[name].sql
-    fields = (
-        *("id", "account_id", "credential_id", "now", "status", "batch_id", "bound", "limit"),
-        *("after", "parent_id", "number", "model", "keyless"),
-    )
-    plan = empty.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(fields, "")).fetchall()
+    plan = empty.execute(f"EXPLAIN QUERY PLAN {statement}", plans.params(name, statement)).fetchall()
     assert any(index in step[-1] for step in plan), plan
 
 
@@ -327,9 +372,11 @@ async def test_postgresql_with_statistics_scans_no_large_table(tmp_path: Path) -
             for name in (*SWEPT, *PAGES)
             if name not in WHOLE
         }
+        read = {name: await plans.indexes_on_postgres(connection, name) for name in SELECTIVE}
     finally:
         await connection.close()
     assert {name: tables for name, tables in walked.items() if tables} == {}
+    assert {name: indexes for name, indexes in read.items() if SELECTIVE[name] not in indexes} == {}
 
 
 @pytest.mark.postgres

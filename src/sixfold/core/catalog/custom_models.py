@@ -179,10 +179,13 @@ class CustomModels:
             raise errors.BadRequest(
                 f"The description of {name} may have at most {most:,} characters of JSON (got {len(text):,})"
             )
+        training = document.get("training")
+        training_id = training if kind == trained_models.KIND and isinstance(training, str) else None
 
         def transaction() -> Transaction[Row]:
             yield from _require_version(account_id, name, expected)
-            return (yield from _put(account_id, kind, name, text, self._max_versions))
+            row: dict[str, Value] = {"account_id": account_id, "kind": kind, "name": name, "document": text}
+            return (yield from _put({**row, "training_id": training_id}, self._max_versions))
 
         # The request may have read the description of the model from a slow server.
         put = access_checks.while_unchanged(transaction())
@@ -294,8 +297,8 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
         )
 
 
-def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) -> Transaction[Row]:
-    same_name = yield from one("custom_models_beside", account_id=account_id, name=name)
+def _put(row: Mapping[str, Value], max_versions: int) -> Transaction[Row]:
+    same_name = yield from one("custom_models_beside", account_id=row["account_id"], name=row["name"])
     if same_name is not None and same_name["count"] >= _MAX_MODELS:
         raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models: delete one first")
     if same_name is not None and same_name["versions"] >= max_versions:
@@ -303,10 +306,7 @@ def _put(account_id: str, kind: str, name: str, text: str, max_versions: int) ->
             f"An account may store at most {max_versions:,} versions of its models, including removed ones: "
             "ask the operator to raise SIXFOLD_MODEL_VERSIONS"
         )
-    rows = yield Query(
-        "custom_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
-    )
-    return rows[0]
+    return (yield Query("custom_model_insert", row))[0]
 
 
 def engine_name(engine: str) -> str:

@@ -135,6 +135,12 @@ async def page(
     return rows, found.ids[-1] if found.has_more else None
 
 
+def history_window(tenant: Tenant, before: str, limit: int, *, with_texts: bool = False) -> Transaction[Rows]:
+    """Return the filterable fields of a tenant's predictions before an id, newest first."""
+    query = "history_window_of_credential" if tenant.credential_id else "history_window"
+    return (yield from many(query, **tenant.row, before=before, texts=int(with_texts), limit=limit))
+
+
 def count_waiting(engine: str | None = None) -> Transaction[int]:
     """Return the number of queued predictions, of all engines or of one."""
     rows = yield Query("prediction_engines_waiting", {})

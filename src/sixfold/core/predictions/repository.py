@@ -37,7 +37,7 @@ _MAX_SWEEP = 500
 LARGE_INPUTS = 2**16
 _COLUMNS = (
     *("id", "account_id", "job_id", "request_id", "idempotency_id", "parent_id", "face", "model", "engine"),
-    *("quality", "output_kind", "fingerprint", "key_id", "hardware", "priced_us"),
+    *("quality", "output_kind", "fingerprint", "key_id", "hardware", "priced_us", "prompt_id"),
 )
 
 
@@ -76,6 +76,7 @@ class PredictionDraft(msgspec.Struct, frozen=True):
     keyless: bool = False
     credential_id: str = ""
     ignored_inputs: Mapping[str, str] = {}
+    prompt_id: str | None = None
 
 
 def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:

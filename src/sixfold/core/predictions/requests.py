@@ -350,6 +350,7 @@ def draft(
         keyless=request.principal.keyless,
         credential_id=request.principal.credential_id,
         ignored_inputs={} if parent else unknown_names.ignored_inputs(model.inputs, request.inputs),
+        prompt_id=request.extras.get("prompt_id") if request.internal else None,
     )
 
 

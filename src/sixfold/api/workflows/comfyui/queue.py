@@ -216,11 +216,11 @@ class ComfyQueue:
         """Remove ended prompts from the history."""
         database = self._services.database
         named = prompt_queue.named(tenant, prompt_ids)
-        ids = await database.read(named, in_thread=True) if prompt_ids else ()
+        ids = await database.read(named) if prompt_ids else ()
         await database.write(prompt_queue.forget(tenant, ids, everything=everything))
 
     async def _under_way(self, tenant: Tenant) -> tuple[prompt_queue.UnfinishedPrompt, ...]:
-        return await self._services.database.read(prompt_queue.under_way(tenant), in_thread=True)
+        return await self._services.database.read(prompt_queue.under_way(tenant))
 
     # -- notifications ---------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Row, many, to_struct
+from sixfold.core.predictions import queries
 from sixfold.core.predictions.history import titles
 from sixfold.core.predictions.states import TERMINAL
 
@@ -163,16 +164,8 @@ class RunHistory:
         words = [word.casefold() for word in filters.words]
         since = 0 if filters.first_day is None else filters.first_day * DAY_US
         for _ in range(MAX_SCANNED // WINDOW):
-            rows = await self._database.read(
-                many(
-                    "history_window",
-                    **tenant.row,
-                    before=f"pred_{before}",
-                    texts=int(bool(words)),
-                    limit=WINDOW,
-                ),
-                snapshot=False,
-            )
+            window = queries.history_window(tenant, f"pred_{before}", WINDOW, with_texts=bool(words))
+            rows = await self._database.read(window, snapshot=False)
             for row in await self._matching(tenant, rows, filters, words):
                 if row["created_at"] < since:
                     return _Scan(ids)

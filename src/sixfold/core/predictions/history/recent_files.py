@@ -8,6 +8,7 @@ import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, many
+from sixfold.core.predictions import queries
 from sixfold.core.predictions.history.titles import text_of
 
 # The number of latest predictions and uploads that are searched for files.
@@ -32,8 +33,7 @@ async def find(database: Database, tenant: Tenant, kind: str, limit: int) -> tup
     start = _CONTENT_TYPES.get(kind)
     if start is None:
         return ()
-    window = many("history_window", **tenant.row, before="pred_~", texts=0, limit=_PREDICTIONS)
-    rows = await database.read(window, snapshot=False)
+    rows = await database.read(queries.history_window(tenant, "pred_~", _PREDICTIONS), snapshot=False)
     # The parts of a workflow usually have the same files as its run.
     ids = [row["id"] for row in rows if row["parent_id"] is None]
     outputs = await database.read(

@@ -1,7 +1,7 @@
 """Prompts of ComfyUI clients in the database: running, ended or deleted.
 
-The ids that clients choose are read from the tasks, which contain the graphs. This takes milliseconds for
-each prompt of 1 MB, so the transactions that read these ids run in a thread.
+The tasks contain the graphs. Decoding takes milliseconds for each prompt of 1 MB, so the transactions that
+read whole prompts run in a thread.
 """
 
 from __future__ import annotations

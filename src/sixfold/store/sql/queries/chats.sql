@@ -63,14 +63,14 @@ UPDATE relay_conversation SET draft = :draft, stopping = 0, cost = cost + :cost,
 WHERE account_id = :account_id AND id = :id;
 
 -- name: chat_rename | Set the title of a chat and its versions.
-UPDATE relay_conversation SET title = :title WHERE account_id = :account_id AND (id = :root OR root = :root);
+UPDATE relay_conversation SET title = :title WHERE account_id = :account_id AND id {version_of :root};
 
 -- name: chat_delete | Delete a chat with its versions.
-DELETE FROM relay_conversation WHERE account_id = :account_id AND (id = :root OR root = :root);
+DELETE FROM relay_conversation WHERE account_id = :account_id AND id {version_of :root};
 
 -- name: chat_versions | Return the versions of a chat, oldest first.
 SELECT id, parent, shared, cost FROM relay_conversation
-WHERE account_id = :account_id AND (id = :root OR root = :root) ORDER BY created_at, id LIMIT :limit;
+WHERE account_id = :account_id AND id {version_of :root} ORDER BY created_at, id LIMIT :limit;
 
 -- name: chat_copy | Insert an empty copy of a chat.
 INSERT INTO relay_conversation

@@ -1,6 +1,6 @@
 -- name: custom_model_insert | Insert the next version of an account's custom model.
-INSERT INTO own_model (account_id, name, version, kind, document, created_at)
-SELECT :account_id, :name, COALESCE(MAX(version), 0) + 1, :kind, :document, :now
+INSERT INTO own_model (account_id, name, version, kind, document, training_id, created_at)
+SELECT :account_id, :name, COALESCE(MAX(version), 0) + 1, :kind, :document, :training_id, :now
 FROM own_model WHERE account_id = :account_id AND name = :name
 RETURNING *, (SELECT a.kind FROM account a WHERE a.id = own_model.account_id) AS owner_kind;
 

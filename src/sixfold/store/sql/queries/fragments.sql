@@ -46,6 +46,10 @@ LENGTH(row.inputs) + LENGTH(row.task) + COALESCE(LENGTH(row.output), 0) + COALES
 -- fragment: in | Whether a value is one of the texts of a JSON array.
 IN (SELECT value FROM json_each(:argument))
 
+-- fragment: version_of | Whether an id is that of the chat `root` of an account or of one of its versions; `OR` would read all chats.
+IN (SELECT :argument UNION ALL
+    SELECT v.id FROM relay_conversation v WHERE v.account_id = :account_id AND v.root <> '' AND v.root = :argument)
+
 -- fragment: texts | The texts of a JSON array, as rows with a `value`.
 json_each(:argument)
 
@@ -59,9 +63,6 @@ strftime('%Y-%m-%d', :argument / 1000000, 'unixepoch')
 strftime('%Y-%m', :argument / 1000000, 'unixepoch')
 
 -- fragment: skip_locked | A lock of the selected rows of a table, which leaves out those that another server has locked.
-
--- fragment: prompt_id | The prompt id of a client in the task of a prediction.
-json_extract(row.task, '$.inputs.prompt_id')
 
 -- fragment: without_hook | The document of a guardrail without its hook.
 json_remove(:argument, '$.hook')
@@ -129,3 +130,8 @@ SELECT b.*, CAST(:now AS BIGINT) AS now,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
 FROM batch b
+
+-- fragment: filterable_predictions | The fields of predictions by which the history is filtered; with `texts`, also the beginning of the inputs.
+SELECT id, parent_id, model, state, meter, output_kind, created_at,
+       CASE WHEN :texts = 1 AND withheld = 0 THEN substr(inputs, 1, 4000) ELSE '' END AS inputs
+FROM prediction

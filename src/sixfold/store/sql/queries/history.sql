@@ -1,9 +1,10 @@
 -- name: history_window | Return the filterable fields of an account's predictions before an id, newest first; with `texts`, also the beginning of the inputs.
-SELECT id, parent_id, model, state, meter, output_kind, created_at,
-       CASE WHEN :texts = 1 AND withheld = 0 THEN substr(inputs, 1, 4000) ELSE '' END AS inputs
-FROM prediction
-WHERE account_id = :account_id AND id < :before AND (:credential_id = '' OR credential_id = :credential_id)
-ORDER BY id DESC LIMIT :limit;
+{filterable_predictions}
+WHERE account_id = :account_id AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: history_window_of_credential | Return the rows of `history_window` of one credential.
+{filterable_predictions}
+WHERE credential_id = :credential_id AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: history_entries | Return predictions of `ids` (a JSON array) for a list: the beginnings of inputs and of texts instead of all.
 SELECT id, account_id, credential_id, model, state, quality, output_kind, cost, list_price, error, created_at, completed_at,

@@ -167,7 +167,7 @@ ON CONFLICT (account_id, slug) DO NOTHING;
 
 -- name: redirects_of | Return the former slugs of pages.
 SELECT page_id, slug FROM page_redirect
-WHERE account_id = :account_id AND page_id {in :ids} ORDER BY slug;
+WHERE account_id || '' = :account_id AND page_id {in :ids} ORDER BY slug;
 
 -- name: links_redirected | Resolve unresolved links and links by name through the redirects of their target slugs.
 UPDATE page_link SET by_name = 0, target_id = (
@@ -418,7 +418,7 @@ ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_titled | Return the slugs, titles and collections of pages by id.
 SELECT p.id, p.slug, p.title, p.collections FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id {in :ids};
+WHERE p.account_id || '' = :account_id AND p.deleted_at IS NULL AND p.id {in :ids};
 
 -- name: page_files | Return the files of pages.
 SELECT f.page_id, f.file_id, f.media_type FROM page_file f

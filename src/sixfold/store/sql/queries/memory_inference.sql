@@ -118,7 +118,7 @@ ORDER BY l.page_id, l.type LIMIT :limit;
 
 -- name: pages_within | Return the pages of a list of ids within the allowed collections.
 SELECT p.id, p.slug, p.title FROM page p
-WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.id {in :ids}
+WHERE p.account_id || '' = :account_id AND p.deleted_at IS NULL AND p.id {in :ids}
   AND {in_scope p.id};
 
 -- name: statements_touch | Set the change number of index entries so that search reloads pages whose links have changed.

@@ -3,7 +3,7 @@ INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
     charge, webhook, priced_us, list_price, key_id, keyless, credential_id, input_bytes, ignored_inputs,
-    withheld, created_at)
+    prompt_id, withheld, created_at)
 SELECT
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint,
@@ -13,6 +13,7 @@ SELECT
               ORDER BY o.id LIMIT 1), :id),
     'queued', :price, :credits, :meter, :rate, :hardware,
     :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id, :input_bytes, :ignored_inputs,
+    :prompt_id,
     COALESCE((SELECT CASE WHEN p.price > 0 OR p.withheld = 1 THEN 1 ELSE 0 END FROM prediction p WHERE p.id = :parent_id), 0),
     :now
 -- `|| ''` is in the condition of the index `prediction_waiting`, which claims must not use.

@@ -58,19 +58,20 @@ WHERE c.parent_id IS NOT NULL AND c.state = 'succeeded' AND c.cost > 0
 -- name: media_withdraw | Mark the output files of a prediction and the files saved by its workflow as expired.
 UPDATE media SET expires_at = :now
 WHERE prediction_id = :prediction_id AND account_id = :account_id
-  AND (kind = 'output' OR expires_at < 0 OR name IN (SELECT media FROM graph_file WHERE account_id = :account_id)
+  AND (kind = 'output' OR expires_at < 0 OR EXISTS (SELECT 1 FROM graph_file f WHERE f.media = media.name AND f.account_id = :account_id)
        OR name IN (SELECT media FROM graph_outcome WHERE account_id = :account_id AND prediction_id = :prediction_id));
 
+-- `|| ''` prevents a scan of the files of an account, which may have many, here and below.
 -- name: media_withdraw_copies | Mark other names of the same bytes as expired, unless another output has these bytes.
 UPDATE media SET expires_at = :now
-WHERE account_id = :account_id
+WHERE account_id || '' = :account_id
   AND blob IN (SELECT w.blob FROM media w WHERE w.prediction_id = :prediction_id AND w.kind = 'output')
   AND ((kind = 'input' AND prediction_id IS NULL)
-       OR name IN (SELECT media FROM gallery_post WHERE account_id = :account_id)
-       OR name IN (SELECT avatar FROM gallery_character WHERE account_id = :account_id))
+       OR EXISTS (SELECT 1 FROM gallery_post g WHERE g.media = media.name AND g.account_id = :account_id)
+       OR EXISTS (SELECT 1 FROM gallery_character c WHERE c.avatar = media.name AND c.account_id = :account_id))
   AND NOT EXISTS (
       SELECT 1 FROM media o
-      WHERE o.blob = media.blob AND o.account_id = :account_id AND o.kind = 'output'
+      WHERE o.blob = media.blob AND o.account_id || '' = :account_id AND o.kind = 'output'
         AND (o.expires_at IS NULL OR o.expires_at > :now));
 
 -- name: gallery_withdraw_copies | Mark published copies of a prediction's output as expired, unless another output has its bytes.
@@ -79,21 +80,20 @@ WITH own AS (
     WHERE w.prediction_id = :prediction_id AND w.kind = 'output'
       AND NOT EXISTS (
           SELECT 1 FROM media o
-          WHERE o.blob = w.blob AND o.account_id = :account_id AND o.kind = 'output'
+          WHERE o.blob = w.blob AND o.account_id || '' = :account_id AND o.kind = 'output'
             AND (o.expires_at IS NULL OR o.expires_at > :now)))
 UPDATE media SET expires_at = :now
-WHERE account_id = :account_id
-  AND (name IN (SELECT media FROM gallery_post
-                WHERE account_id = :account_id AND original IN (SELECT blob FROM own))
-       OR name IN (SELECT avatar FROM gallery_character
-                   WHERE account_id = :account_id AND original IN (SELECT blob FROM own)));
+WHERE account_id || '' = :account_id AND name IN (
+    SELECT media FROM gallery_post WHERE account_id || '' = :account_id AND original IN (SELECT blob FROM own)
+    UNION ALL
+    SELECT avatar FROM gallery_character WHERE account_id || '' = :account_id AND original IN (SELECT blob FROM own));
 
 -- name: media_withdrawn | Return a row if bytes are the output of a refunded run of an account, and of no other that it can read.
 SELECT p.id FROM media m JOIN prediction p ON p.id = m.prediction_id
-WHERE m.blob = :blob AND m.account_id = :account_id AND m.kind = 'output' AND p.error_kind = :error_kind
+WHERE m.blob = :blob AND m.account_id || '' = :account_id AND m.kind = 'output' AND p.error_kind = :error_kind
   AND NOT EXISTS (
       SELECT 1 FROM media o
-      WHERE o.blob = m.blob AND o.account_id = :account_id AND o.kind = 'output'
+      WHERE o.blob = m.blob AND o.account_id || '' = :account_id AND o.kind = 'output'
         AND (o.expires_at IS NULL OR o.expires_at > :now))
 LIMIT 1;
 

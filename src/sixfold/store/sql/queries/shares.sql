@@ -65,7 +65,7 @@ DELETE FROM share WHERE account_id = :account_id AND kind = :kind AND object_id 
 
 -- name: shares_end_chat | End all shares of a chat and its versions.
 DELETE FROM share WHERE account_id = :account_id AND kind = 'chat'
-  AND object_id IN (SELECT id FROM relay_conversation WHERE account_id = :account_id AND (id = :root OR root = :root));
+  AND object_id IN (SELECT id FROM relay_conversation WHERE account_id = :account_id AND id {version_of :root});
 
 -- name: erase_shares | Delete the shares by and with an account.
 DELETE FROM share WHERE account_id = :account_id

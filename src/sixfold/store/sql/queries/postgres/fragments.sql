@@ -19,9 +19,6 @@ to_char(to_timestamp(:argument / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM')
 -- fragment: skip_locked | A lock of the selected rows of a table, which leaves out those that another server has locked.
 FOR UPDATE OF :argument SKIP LOCKED
 
--- fragment: prompt_id | The prompt id of a client in the task of a prediction.
-row.task::json #>> '{inputs,prompt_id}'
-
 -- fragment: without_hook | The document of a guardrail without its hook.
 (:argument::jsonb - 'hook')::text
 
