@@ -9,7 +9,7 @@ import pytest
 
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.operation import actions
-from sixfold.core.database import many
+from sixfold.core.database import Query, Transaction, encode_json, many
 from sixfold.core.gateway.content_log import operation
 from sixfold.core.gateway.content_log import storage as contents
 from sixfold.core.gateway.guardrails import storage
@@ -36,8 +36,7 @@ async def log(app: AppFixture) -> list[tuple[str, str, str]]:
 
 
 async def stored(app: AppFixture, key_id: str = "") -> Guardrail | None:
-    content = await app.database.read(operation.content_of(app.account.id))
-    return content.guardrails.get(key_id)
+    return (await app.database.read(operation.content_of(app.account.id, key_id))).guardrail
 
 
 async def test_account_guardrail_is_set_and_removed_with_a_record(
@@ -94,6 +93,21 @@ async def test_guardrail_of_a_key_is_set_and_removed_with_a_record(any_database_
     entries = await log(app)
     assert [action for action, *_ in entries] == ["guardrail.remove", "guardrail.set", "guardrail.set"]
     assert json.loads(entries[0][1])["key"] == key.id
+
+
+async def test_page_lists_the_first_keys_with_their_own_guardrail(app: AppFixture) -> None:
+    row = {"account_id": app.account.id, "document": encode_json(Guardrail(("emails",))), "member_id": None}
+    names = [f"key_{number:03}" for number in range(operation.MAX_KEYS + 1)]
+
+    def store() -> Transaction[None]:
+        for name in names:
+            yield Query("guardrail_set", {**row, "key_id": name})
+
+    await app.database.write(store())
+    await signed_in(app, app.operator)
+    page = (await app.client.get(f"/admin/people/{app.account.id}")).text
+    assert "The first 100 keys with their own" in page
+    assert [name for name in names if f"?key={name}#content" in page] == names[:-1]
 
 
 async def test_kept_endpoint_still_ends_with_the_role_of_its_member(app: AppFixture) -> None:

@@ -113,11 +113,11 @@ class PeoplePages(PageHandlers):
     async def render_one(self, user: PageUser, account_id: str, result: FormResult) -> Response:
         """Show an account with the result of a form."""
         values = await self._services.database.read(_values(account_id))
-        content = await self._services.database.read(operation.content_of(account_id))
         key_id = result.guardrail_key
-        if key_id and key_id not in content.guardrails and not any(r["id"] == key_id for r in values["keys"]):
+        content = await self._services.database.read(operation.content_of(account_id, key_id))
+        guardrail = content.guardrail
+        if key_id and guardrail is None and not any(row["id"] == key_id for row in values["keys"]):
             raise errors.NotFound(f"Key {key_id[:60]} not found")
-        guardrail = content.guardrails.get(key_id)
         hook = None if guardrail is None else guardrail.hook
         link = f"{self._services.settings.base_url}/signin?token={result.token}" if result.token else ""
         return self._pages.render(
@@ -131,6 +131,7 @@ class PeoplePages(PageHandlers):
             content=content,
             guardrail_key=key_id,
             own_guardrail=guardrail,
+            max_keys=operation.MAX_KEYS,
             kinds=KIND_TITLES,
             deletion_days=self._services.settings.deletion_days,
             hook_origin="" if hook is None else actions.url_origin(hook.url),

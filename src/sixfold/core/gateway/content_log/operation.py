@@ -16,24 +16,22 @@ from sixfold.core.gateway.content_log import storage as contents
 from sixfold.core.gateway.guardrails import models, storage
 from sixfold.core.gateway.guardrails.models import Guardrail
 
+MAX_KEYS = 100  # that a page lists
+
 
 class AccountContent(msgspec.Struct, frozen=True):
-    """The guardrails of an account ("") and of its keys, by the key's id, and the days of the content log."""
+    """The guardrail of an account or a key, the first keys with one, and the days of the content log."""
 
-    guardrails: Mapping[str, Guardrail]
+    guardrail: Guardrail | None
+    keys: tuple[str, ...]
     log_days: int
 
-    @property
-    def guardrail(self) -> Guardrail | None:
-        """The guardrail of the account itself."""
-        return self.guardrails.get("")
 
-
-def content_of(account_id: str) -> Transaction[AccountContent]:
-    """Return the settings of an account for the content of its calls."""
-    rows = yield from storage.guardrails_of(account_id)
-    guardrails = {str(row["key_id"]): models.decode(str(row["document"])) for row in rows}
-    return AccountContent(guardrails, (yield from contents.days_of(account_id)))
+def content_of(account_id: str, key_id: str = "") -> Transaction[AccountContent]:
+    """Return the settings of an account, or of one of its keys, for the content of its calls."""
+    guardrail, _ = yield from storage.stored_guardrail(account_id, key_id)
+    own_keys = yield from storage.keys_with_guardrail(account_id, MAX_KEYS)
+    return AccountContent(guardrail, own_keys, (yield from contents.days_of(account_id)))
 
 
 def set_guardrail(
@@ -45,15 +43,13 @@ def set_guardrail(
     guardrail without an effect, which exempts from the operator's or the account's, requires `exempts`.
     """
     account = yield from customers.find(account_id)
-    rows = yield from storage.guardrails_of(account.id)
-    own = next((row for row in rows if row["key_id"] == key_id), None)
-    before = None if own is None else models.decode(str(own["document"]))
+    before, setter = yield from storage.stored_guardrail(account.id, key_id)
     values, member_id = dict(fields), None
     hook = values.get("hook")
     if hook is not None and not hook["url"]:
         earlier = None if before is None else before.hook
         values["hook"] = None if earlier is None else {**hook, "url": earlier.url}
-        member_id = None if own is None else own["member_id"]
+        member_id = setter
     guardrail = models.parse(values)
     if guardrail.is_empty and not exempts:
         raise errors.InvalidInput.of(
@@ -68,7 +64,7 @@ def set_guardrail(
 def remove_guardrail(actor: Principal, account_id: str, key_id: str = "") -> Transaction[None]:
     """Remove the guardrail of an account, or of one of its keys; raises `NotFound`."""
     account = yield from customers.find(account_id)
-    before = (yield from content_of(account.id)).guardrails.get(key_id)
+    before, _ = yield from storage.stored_guardrail(account.id, key_id)
     yield from storage.remove_guardrail(account.id, key_id)
     yield from audit_log.note(account.id, "guardrail.remove", key_id)
     yield actions.note(actor, "guardrail.remove", account.id, _described(before, key_id))

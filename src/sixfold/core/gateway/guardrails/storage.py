@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sixfold import errors
 from sixfold.core.database import Query, Row, Rows, Transaction, encode_json, many, now, one
+from sixfold.core.gateway.guardrails import models
 from sixfold.core.gateway.guardrails.models import Guardrail
 
 
@@ -34,6 +35,18 @@ def guardrails_of(account_id: str) -> Transaction[Sequence[Row]]:
     """Return the guardrails of an account, followed by those of its keys."""
     rows: Rows = yield from many("guardrails_of", account_id=account_id)
     return rows
+
+
+def stored_guardrail(account_id: str, key_id: str) -> Transaction[tuple[Guardrail | None, str | None]]:
+    """Return the guardrail of a key or of the account, and the member who set its hook."""
+    row = yield from one("guardrail_stored", account_id=account_id, key_id=key_id)
+    return (None, None) if row is None else (models.decode(str(row["document"])), row["member_id"])
+
+
+def keys_with_guardrail(account_id: str, limit: int) -> Transaction[tuple[str, ...]]:
+    """Return the ids of up to `limit` keys that have their own guardrail."""
+    rows = yield from many("guardrail_keys", account_id=account_id, limit=limit)
+    return tuple(str(row["key_id"]) for row in rows)
 
 
 def account_guardrail(account_id: str) -> Transaction[str]:

@@ -10,6 +10,12 @@ DELETE FROM guardrail WHERE account_id = :account_id AND key_id = :key_id RETURN
 -- name: guardrail_get | Return the guardrail of an account or a key, without the hook of a suspended member.
 SELECT {active_guardrail g} AS document FROM guardrail g WHERE g.account_id = :account_id AND g.key_id = :key_id;
 
+-- name: guardrail_stored | Return the guardrail of an account or a key as it was set, and the member who set its hook.
+SELECT document, member_id FROM guardrail WHERE account_id = :account_id AND key_id = :key_id;
+
+-- name: guardrail_keys | Return the first keys of an account that have their own guardrail.
+SELECT key_id FROM guardrail WHERE account_id = :account_id AND key_id > '' ORDER BY key_id LIMIT :limit;
+
 -- name: guardrails_of | Return the guardrails of an account and of its keys.
 SELECT key_id, document, member_id, updated_at FROM guardrail WHERE account_id = :account_id ORDER BY key_id;
 
