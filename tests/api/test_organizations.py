@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from sixfold.core.accounts.authentication.login_sessions import LoginDetails
 from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.database import Query, Transaction, now
+from sixfold.ui.organization import members_page
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.gateway import running_gateway
@@ -385,6 +388,25 @@ async def test_list_of_keys_shows_the_name_and_the_limits_of_each(app: AppFixtur
     listed = {row["id"]: row for row in rows}
     for key_id, body in zip(ids, sent, strict=True):
         assert {name: listed[key_id][name] for name in body} == body
+
+
+async def test_page_shows_some_members_and_links_to_the_next(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members_page, "_PAGE", 1)
+    joined = [await member(app, email) for email in ("ben@example.com", "cleo@example.com")]
+    owner = await browser(app, "ada@example.com")
+    address, pages = "/account/members", list[str]()
+    while address:
+        pages.append((await owner.client.get(address)).text)
+        link = re.search(r'href="([^"]+)">More members', pages[-1])
+        address = html.unescape(link[1]) if link else ""
+    # The form of a member is on its page only.
+    assert [[f"members/{each.id}/remove" in page for each in joined] for page in pages] == [
+        [True, False],
+        [False, True],
+    ]
+    assert (await owner.client.get("/account/members?cursor=" + "x" * 300)).status_code == 400
 
 
 async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:

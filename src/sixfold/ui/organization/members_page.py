@@ -19,9 +19,13 @@ from sixfold.core.database import Transaction, Value
 from sixfold.ui import forms
 from sixfold.ui.account.keys_page import describe_limits
 from sixfold.ui.templating import PageHandlers
+from sixfold.web import requests
 from sixfold.web.sessions import SessionCookie
 
 PATH = "/account/members"
+# Each member has a form with the choice of all teams.
+_PAGE = 50
+_MAX_TEXT = 200
 _DONE = {
     "invited": "The person is a member now.",
     "joined": "You are a member now, and act for this organization.",
@@ -38,7 +42,9 @@ class MembersPage(PageHandlers):
 
     async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the parts of the session's organization that the user's role may see."""
-        return await self.render(session, done=_DONE.get(request.query_params.get("done", ""), ""))
+        done = _DONE.get(request.query_params.get("done", ""), "")
+        after = requests.query_text(request, "cursor", _MAX_TEXT)
+        return await self.render(session, done=done, after=after)
 
     async def read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         """Return the session and the fields of a form after the CSRF check."""
@@ -50,12 +56,13 @@ class MembersPage(PageHandlers):
         session: SessionCookie,
         *,
         done: str = "",
+        after: str = "",
         problem: str = "",
         invitation: NewInvitation | None = None,
         new_key: NewKey | None = None,
     ) -> Response:
-        """Show the page with the result of a form."""
-        values = await self._services.database.read(_values(session))
+        """Show the page with the result of a form, and the members after the id `after`."""
+        values = await self._services.database.read(_values(session, after))
         link = "" if invitation is None else self.link(invitation.token)
         values |= {"done": done, "problem": problem, "link": link, "invitation": invitation}
         return self._pages.render(
@@ -67,12 +74,15 @@ class MembersPage(PageHandlers):
         return f"{self._services.settings.base_url}/invitation?token={token}"
 
 
-def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
+def _values(session: SessionCookie, after: str) -> Transaction[dict[str, Any]]:
     principal, account_id = session.principal, session.account.id
     member_rows = yield from members.of_account(account_id)
     is_admin = principal.role != "member"
     own_teams = yield from teams.of_account(account_id)
-    ids = [*(each.id for each in member_rows), *(each.id for each in own_teams), account_id]
+    shown = [each for each in member_rows if each.id > after][: _PAGE + 1]
+    next_cursor = shown[_PAGE - 1].id if len(shown) > _PAGE else ""
+    shown = shown[:_PAGE]
+    ids = [*(each.id for each in shown), *(each.id for each in own_teams), account_id]
     emails = {each.id: each.email for each in member_rows}
     names = {each.id: each.name for each in own_teams}
     return {
@@ -82,6 +92,8 @@ def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
         "is_owner": principal.role in ("owner", "person"),
         "choices": (yield from organizations.of_person(session.person_id)),
         "members": member_rows,
+        "shown": shown,
+        "next_cursor": next_cursor,
         "teams": own_teams,
         "spent": (yield from budgets.spent_now(ids)),
         "invitations": (yield from invitations.of_account(account_id)) if is_admin else (),
