@@ -1,3 +1,12 @@
+CREATE OR REPLACE TRIGGER idempotency_deleted AFTER DELETE ON idempotency
+FOR EACH ROW WHEN (OLD.size > 0) EXECUTE FUNCTION storage_usage_reply_deleted();
+CREATE OR REPLACE TRIGGER media_cached_deleted AFTER DELETE ON media
+FOR EACH ROW WHEN (OLD.is_cached = 1) EXECUTE FUNCTION storage_usage_cached_deleted();
+CREATE OR REPLACE TRIGGER graph_outcome_deleted AFTER DELETE ON graph_outcome
+FOR EACH ROW WHEN (OLD.size > 0) EXECUTE FUNCTION storage_usage_cached_deleted();
+CREATE OR REPLACE TRIGGER prediction_deleted AFTER DELETE ON prediction
+FOR EACH ROW WHEN (OLD.price = 0 AND OLD.stored_bytes > 0) EXECUTE FUNCTION storage_usage_free_deleted();
+DROP FUNCTION storage_usage_deleted();
 DROP INDEX shared_folder_limited;
 CREATE INDEX shared_folder_limited ON shared_folder (id) WHERE credential_id <> '';
 DROP INDEX api_key_live;
