@@ -409,14 +409,17 @@ async def test_key_sees_only_the_models_it_may_use(tmp_path: Path) -> None:
         assert await seen(KeyLimits(services=("acme/small", "upscaler"))) == {"acme/small"}
 
 
-async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:
+async def test_revoked_key_stops_while_the_server_runs(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         row = await gateway.app.database.write(keys.create(gateway.app.account.id))
         headers = bearer(row.api_key)
         assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 200
         await gateway.app.database.write(keys.revoke(row.id))
-        await asyncio.sleep(0.3)
-        assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 401
+
+        async def is_refused() -> bool:
+            return (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 401
+
+        await wait_until(is_refused)
 
 
 # -- what is left behind ---------------------------------------------------------------------------

@@ -150,14 +150,15 @@ def keyed_request() -> Request:
 async def test_second_request_waits_for_the_first_up_to_a_limit(app: AppFixture) -> None:
     repeats = IdempotencyGuard(app.database, "boot_1", 0.2)
     once = IdempotentRequest(app.account.id, b"body", error_response)
-    release = asyncio.Event()
+    started, release = asyncio.Event(), asyncio.Event()
 
     async def slow(_idempotency_id: str | None) -> Response:
+        started.set()
         await release.wait()
         return Response(b"done")
 
     first = asyncio.create_task(repeats.run(keyed_request(), once, slow))
-    await asyncio.sleep(0.01)
+    await started.wait()
     with pytest.raises(errors.InProgress):
         await repeats.run(keyed_request(), once, slow)
     release.set()
