@@ -242,8 +242,8 @@ PAGES = (
 SELECTIVE = {
     "prompt_named": "prediction_prompt",
     "prompts_named": "prediction_prompt",
+    "history_window": "prediction_account",
     "history_window_of_credential": "prediction_credential",
-    "session_count": "session_unended",
     "uploads_before": "media_uploads",
     "media_withdraw_copies": "media_blob",
     "media_withdrawn": "media_blob",

@@ -1,6 +1,8 @@
 -- name: history_window | Return the filterable fields of an account's predictions before an id, newest first; with `texts`, also the beginning of the inputs.
 {filterable_predictions}
-WHERE account_id = :account_id AND id < :before ORDER BY id DESC LIMIT :limit;
+-- With `account_id = :account_id`, PostgreSQL may read the newer predictions of all other accounts by id.
+WHERE account_id >= :account_id AND (account_id, id) < (:account_id, :before)
+ORDER BY account_id DESC, id DESC LIMIT :limit;
 
 -- name: history_window_of_credential | Return the rows of `history_window` of one credential.
 {filterable_predictions}
