@@ -218,9 +218,6 @@ async def test_keep_alives_are_sent_before_the_first_token(tmp_path: Path) -> No
         assert text.rstrip().endswith("data: [DONE]")
 
 
-# -- whose key it is -------------------------------------------------------------------------------
-
-
 async def test_chat_without_credit_is_402_and_not_sent(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
@@ -420,9 +417,6 @@ async def test_revoked_key_stops_while_the_server_runs(tmp_path: Path) -> None:
             return (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 401
 
         await wait_until(is_refused)
-
-
-# -- what is left behind ---------------------------------------------------------------------------
 
 
 async def test_hold_of_a_dead_server_is_released_at_the_second_check(tmp_path: Path) -> None:
