@@ -7,6 +7,7 @@ import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -407,6 +408,22 @@ async def test_index_entries_of_an_older_version_are_rewritten(memory: MemoryFix
     assert await reindex.rewrite_outdated(database) == 0
     fresh = SearchService(database, IndexCache(database, PageIndex))
     assert [hit.slug for hit in (await fresh.search(memory.ann, SearchRequest("windmill"))).hits] == ["old"]
+
+
+async def test_outdated_entries_are_rewritten_in_short_transactions(
+    memory: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, account_id = memory.service.database, memory.ann.account_id
+    for number in range(25):
+        await put(memory, f"page-{number}", "A windmill.")
+    rows = await database.read(many("memory_index_changed", **START, limit=100, account_id=account_id))
+    old = msgspec.json.encode([[row["page_id"], '[1,"an older form"]'] for row in rows]).decode()
+    await database.write(many("memory_index_put", account_id=account_id, change=99, rows=old))
+    write = AsyncMock(wraps=database.write)
+    monkeypatch.setattr(database, "write", write)
+    assert await reindex.rewrite_outdated(database) == 25
+    assert write.await_count == 3
+    assert await reindex.rewrite_outdated(database) == 0
 
 
 async def test_used_index_loads_in_background_and_unused_is_evicted(memory: MemoryFixture) -> None:

@@ -6,8 +6,8 @@ from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.indexing import entries as index
 
-# Pages per statement.
-_BATCH = 200
+# Pages that one statement looks through, and pages that one transaction rewrites: other writes wait for it.
+_BATCH, _MAX_REWRITTEN = 200, 10
 
 
 async def rewrite_outdated(database: Database) -> int:
@@ -18,20 +18,22 @@ async def rewrite_outdated(database: Database) -> int:
         if batch is None or batch["last"] is None:
             return rewritten
         last = str(batch["last"])
-        if await database.read(_outdated(after, last)):
-            rewritten += await database.write(_rewrite(after, last), durable=False)
+        while await database.read(_outdated(after, last, limit=1)):
+            ids = await database.write(_rewrite(after, last), durable=False)
+            rewritten += len(ids)
+            after = ids[-1] if ids else last
         after = last
 
 
-def _rewrite(after: str, last: str) -> Transaction[int]:
-    rows = yield from _outdated(after, last)
+def _rewrite(after: str, last: str) -> Transaction[list[str]]:
+    rows = yield from _outdated(after, last, limit=_MAX_REWRITTEN)
     for row in rows:
         page = pages.of(row)
         yield from pages.retag(page)
         yield from pages.reindex(page)
-    return len(rows)
+    return [str(row["id"]) for row in rows]
 
 
-def _outdated(after: str, last: str) -> Transaction[Rows]:
+def _outdated(after: str, last: str, limit: int) -> Transaction[Rows]:
     form = {"prefix": index.PREFIX, "length": len(index.PREFIX)}
-    return (yield Query("memory_index_outdated", {"after": after, "last": last, **form}))
+    return (yield Query("memory_index_outdated", {"after": after, "last": last, "limit": limit, **form}))

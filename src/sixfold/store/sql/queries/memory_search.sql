@@ -44,12 +44,13 @@ ORDER BY i.change, i.page_id LIMIT :limit;
 -- name: memory_index_batch | Return the last page id of the next batch of pages; NULL after the last page.
 SELECT MAX(id) AS last FROM (SELECT id FROM page WHERE id > :after ORDER BY id LIMIT :limit) AS batch;
 
--- name: memory_index_outdated | Return pages of a batch without an index entry or with one of another format version.
+-- name: memory_index_outdated | Return the first pages of a batch without an index entry or with one of another format version.
 SELECT p.*, v.head, v.body, v.path FROM page p
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 LEFT JOIN memory_index i ON i.page_id = p.id
 WHERE p.id > :after AND p.id <= :last AND p.deleted_at IS NULL
-  AND COALESCE(SUBSTR(i.entry, 1, CAST(:length AS INTEGER)), '') <> :prefix;
+  AND COALESCE(SUBSTR(i.entry, 1, CAST(:length AS INTEGER)), '') <> :prefix
+ORDER BY p.id LIMIT :limit;
 
 -- name: memory_links_changed | Return links from or to pages changed between two positions.
 SELECT l.page_id, l.target_id, i.page_id AS changed FROM memory_index i
