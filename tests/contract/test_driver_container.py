@@ -49,6 +49,7 @@ class FakeContainers:
         self.started: list[FakeContainer] = []
         self.specs: list[ContainerSpec] = []
         self.tidied = 0
+        self._is_closed = False
         self._stack = stack
 
     async def image_id(self, image: str) -> str:
@@ -70,11 +71,13 @@ class FakeContainers:
         raise ContainersFailed(f"{image} is not built here: {len(context)} bytes")
 
     async def tidy(self) -> int:
+        if self._is_closed:
+            raise RuntimeError("Cannot send a request, as the client has been closed.")
         self.tidied += 1
         return 0
 
     async def close(self) -> None:
-        pass
+        self._is_closed = True
 
 
 class FakeContainer:

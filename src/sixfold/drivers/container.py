@@ -220,12 +220,14 @@ class ContainerDriver:
         await finish_watches(self._watches)
         if self._client is not None:
             await self._client.aclose()
-        if self._engine is not None:
+        # A repeated or concurrent call must not use the client that this one closes.
+        engine, self._engine = self._engine, None
+        if engine is not None:
             if self._tidy:
                 # Containers whose start was interrupted.
                 with contextlib.suppress(ContainersFailed):
-                    await self._engine.tidy()
-            await self._engine.close()
+                    await engine.tidy()
+            await engine.close()
 
     def _found(self) -> ContainerEngine | None:
         self._engine = self._engine or self._find()
