@@ -94,6 +94,14 @@ def _hue_share(picture: Picture, low: float, high: float) -> float:
     return float((weight * inside).sum() / max(float(weight.sum()), 1e-6))
 
 
+def _hue_share_of_subject(picture: Picture, low: float, high: float) -> float:
+    """Return the share of a hue in the image or its lower third.
+
+    A color word applies to its noun, which does not include the sky.
+    """
+    return max(_hue_share(picture, low, high), _hue_share(_land(picture), low, high))
+
+
 def _mono(picture: Picture) -> bool:
     return float(hsv(picture)[1].mean()) < 0.06
 
@@ -202,12 +210,12 @@ SIGHTS: dict[tuple[str, str], Callable[[Picture], bool]] = {
     ("palette", "mono"): _mono,
     ("palette", "pastel"): _pastel,
     ("palette", "sepia"): lambda p: _hue_share(p, 15, 55) > 0.7,
-    ("palette", "red"): lambda p: _hue_share(p, 335, 25) > 0.6,
-    ("palette", "orange"): lambda p: _hue_share(p, 10, 48) > 0.55,
-    ("palette", "green"): lambda p: _hue_share(p, 70, 165) > 0.5,
-    ("palette", "teal"): lambda p: _hue_share(p, 160, 205) > 0.5,
-    ("palette", "pink"): lambda p: _hue_share(p, 300, 20) > 0.5,
-    ("palette", "purple"): lambda p: _hue_share(p, 245, 320) > 0.5,
+    ("palette", "red"): lambda p: _hue_share_of_subject(p, 335, 25) > 0.6,
+    ("palette", "orange"): lambda p: _hue_share_of_subject(p, 10, 48) > 0.55,
+    ("palette", "green"): lambda p: _hue_share_of_subject(p, 70, 165) > 0.5,
+    ("palette", "teal"): lambda p: _hue_share_of_subject(p, 160, 205) > 0.5,
+    ("palette", "pink"): lambda p: _hue_share_of_subject(p, 300, 20) > 0.5,
+    ("palette", "purple"): lambda p: _hue_share_of_subject(p, 245, 320) > 0.5,
     ("weather", "rain"): is_rain,
     ("weather", "storm"): is_storm,
     ("weather", "snow"): is_snowing,
