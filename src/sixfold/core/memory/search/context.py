@@ -209,10 +209,11 @@ def _framed(code: str, items: Sequence[str]) -> str:
 
 
 def _item(number: int, hit: Hit, text: str, code: str) -> str:
-    of = f", {hit.citation}" if hit.citation else ""
-    day = rfc3339(hit.updated_at)[:10]
-    head = json.dumps(f"{hit.title}{of}", ensure_ascii=False)
-    return f"<<page {code} {number}: {hit.slug}, changed {day}, title {head}>>\n{text}"
+    name = "" if hit.title == hit.slug else hit.title
+    title = ", ".join(part for part in (name, hit.citation) if part)
+    # Labels of these fields would leave fewer tokens for the text.
+    head = (hit.slug, *([json.dumps(title, ensure_ascii=False)] if title else ()), rfc3339(hit.updated_at)[:10])
+    return f"<<{code} {number}: {' '.join(head)}>>\n{text}"
 
 
 def _source(number: int, hit: Hit, base_url: str) -> ContextSourceSchema:
