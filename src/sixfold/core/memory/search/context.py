@@ -212,8 +212,8 @@ def _item(number: int, hit: Hit, text: str, code: str) -> str:
     name = "" if hit.title == hit.slug else hit.title
     title = ", ".join(part for part in (name, hit.citation) if part)
     # Labels of these fields would leave fewer tokens for the text.
-    head = (hit.slug, *([json.dumps(title, ensure_ascii=False)] if title else ()), rfc3339(hit.updated_at)[:10])
-    return f"<<{code} {number}: {' '.join(head)}>>\n{text}"
+    quoted = f" {json.dumps(title, ensure_ascii=False)}" if title else ""
+    return f"<<{code} {number}: {hit.slug}{quoted} {rfc3339(hit.updated_at)[:10]}>>\n{text}"
 
 
 def _source(number: int, hit: Hit, base_url: str) -> ContextSourceSchema:
