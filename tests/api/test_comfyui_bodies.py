@@ -14,12 +14,9 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.database import Query
 from sixfold.core.input_limits import json_decoding
-from sixfold.store.sqlite.database import SqliteDatabase
 from sixfold.web import idempotency, responses
 from tests.api.app_fixture import running_app
-from tests.harness.backends import FILES
 
 BODY = json.dumps({"delete": ["a"] * 200_000}).encode()
 PATHS = ("/prompt", "/queue", "/history", "/interrupt", "/free", "/api/graph/validate", "/api/graph/diff")
@@ -87,28 +84,6 @@ async def test_large_prompts_are_encoded_in_a_thread(tmp_path: Path, monkeypatch
             assert prompt in (await app.client.get(path, headers=app.bearer)).json()
     assert len(encoders) == 2
     assert threading.main_thread() not in encoders
-
-
-async def test_graphs_are_searched_in_a_thread_of_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searching: dict[str, set[str]] = {}
-    execute: Any = vars(SqliteDatabase)["_execute"]
-
-    def record(database: Any, connection: Any, query: Query, moment: int) -> Any:
-        if query.name in database.queries and "inputs.prompt_id" in database.queries[query.name].sql:
-            searching.setdefault(query.name, set()).add(threading.current_thread().name)
-        return execute(database, connection, query, moment)
-
-    monkeypatch.setattr(SqliteDatabase, "_execute", record)
-    async with running_app(tmp_path, app_catalog.models_document(), workers=0, **FILES) as app:
-        for path in ("/queue", "/history", "/interrupt"):
-            body = {"delete": ["a"], "prompt_id": "a"}
-            assert (await app.client.post(path, json=body, headers=app.bearer)).status_code == 200
-        assert (await app.client.get("/history/a", headers=app.bearer)).json() == {}
-    assert set(searching) == {"prompts_by_id", "prompts_named", "prompt_named"}
-    threads = {name for names in searching.values() for name in names}
-    assert all(name.startswith("sqlite-reports") for name in threads), threads
 
 
 def form(size: int, original: str = "{}") -> AsyncIterator[bytes]:

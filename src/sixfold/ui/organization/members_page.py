@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core import money
+from sixfold.core import money, pagination
 from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import KeyLimits, NewKey, Principal
 from sixfold.core.accounts.limits import budgets
@@ -25,7 +25,6 @@ from sixfold.web.sessions import SessionCookie
 PATH = "/account/members"
 # Each member has a form with the choice of all teams.
 _PAGE = 50
-_MAX_TEXT = 200
 _DONE = {
     "invited": "The person is a member now.",
     "joined": "You are a member now, and act for this organization.",
@@ -43,8 +42,7 @@ class MembersPage(PageHandlers):
     async def show(self, request: Request, session: SessionCookie) -> Response:
         """Show the parts of the session's organization that the user's role may see."""
         done = _DONE.get(request.query_params.get("done", ""), "")
-        after = requests.query_text(request, "cursor", _MAX_TEXT)
-        return await self.render(session, done=done, after=after)
+        return await self.render(session, done=done, after=pagination.name_of(requests.cursor(request)))
 
     async def read_form(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         """Return the session and the fields of a form after the CSRF check."""
@@ -80,7 +78,7 @@ def _values(session: SessionCookie, after: str) -> Transaction[dict[str, Any]]:
     is_admin = principal.role != "member"
     own_teams = yield from teams.of_account(account_id)
     shown = [each for each in member_rows if each.id > after][: _PAGE + 1]
-    next_cursor = shown[_PAGE - 1].id if len(shown) > _PAGE else ""
+    next_cursor = pagination.cursor_after(shown[_PAGE - 1].id) if len(shown) > _PAGE else ""
     shown = shown[:_PAGE]
     ids = [*(each.id for each in shown), *(each.id for each in own_teams), account_id]
     emails = {each.id: each.email for each in member_rows}
