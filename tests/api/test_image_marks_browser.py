@@ -159,10 +159,14 @@ async def test_keys_alone_draw_a_box_and_place_points(
         assert await _numbers(page, "points") == [160, 117, 1]
         # Cancel and Escape keep the field; Clear and Use empty it.
         await page.press("[data-marks=points]", "Enter")
+        await page.wait_for_selector(f"{CANVAS}:focus")
         await page.press("text=Clear", "Enter")
         await keys.press("Escape")
+        # A closed dialog is removed later, and `press` would find its hidden button.
+        await page.wait_for_selector("dialog", state="detached")
         assert await _numbers(page, "points") == [160, 117, 1]
         await page.press("[data-marks=points]", "Enter")
+        await page.wait_for_selector(f"{CANVAS}:focus")
         await page.press("text=Clear", "Enter")
         await page.press("text=Use these points", "Enter")
         assert await page.input_value("#in-points") == ""
