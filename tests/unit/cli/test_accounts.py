@@ -200,7 +200,10 @@ def test_unknown_services_give_a_warning_with_similar_names(sixfold: Commands) -
     assert (known.status, known.err) == (0, "")
     unknown = sixfold("key", "create", "a@b.c", "--services", "ra1,chatt,nothing,bxo/small")
     assert unknown.status == 0
-    assert "Model or service chatt (did you mean chat?), nothing, bxo/small (did you mean box/small" in unknown.err
+    assert (
+        "Model or service chatt (did you mean chat?), nothing, bxo/small (did you mean box/small"
+        in unknown.err
+    )
     assert sixfold.ok("key", "list", "a@b.c")["keys"][0]["services"][1] == "chatt"
 
 
