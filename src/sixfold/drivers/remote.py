@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 import uuid
@@ -40,7 +39,6 @@ from sixfold.engines.host_services import HostServices, OpenNodes
 from sixfold.net.clients import HttpClients
 from sixfold.worker import protocol, runner
 
-_LOG = logging.getLogger("sixfold.remote")
 _DOWNLOAD_SECONDS = 300.0
 
 

@@ -63,7 +63,9 @@ def test_message_of_the_other_side_is_refused(body: bytes) -> None:
 def test_numbers_of_numpy_travel_as_plain_ones() -> None:
     data = {"mean": np.float32(0.5), "count": np.int64(3), "row": np.array([1, 2]), "yes": np.bool_(True)}
     body = protocol.encode(protocol.RunDone(7, [], data, None, "1", 0))
-    assert protocol.done.decode(body).data == {"mean": 0.5, "count": 3, "row": [1, 2], "yes": True}
+    message = protocol.to_server.decode(body)
+    assert isinstance(message, protocol.RunDone)
+    assert message.data == {"mean": 0.5, "count": 3, "row": [1, 2], "yes": True}
 
 
 def test_value_without_a_plain_form_is_refused() -> None:

@@ -14,8 +14,6 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 
-NAMES = ("priced", "held", "queued", "run", "stored", "captured")
-
 
 class ReceiptStepSchema(TypedDict):
     """A step of a receipt as JSON: when it was reached, its milliseconds, and its amount."""

@@ -25,7 +25,6 @@ Floats: TypeAlias = NDArray[np.float32]
 _LOG = logging.getLogger(__name__)
 
 NAME = "all-minilm-l6-v2/1"  # must change whenever the vector of a text changes
-DIMENSIONS = 384
 UNREADABLE = (ImportError, OSError, ValueError, KeyError)
 FILES = ("model.safetensors", "tokenizer.json")
 _LAYERS, _HEADS = 6, 12

@@ -17,8 +17,6 @@ from sixfold.core.accounts.usage_report import UsageReport
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Transaction, many, now
 
-DIMENSIONS = ("day", "account", "model")
-
 
 def report(days: int, dimensions: Sequence[str]) -> Transaction[UsageReport]:
     """Return the usage of the last `days` days including today (UTC), sorted by the dimensions.

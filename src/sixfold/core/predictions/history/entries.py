@@ -40,7 +40,6 @@ _KINDS = {
     "model3d": ("model3d",),
     "text": ("text", "json", "file"),
 }
-KINDS = (*_KINDS, WORKFLOW, LIVE)
 
 
 class HistoryFilter(msgspec.Struct, frozen=True):

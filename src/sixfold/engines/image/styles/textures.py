@@ -142,14 +142,6 @@ def directional_blur(texture: Array, degrees: float, length: float) -> Array:
     return cv2.filter2D(texture, -1, kernel / kernel.sum(), borderType=cv2.BORDER_REFLECT)
 
 
-def lines(gray: Array, sigma: float, sharp: float = 18, level: float = 0.5, phi: float = 9) -> Array:
-    """Return ink lines by an extended difference of Gaussians: 1 is paper, 0 is ink."""
-    fine = cv2.GaussianBlur(gray, (0, 0), max(sigma, 0.4))
-    wide = cv2.GaussianBlur(gray, (0, 0), max(sigma * 1.6, 0.64))
-    sharpened = (1 + sharp) * fine - sharp * wide
-    return np.where(sharpened >= level, 1, 1 + np.tanh(phi * (sharpened - level))).astype(np.float32)
-
-
 def contours(gray: Array, sigma: float, gain: float = 60, floor: float = 0.006) -> Array:
     """Return lines only, independent of tone: 1 is paper, 0 is ink on the dark side of an edge."""
     fine = cv2.GaussianBlur(gray, (0, 0), max(sigma, 0.4))

@@ -15,7 +15,6 @@ from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.vector import palette
 
-Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _SPECKLE, _PRECISION = 6, 6
