@@ -394,7 +394,9 @@ async def test_page_shows_some_members_and_links_to_the_next(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(members_page, "_PAGE", 1)
+    # Ids of the same millisecond are in random order.
     joined = [await member(app, email) for email in ("ben@example.com", "cleo@example.com")]
+    joined.sort(key=lambda each: each.id)
     owner = await browser(app, "ada@example.com")
     address, pages = "/account/members", list[str]()
     while address:
