@@ -103,8 +103,8 @@ class WebApp:
         start = time.perf_counter()
         peer = network(_client(scope))
         reset(peer)
-        if scope["path"] not in PROBES:
-            await self._turns.start(peer)
+        if scope["path"] not in PROBES and (turn := self._turns.start(peer)) is not None:
+            await turn
         sessions.begin(scope["path"])
         late_headers.set(None)
         request_id = ids.new("req")

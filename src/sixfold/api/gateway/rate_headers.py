@@ -35,32 +35,28 @@ class RateHeaders(NamedTuple):
     async def headers(self) -> list[Header]:
         """Return the headers of each limit: its amount, what remains, and when all of it is available."""
         scope, rate_id = self.principal.scope, self.principal.rate_id or ""
+        render = _anthropic if self.for_anthropic else _openai
         result: list[Header] = []
-        for kind, limit, rates in (
-            ("requests", scope.rpm, self.requests),
-            ("tokens", scope.tpm, self.tokens),
-        ):
-            if limit is None:
-                continue
-            try:
-                left = await rates.left(rate_id, limit)
-            except errors.StoreFailed:
-                # The response itself is complete.
-                continue
-            render = _anthropic if self.for_anthropic else _openai
-            result += render(kind, limit, left)
+        try:
+            if scope.rpm is not None:
+                result += render("requests", scope.rpm, await self.requests.left(rate_id, scope.rpm))
+            if scope.tpm is not None:
+                result += render("tokens", scope.tpm, await self.tokens.left(rate_id, scope.tpm))
+        except errors.StoreFailed:
+            # The response itself is complete, and is sent without these headers.
+            return result
         return result
 
 
-def _openai(kind: str, limit: int, left: RateLeft) -> list[Header]:
-    minutes, milliseconds = divmod(round(left.reset_seconds * 1000), 60_000)
-    seconds = b"%gs" % (milliseconds / 1000)
-    values = (b"%d" % limit, b"%d" % left.amount, b"%dm%s" % (minutes, seconds) if minutes else seconds)
-    return list(zip(_NAMES[kind], values, strict=True))
+def _openai(kind: str, limit: int, left: RateLeft) -> tuple[Header, ...]:
+    limit_name, remaining_name, reset_name = _NAMES[kind]
+    seconds = round(left.reset_seconds, 3)
+    reset = b"%gs" % seconds if seconds < 60 else b"%dm%gs" % divmod(seconds, 60)
+    return (limit_name, b"%d" % limit), (remaining_name, b"%d" % left.amount), (reset_name, reset)
 
 
-def _anthropic(kind: str, limit: int, left: RateLeft) -> list[Header]:
+def _anthropic(kind: str, limit: int, left: RateLeft) -> tuple[Header, ...]:
     end = datetime.datetime.fromtimestamp(time.time() + left.reset_seconds, datetime.UTC)
     reset = end.isoformat(timespec="seconds").replace("+00:00", "Z")
     rows = (("limit", str(limit)), ("remaining", str(left.amount)), ("reset", reset))
-    return [(f"anthropic-ratelimit-{kind}-{name}".encode(), value.encode()) for name, value in rows]
+    return tuple((f"anthropic-ratelimit-{kind}-{name}".encode(), value.encode()) for name, value in rows)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sixfold import errors
 from sixfold.core.accounts import keys, rights
@@ -79,6 +79,9 @@ shared_folder: ContextVar[Credential | None] = ContextVar("shared_folder", defau
 """The share of the folder that this request addresses, with which its response ends."""
 
 
+_OF_REQUEST: tuple[ContextVar[Any], ...] = authenticated, session, signed_in, _authenticated_at, shared_folder
+
+
 class CredentialEnded(Exception):
     """The credential of a connection was revoked or has expired."""
 
@@ -112,11 +115,9 @@ def is_late() -> bool:
 
 def reset(peer: str = "") -> None:
     """Start a request of `peer` without a credential that its task may have inherited."""
-    authenticated.set(None)
-    session.set(None)
-    signed_in.set(None)
-    _authenticated_at.set(None)
-    shared_folder.set(None)
+    for variable in _OF_REQUEST:
+        if variable.get() is not None:
+            variable.set(None)
     fair_threads.owner.set(peer)
 
 

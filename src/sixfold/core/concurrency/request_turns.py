@@ -29,17 +29,17 @@ class RequestTurns:
         self._started: float | None = None
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
-    async def start(self, peer: str) -> None:
-        """Wait until a request of an address may start."""
-        loop = asyncio.get_running_loop()
+    def start(self, peer: str) -> asyncio.Future[None] | None:
+        """Return None if a request of an address may start now, otherwise the future of its turn."""
         if self._started is None:
             self._started = self._clock()
             # This runs in the next iteration.
-            loop.call_soon(self._end)
-        if self._waiting or self._clock() - self._started > MAX_SECONDS:
-            turn: asyncio.Future[None] = loop.create_future()
+            asyncio.get_running_loop().call_soon(self._end)
+        elif self._waiting or self._clock() - self._started > MAX_SECONDS:
+            turn: asyncio.Future[None] = asyncio.Future()
             self._waiting.setdefault(peer, deque()).append(turn)
-            await turn
+            return turn
+        return None
 
     def _end(self) -> None:
         """End an iteration, and let some of the waiting requests start in the next one."""

@@ -328,8 +328,9 @@ class Gateway:
             needs = RequestNeeds(request)
         plan = self._plan(needs)
         caller = request.caller
-        if caller.scope.tpm is not None and caller.rate_id is not None:
-            await self.token_rates.spend(caller.rate_id, caller.scope.tpm, plan.input_tokens)
+        tpm, rate_id = caller.scope.tpm, caller.rate_id
+        if tpm is not None and rate_id is not None:
+            await self.token_rates.spend(rate_id, tpm, plan.input_tokens)
         call = CallRecord(
             id=request.request_id,
             account_id=request.account_id,
@@ -433,13 +434,14 @@ class Gateway:
         booking = self._billing.settle(call, outcome)
         try:
             caller = request.caller
-            if caller.scope.tpm is not None and caller.rate_id is not None:
+            tpm, rate_id = caller.scope.tpm, caller.rate_id
+            if tpm is not None and rate_id is not None:
                 targets = [target for target, _ in active.plan.targets]
                 most = output_limits.most_counted(request, targets, self.policy.max_tokens)
                 output = min(outcome.usage.output, most)
                 # The caller must not get an error for a response that is charged.
                 with contextlib.suppress(errors.StoreFailed):
-                    await self.token_rates.add(caller.rate_id, caller.scope.tpm, output)
+                    await self.token_rates.add(rate_id, tpm, output)
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded, errors.StoreFailed) as error:
             # The ledger has refused the deferred hold, or the database fails: the billing then undoes the

@@ -76,5 +76,5 @@ class ConnectionFlow(FlowControl):
         self.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self.is_held:
+        if self.read_paused and not self.is_held:
             super().resume_reading()

@@ -227,13 +227,18 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, or buffer it until earlier pipelined requests have been answered."""
-        unparsed = self._data[self._at :]
-        self._data, self._at = unparsed + data, 0
-        if not unparsed and not self.pipeline and not self._is_dense:
-            self._parse_slices()
-        else:
+        if self._data or self.pipeline or self._is_dense or self._flow.is_held:
+            self._data, self._at = self._data[self._at :] + data, 0
             self._flow.hold()
             self._parse_later()
+        elif len(data) > _PARSED_BYTES:
+            self._data, self._at = data, 0
+            self._parse_slices()
+        else:
+            self._parts = 0
+            self._parse(data)
+            self._is_dense = self._parts > MAX_PARTS
+            self._count_unfinished()
 
     def _parse_slices(self) -> None:
         """Parse some of the data now, and the rest in later callbacks."""

@@ -284,10 +284,12 @@ def _step(per_minute: int) -> int:
 
 
 def _left(per_minute: int, ahead: int) -> RateLeft:
+    if ahead <= 0:
+        return RateLeft(per_minute, 0.0)
     step = _step(per_minute)
     # A limit of more than one per µs has no steps, and is never reached.
-    amount = (_MINUTE_US + step // 2 - max(ahead, 0)) // step if step else per_minute
-    return RateLeft(max(0, min(amount, per_minute)), max(0, ahead) / SECOND_US)
+    amount = (_MINUTE_US + step // 2 - ahead) // step if step else per_minute
+    return RateLeft(max(0, min(amount, per_minute)), ahead / SECOND_US)
 
 
 def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> Transaction[_RateCount]:
