@@ -351,12 +351,11 @@ async def test_a_killed_server_leaves_no_orphan(tmp_path: Path) -> None:
     await server.communicate()
 
 
-def test_drivers_import_no_media_library_into_the_server() -> None:
-    code = "import sys, sixfold.drivers.process, sixfold.drivers.inline; print(*sys.modules)"
-    modules = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"numpy", "cv2", "PIL", "torch", "onnxruntime"} & set(modules)
+@pytest.mark.parametrize("modules", ["drivers.process, sixfold.drivers.inline", "cli.server.serve"])
+def test_server_imports_no_media_library(modules: str) -> None:
+    code = f"import sys, sixfold.{modules}; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "cv2", "PIL.Image", "torch", "onnxruntime"} & set(imported.stdout.split())
 
 
 async def test_run_over_the_cpu_time_limit_loses_its_worker(tmp_path: Path) -> None:

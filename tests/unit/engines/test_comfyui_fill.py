@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
-from sixfold.engines.image.encode import OutputFormat
 from sixfold.engines.image.inpaint import fill_area
+from sixfold.engines.image.output_format import OutputFormat
 from tests.fakes.comfyui_nodes import InstalledFiles
 from tests.unit.engines.engine_runs import pixels
 from tests.unit.engines.test_comfyui import ComfySetup, comfy_setup

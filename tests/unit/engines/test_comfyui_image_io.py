@@ -10,7 +10,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import png_cleaning
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.providers.comfyui import image_io
 from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.harness import image_files

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.engines.image import decode, encode, headers
+from sixfold.engines.image import decode, encode, headers, output_format
 from sixfold.engines.image.decode import UnreadableImage
+from sixfold.engines.image.output_format import OutputFormat
 from tests.harness import image_files
 
 Pixels = NDArray[np.uint8]
@@ -373,7 +374,7 @@ def test_damaged_file_raises_only_unreadable_image(name: str) -> None:
 # -- encoding -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format_", encode.CONTENT_TYPES)
+@pytest.mark.parametrize("format_", output_format.CONTENT_TYPES)
 def test_encoding_round_trips_and_is_deterministic(format_: str) -> None:
     data = encode.encode(scene(), format=format_, quality=90)
     assert data == encode.encode(scene(), format=format_, quality=90)
@@ -392,7 +393,7 @@ def test_encoding_round_trips_and_is_deterministic(format_: str) -> None:
     ],
 )
 def test_output_format_is_read_from_the_inputs(inputs: dict[str, Any], expected: tuple[str, int]) -> None:
-    output = encode.OutputFormat.of(inputs)
+    output = OutputFormat.of(inputs)
     assert (output.name, output.quality) == expected
     assert decode.decode(output.encode(scene())).format == output.name.upper()
     assert output.content_type == f"image/{output.name}"
@@ -400,7 +401,7 @@ def test_output_format_is_read_from_the_inputs(inputs: dict[str, Any], expected:
 
 def test_unknown_output_format_is_refused() -> None:
     with pytest.raises(EngineError, match=r"format must be one of png, jpeg, webp, avif\."):
-        encode.OutputFormat.of({"format": "bmp"})
+        OutputFormat.of({"format": "bmp"})
 
 
 @pytest.mark.parametrize("format_", ["png", "webp", "avif"])

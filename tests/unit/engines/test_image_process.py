@@ -15,7 +15,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.engines.image import decoder_process
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.providers import image_io
 from sixfold.engines.providers.comfyui import image_io as comfyui_images
 from sixfold.engines.providers.comfyui.image_io import ImageFinish

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import probe, transcode
 from sixfold.engines.encode.equal_similarity import EncodedImage, SimilarEncoder
-from sixfold.engines.image import decode, encode
+from sixfold.engines.image import decode
 from sixfold.engines.image.decode import DecodedImage, Pixels
+from sixfold.engines.image.output_format import CONTENT_TYPES
 from sixfold.engines.video.encode import KINDS, VideoKind
 
 IMAGE_FORMATS, VIDEO_FORMATS = ("webp", "avif", "jpeg"), ("webm", "mp4")
@@ -176,7 +177,7 @@ def _write(results: _Results, image: DecodedImage, width: int, kind: str, encode
         "quality": encoded.quality,
         "ssim": round(encoded.similarity, 4),
     }
-    results.add(name, path, encode.CONTENT_TYPES[kind], properties)
+    results.add(name, path, CONTENT_TYPES[kind], properties)
 
 
 def _srcset(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -8,58 +8,20 @@ long for 0.4 % fewer bytes), and AVIF at speed 9 105 ms. Equal pixels always pro
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sixfold.core.catalog.engines import EngineError
-
 Pixels = NDArray[np.uint8]
-
-CONTENT_TYPES = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp", "avif": "image/avif"}
-
-
-class OutputFormat(msgspec.Struct, frozen=True, array_like=True):
-    """The format of a finished image, one of `CONTENT_TYPES`, and its quality, 1 to 100.
-
-    Raises `EngineError` if the format is unknown.
-    """
-
-    name: str = "png"
-    quality: int = 90
-
-    def __post_init__(self) -> None:
-        if self.name not in CONTENT_TYPES:
-            raise EngineError(f"format must be one of {', '.join(CONTENT_TYPES)}.")
-
-    @classmethod
-    def of(cls, inputs: Mapping[str, Any], default: str = "png", quality: int = 90) -> OutputFormat:
-        """Return the format that the inputs of a task select."""
-        name = str(inputs.get("format") or default).lower().replace("jpg", "jpeg")
-        value = inputs.get("quality")
-        return cls(name, quality if value is None else min(100, max(1, round(float(value)))))
-
-    @property
-    def content_type(self) -> str:
-        return CONTENT_TYPES[self.name]
-
-    @property
-    def keeps_png(self) -> bool:
-        """Whether a PNG of the right size can be delivered without encoding it again."""
-        return self.name == "png"
-
-    def encode(self, rgb: Pixels, alpha: Pixels | None = None) -> bytes:
-        return encode(rgb, alpha, format=self.name, quality=self.quality)
 
 
 def encode(
     rgb: Pixels, alpha: Pixels | None = None, *, format: str = "webp", quality: int = 85, small: bool = False
 ) -> bytes:
-    """Return the image encoded in one of `CONTENT_TYPES`; for JPEG, alpha is blended with white.
+    """Return the image encoded in a format of `output_format`; for JPEG, alpha is blended with white.
 
     `quality` is 1 to 100 and has no effect on PNG, which is lossless. `small` makes WebP files 4 % and AVIF
     files 20 % smaller, but encoding takes 2 to 6 times as long.

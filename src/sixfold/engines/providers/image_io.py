@@ -21,7 +21,7 @@ from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
 from sixfold.engines import limited_process
 from sixfold.engines.image import decode, decoder_process, encode, png_cleaning
 from sixfold.engines.image.decode import DecodedImage, Pixels
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import CONTENT_TYPES, OutputFormat
 
 MAX_UPLOAD_SIDE = 2048  # pixels; larger than the input of any of these models
 MAX_SIDE = 4096  # pixels of an output image
@@ -76,7 +76,7 @@ def prepare_here(
         alpha = _fit(image.alpha, size)
     format_ = "jpeg" if alpha is None else "png"
     data = encode.encode(rgb, alpha, format=format_, quality=95)
-    return data, encode.CONTENT_TYPES[format_], _source_size(Path(path), image), size
+    return data, CONTENT_TYPES[format_], _source_size(Path(path), image), size
 
 
 def encode_output(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 
 _SOURCES = ("source_image_url", "image", "image_url")
 _MAX_IMAGES = 16

@@ -10,8 +10,6 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from PIL import Image
-
 import sixfold
 from sixfold.ui.docs import renderer
 from sixfold.ui.docs.renderer import GuideHeading, GuideImage, GuidePage, RenderedGuide
@@ -99,6 +97,8 @@ class DocsSnapshot:
 
     def image(self, name: str) -> GuideImage | None:
         """Return an image's size and URL, which contains a content hash and may be cached forever."""
+        from PIL import Image  # noqa: PLC0415 - few servers show a picture of the documentation
+
         if name not in self._images:
             content = self.bytes_of(name)
             if content is None:

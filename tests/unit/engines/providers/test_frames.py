@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 
 from sixfold.core.catalog.engines import Artifact, EngineError
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.providers import image_io
 from tests.fakes import fault_server
 from tests.harness import image_files

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Task, UnusableInput
-from sixfold.engines.image import decode, encode
+from sixfold.engines.image import decode
 from sixfold.engines.image.diffusers import folder_models, loras
 from sixfold.engines.image.diffusers.loras import LoraWeights
 from sixfold.engines.image.diffusers.options import DiffusersOptions, InvalidDiffusersOption, parse_adapters
 from sixfold.engines.image.inpaint import fill_area
 from sixfold.engines.image.inpaint.fill_area import FillArea
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.image.scene.noise import stable_seed
 
 Pixels = NDArray[np.uint8]
@@ -73,7 +74,7 @@ class DiffusersTask(msgspec.Struct, frozen=True):
 
     recipe: SamplingRecipe
     rows: tuple[SizeRow, ...]
-    output: encode.OutputFormat
+    output: OutputFormat
     alpha: Pixels | None = None
     area: FillArea | None = None
 
@@ -126,7 +127,7 @@ def parse(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
         SizeRow(owner, prompt, negative, seed, image, mask, guide)
         for seed in seeds(int(inputs.get("seed") or 0), count)
     )
-    output = encode.OutputFormat.of(inputs, "png" if source is None else "webp")
+    output = OutputFormat.of(inputs, "png" if source is None else "webp")
     transparent = source if area is None else area.image
     alpha = None if transparent is None else transparent.alpha
     return DiffusersTask(recipe, rows, output, alpha, area)

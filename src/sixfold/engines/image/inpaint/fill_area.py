@@ -19,6 +19,7 @@ from sixfold.engines.image import decode, decoder_process, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.inpaint import masks
 from sixfold.engines.image.inpaint.masks import MaskHole
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.limited_process import Argument
 
 _LEAST_SIDE = 512  # pixels of the area, if the image is large enough
@@ -94,7 +95,7 @@ class PreparedArea(msgspec.Struct, frozen=True):
     mask: bytes
     size: tuple[int, int]
 
-    def finish(self, painted: Path, output: encode.OutputFormat) -> Artifact:
+    def finish(self, painted: Path, output: OutputFormat) -> Artifact:
         """Return the whole image, encoded; raises `EngineError` if `painted` cannot be read. Blocks."""
         try:
             data, (width, height) = _call(
@@ -129,7 +130,7 @@ def _finish(*arguments: Argument) -> tuple[bytes, tuple[int, int]]:
     of_task, (painted, *fields) = arguments[:_TASK_ARGUMENTS], arguments[_TASK_ARGUMENTS:]
     area = read(_task(*of_task))
     rgb = area.finish(decode.decode(Path(str(painted))).rgb)
-    output = msgspec.convert(fields, encode.OutputFormat)
+    output = msgspec.convert(fields, OutputFormat)
     return output.encode(rgb, area.image.alpha), (area.image.width, area.image.height)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
+from sixfold.engines.image.output_format import CONTENT_TYPES
 from sixfold.engines.image.resize import canvas
 from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, find_region, plan
 
@@ -52,7 +53,7 @@ def _artifact(image: DecodedImage, region: DetectedRegion, size: tuple[int, int]
     kind = _FORMATS.get(image.format, "png")
     path.write_bytes(encode.encode(rgb, alpha, format=kind, quality=_QUALITY))
     info = {"width": size[0], "height": size[1], "method": resize_plan.method}
-    return Artifact(encode.CONTENT_TYPES[kind], info=info, path=path)
+    return Artifact(CONTENT_TYPES[kind], info=info, path=path)
 
 
 def resize(

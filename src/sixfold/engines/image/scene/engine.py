@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.image.scene import noise, painter, prompt_parser
 from sixfold.engines.image.scene.canvas import Image
 from sixfold.engines.image.scene.finishing import RenderQuality

@@ -10,8 +10,9 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.engines.image import decode, encode, sheet
+from sixfold.engines.image import decode, sheet
 from sixfold.engines.image.decode import DecodedImage, Pixels
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.image.styles import (
     colors,
     drawing,
@@ -138,7 +139,7 @@ def _number(inputs: Mapping[str, Any], name: str, default: float) -> float:
 
 
 def _encode(rgb: Pixels, alpha: Pixels | None, inputs: Mapping[str, Any]) -> tuple[bytes, str]:
-    output = encode.OutputFormat.of(inputs, "webp", 85)
+    output = OutputFormat.of(inputs, "webp", 85)
     return output.encode(rgb, alpha), output.content_type
 
 

@@ -8,7 +8,8 @@ import cv2
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.core.sessions.engine import EngineStep, Frame, StepResult
-from sixfold.engines.image.encode import CONTENT_TYPES, encode
+from sixfold.engines.image.encode import encode
+from sixfold.engines.image.output_format import CONTENT_TYPES
 from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.renderer import RenderedView
 

@@ -33,7 +33,7 @@ from sixfold.core.catalog.engines import (
 from sixfold.engines import image_models
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.image import sheet
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.providers.comfyui import capabilities, checkpoints, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
     FILL,

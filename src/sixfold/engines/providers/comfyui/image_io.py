@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import Artifact, UnusableInput
 from sixfold.engines.image import headers
-from sixfold.engines.image.encode import OutputFormat
+from sixfold.engines.image.output_format import OutputFormat
 from sixfold.engines.providers import image_io as provider_images
 
 MAX_BYTES = headers.MAX_BYTES
