@@ -409,7 +409,8 @@ def budgets_of(row: Row, account_id: str) -> tuple[Budget, ...]:
         budgets.append(Budget(row["member_id"], row["member_day"], row["member_month"]))
     if row["team_id"] is not None:
         budgets.append(Budget(row["team_id"], row["team_day"], row["team_month"]))
-    day, month = (lower_budget(row[f"budget_{unit}"], row[f"operator_{unit}"]) for unit in ("day", "month"))
+    day = lower_budget(row["budget_day"], row["operator_day"])
+    month = lower_budget(row["budget_month"], row["operator_month"])
     if day is not None or month is not None:
         budgets.append(Budget(account_id, day, month))
     return tuple(budgets)
@@ -417,7 +418,9 @@ def budgets_of(row: Row, account_id: str) -> tuple[Budget, ...]:
 
 def lower_budget(first: int | None, second: int | None) -> int | None:
     """Return the lower one of two budgets, of which each may be None."""
-    return min((budget for budget in (first, second) if budget is not None), default=None)
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
 
 
 def scope_of(row: Row) -> KeyLimits:
