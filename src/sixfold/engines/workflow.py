@@ -20,7 +20,7 @@ from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result,
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.media import blob_keys
 from sixfold.core.media.media import MediaSource
-from sixfold.core.predictions import lineage
+from sixfold.core.predictions import lineage, repository
 from sixfold.core.predictions.child_runs import ChildRun, ChildRunPort
 from sixfold.core.predictions.events import ProgressEvent
 from sixfold.core.predictions.models import Prediction
@@ -166,7 +166,8 @@ class _WorkflowRun:
                 self._parent, ChildRun(node_key, model, values, sources, max_cost)
             )
         if child.state is not PredictionState.SUCCEEDED or child.output is None:
-            raise errors.EngineFailed(child.error or f"{model} ended as {child.state}")
+            failure = errors.BadRequest if child.error_kind == repository.UNUSABLE else errors.EngineFailed
+            raise failure(child.error or f"{model} ended as {child.state}")
         blobs = self._workshop.media.blobs
         node_files: list[NodeFile] = []
         output = child.output.first

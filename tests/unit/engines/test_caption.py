@@ -104,6 +104,12 @@ def test_equal_images_get_equal_captions(tmp_path: Path) -> None:
     assert caption_of(tmp_path, scene()) == caption_of(tmp_path, scene())
 
 
+@pytest.mark.parametrize("shape", [(1, 4000, 3), (4000, 1, 3)])
+def test_lines_of_pixels_are_captioned(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    response = caption_of(tmp_path, np.full(shape, 200))
+    assert (response["width"], response["height"]) == (shape[1], shape[0])
+
+
 def test_one_pixel_is_captioned_and_a_missing_image_refused(tmp_path: Path) -> None:
     assert caption_of(tmp_path, np.full((1, 1, 3), 9))["width"] == 1
     with pytest.raises(UnusableInput):

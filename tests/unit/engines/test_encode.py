@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import wave
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,11 @@ def test_missing_stream_or_time_is_refused_with_a_reason(tmp_path: Path, film: P
     assert silent is not None
     with pytest.raises(UnusableInput, match="no video stream"):
         encoded(tmp_path, silent, operation="transcode-mp4")
+    with wave.open(str(tmp_path / "sample.wav"), "wb") as sample:
+        sample.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sample.writeframes(b"\0\0")
+    with pytest.raises(UnusableInput, match="contains no audio"):
+        encoded(tmp_path, tmp_path / "sample.wav", operation="audio-mp3")
 
 
 @pytest.mark.nightly

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.audio import files
@@ -45,10 +45,10 @@ def words(prompt: str) -> PromptWords:
 
 
 def generate(prompt: str, seconds: float, seed: int) -> Array:
-    """Return the sound as float32 (2, samples) at 48 kHz; raises `EngineError` for an unsupported prompt."""
+    """Return the sound as float32 (2, samples) at 48 kHz; raises `UnusableInput` for another prompt."""
     if not is_supported(prompt):
         supported = ", ".join(sorted({*EVENTS, *track.LAYERS}))
-        raise EngineError(f"The prompt must name a supported sound: {supported}")
+        raise UnusableInput(f"The prompt must name a supported sound: {supported}")
     samples = round(seconds * RATE)
     buffer = LoopBuffer(max(RATE // 2, samples))
     out = buffer.silence()

@@ -65,6 +65,8 @@ def _audio(job: _EncodeJob) -> Artifact:
             writer.add(piece)
             job.progress(min(1.0, writer.written / (part.seconds * files.RATE)))
     writer.close()
+    if not writer.written:
+        raise UnusableInput("The selected part contains no audio: select another or a longer part.")
     return Artifact("audio/mpeg", info={"duration": round(writer.written / files.RATE, 3)}, path=target)
 
 

@@ -20,7 +20,7 @@ from sixfold.core.gateway.ports import PredictionPayment
 from sixfold.core.gateway.requirements import token_limits
 from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.predictions import pricing
+from sixfold.core.predictions import pricing, repository
 from sixfold.core.predictions.child_runs import ChildRun
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
@@ -100,7 +100,8 @@ class ProviderSpeechToSpeechEngine:
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
         if child.state is not PredictionState.SUCCEEDED:
-            raise EngineError(child.error or f"{request.model} did not succeed")
+            failure = UnusableInput if child.error_kind == repository.UNUSABLE else EngineError
+            raise failure(child.error or f"{request.model} did not succeed")
         return child
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.catalog.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import decode
 from sixfold.engines.image.depth import heuristic
 from sixfold.engines.image.matting import edges, segmentation
@@ -125,7 +125,7 @@ def _placement(alpha: Array, side: int, ratio: float) -> tuple[float, tuple[floa
     """Return the scale and offset that center the mask's bounding box in the square."""
     left, top, width, height = cv2.boundingRect((alpha > _SOLID).astype(np.uint8))
     if not width:
-        raise EngineError("The image is fully transparent.")
+        raise UnusableInput("The image is fully transparent: send an image with an opaque subject.")
     scale = ratio * side / max(width, height)
     return scale, (side / 2 - scale * (left + width / 2), side / 2 - scale * (top + height / 2))
 

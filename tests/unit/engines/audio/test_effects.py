@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.audio import effects
 from sixfold.engines.audio.ambience.loop_buffer import RATE
 
@@ -40,5 +40,5 @@ def test_bell_has_a_higher_pitch_than_an_explosion() -> None:
 
 def test_prompt_without_known_effects_lists_the_known_ones() -> None:
     assert not effects.is_supported("quarterly report")
-    with pytest.raises(EngineError, match=r"bell, birds"):
+    with pytest.raises(UnusableInput, match=r"bell, birds"):
         effects.generate("quarterly report", 1, 0)

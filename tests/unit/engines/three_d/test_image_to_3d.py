@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.provenance import embed
 from sixfold.engines.three_d import mesh as three_d_mesh
 from sixfold.engines.three_d import voxels
@@ -186,7 +186,7 @@ def test_subject_is_found_without_alpha_or_whole_image_is_used(tmp_path: Path) -
     assert overlap(result, expected(0.85)) > 0.85
     plain = build_model(tmp_path, VoxelEngine(), np.full((60, 90, 3), 120, np.uint8), style="voxel32")
     assert np.ptp(meshes.values(plain, "POSITION")[:, 0]) > 0.7
-    with pytest.raises(EngineError, match="transparent"):
+    with pytest.raises(UnusableInput, match="transparent"):
         build_model(tmp_path, VoxelEngine(), np.zeros((20, 20, 4), np.uint8))
 
 

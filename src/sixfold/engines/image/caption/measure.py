@@ -74,8 +74,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
 
 def measure(image: DecodedImage) -> ImageFacts:
     rgb = image.rgb
-    scale = min(1.0, _SIDE / max(rgb.shape[:2]))
-    small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
+    small = _downscale(rgb, _SIDE)
     gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     hsv = cv2.cvtColor(small, cv2.COLOR_RGB2HSV).astype(np.float32)
     half = max(1, small.shape[0] * 2 // 5)
@@ -142,12 +141,20 @@ def _colorfulness(rgb: Array) -> float:
     )
 
 
+def _downscale(rgb: Array, side: int) -> Array:
+    """Return the image with a long side of at most `side`; a line of pixels keeps its width."""
+    height, width = rgb.shape[:2]
+    scale = min(1.0, side / max(height, width))
+    if scale == 1:
+        return rgb
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    is_line = min(height, width) * scale < 1
+    return cv2.resize(rgb, size if is_line else None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+
+
 def _sharpness(rgb: Array) -> float:
     """Return the strength of the finest detail relative to coarser detail, in the sharpest parts."""
-    side = max(rgb.shape[:2])
-    scale = min(1.0, 1024 / side)
-    size = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
-    gray = cv2.cvtColor(size, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    gray = cv2.cvtColor(_downscale(rgb, 1024), cv2.COLOR_RGB2GRAY).astype(np.float32)
     fine = np.abs(gray - cv2.GaussianBlur(gray, (0, 0), 1.0))
     coarse = np.abs(cv2.GaussianBlur(gray, (0, 0), 1.0) - cv2.GaussianBlur(gray, (0, 0), 4.0))
     return float(np.percentile(fine, 99) / max(1.0, float(np.percentile(coarse, 99))) * 2)
