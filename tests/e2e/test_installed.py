@@ -147,7 +147,7 @@ async def follow_the_readme(program: tuple[str, ...], path: str, settings: dict[
         with Image.open(file) as picture:
             assert picture.format == "PNG"
         output = "".join([await run("/bin/sh", "-c", each, **environ) for each in readme_commands()])
-        for expected in (r'^"I am qwen3:8b"$', r"people/mara  version 1", r"«keeps» the «lighthouse»"):
+        for expected in (r"^I am qwen3:8b$", r"people/mara  version 1", r"«keeps» the «lighthouse»"):
             assert re.search(expected, output, re.MULTILINE), output
         # uv passes SIGTERM on to the program that it runs.
         assert await server.terminate() == 0

@@ -305,6 +305,12 @@ def test_own_model_receives_its_input_types(own_server: Server, words: tuple[str
     assert (result.status, result.json["output"]) == (0, output), result.err
 
 
+def test_text_output_is_printed_without_escapes(own_server: Server) -> None:
+    result = run(own_server, "greeter", 'name="Ann"\n\nand Bob')
+    assert result.status == 0, result.err
+    assert result.out.endswith('\n\nhello "Ann"\n\nand Bob\n')
+
+
 def test_alias_of_an_input_is_accepted(own_server: Server, tmp_path: Path) -> None:
     result = run(own_server, "tts", "text=hello", "-o", f"{tmp_path}/hello.mp3", "--json")
     assert (result.status, result.json["status"]) == (0, "succeeded"), result.err
