@@ -318,8 +318,9 @@ def _state(key: dict[str, Any]) -> str:
     if key["revoked_at"]:
         return "revoked"
     if key["expires_at"]:
-        expired = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
-        return "expired" if expired else f"until {key['expires_at'][:10]}"
+        end = datetime.fromisoformat(key["expires_at"])
+        # A key that ends at midnight is valid until the day before, as `--expires DATE` states it.
+        return "expired" if end <= datetime.now(UTC) else f"until {end - timedelta(microseconds=1):%Y-%m-%d}"
     return "live"
 
 

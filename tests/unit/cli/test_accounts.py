@@ -181,7 +181,9 @@ def test_key_is_created_with_every_limit_of_the_options(sixfold: Commands) -> No
         "budget_month_usd": "20.00",
     }
     assert first["read_only"] is False
-    assert result["api_key"] not in sixfold("key", "list", "a@b.c").out
+    listed = sixfold("key", "list", "a@b.c").out
+    assert result["api_key"] not in listed
+    assert "until 2999-01-31 " in listed
 
 
 def test_a_server_has_one_operator(sixfold: Commands) -> None:
