@@ -38,6 +38,14 @@ def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
         paint.line(f"  {paint.bold(status)}: nothing was charged")
     elif (listed := prediction.get("list_price")) and not is_listed:
         paint.line(f"  list price {listed} USD {paint.dim('(runs on your own hardware are free)')}")
+    elif _is_cached_graph(prediction, steps):
+        paint.line("  nothing was charged: results of nodes in the cache are free")
+
+
+def _is_cached_graph(prediction: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> bool:
+    amounts = [steps[name].get("usd") for name in ("held", "captured") if name in steps]
+    is_free = len(amounts) == 2 and amounts[0] != amounts[1] == "0.00"
+    return is_free and str(prediction.get("model", "")).startswith("space:")
 
 
 def _is_lit(entry: Mapping[str, Any] | None) -> bool:

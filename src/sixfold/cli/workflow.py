@@ -61,8 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def import_file(arguments: argparse.Namespace) -> int:
-    """Run `workflow import`: create a workflow from a file."""
-    return _print(arguments, _import(ServerClient.of(arguments), Path(arguments.file), arguments.name))
+    """Run `workflow import`: create a workflow from a file, and print the reasons if it cannot run."""
+    client = ServerClient.of(arguments)
+    space = _import(client, Path(arguments.file), arguments.name)
+    _print(arguments, space)
+    if not arguments.json:
+        _print_validation(client.post("/api/graph/validate", {"workflow": space["workflow"]}))
+    return 0
 
 
 def rename(arguments: argparse.Namespace) -> int:
@@ -112,10 +117,14 @@ def validate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(result)
     else:
-        paint = TerminalStyle()
-        for line in (*_faults(result["errors"]), *_model_run_lines(result), _verdict(result)):
-            paint.line(f"  {line}")
+        _print_validation(result)
     return 0 if result["valid"] else 1
+
+
+def _print_validation(result: Document) -> None:
+    paint = TerminalStyle()
+    for line in (*_faults(result["errors"]), *_model_run_lines(result), _verdict(result)):
+        paint.line(f"  {line}")
 
 
 def _faults(errors: list[Document]) -> list[str]:

@@ -90,6 +90,15 @@ def test_calculation_of_the_charge_is_below_the_steps() -> None:
     assert len(rendered_receipt({"status": "succeeded", "receipt": free})) == 4
 
 
+@pytest.mark.parametrize(
+    ("model", "held", "lines"), [("space:wf", "0.04", 1), ("space:wf", "0.00", 0), ("ra1", "0.04", 0)]
+)
+def test_graph_with_cached_results_states_why_it_is_free(model: str, held: str, lines: int) -> None:
+    steps = [SUCCEEDED[0], step("held", None, held), *SUCCEEDED[2:5], step("captured", 9.96, "0.00")]
+    shown = rendered_receipt({"status": "succeeded", "model": model, "receipt": steps})[4:]
+    assert shown == ["  nothing was charged: results of nodes in the cache are free"][:lines]
+
+
 def test_list_price_is_shown_once() -> None:
     total = "1 × 0.00/image = 0.00 USD (list price 0.04 USD)"
     line = {"unit": "image", "rate_usd": "0.00", "list_rate_usd": "0.04"}

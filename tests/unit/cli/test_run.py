@@ -361,6 +361,24 @@ def test_misspelled_workflow_inputs_and_names_are_refused(own_server: Server) ->
 
 
 @pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        ("PreviewAny", ["It can run and costs at most 0.00 USD"]),
+        ("Absent", ["Cannot execute because node Absent does not exist. Node ID '#2'", "It cannot run"]),
+    ],
+)
+def test_imported_workflow_is_validated(
+    own_server: Server, tmp_path: Path, kind: str, lines: list[str]
+) -> None:
+    text = {"class_type": "PrimitiveString", "inputs": {"value": "hello"}}
+    file = tmp_path / "shown.json"
+    file.write_text(json.dumps({"1": text, "2": {"class_type": kind, "inputs": {"source": ["1", 0]}}}))
+    result = inside(own_server.folder, "workflow", "import", str(file))
+    assert result.status == 0, result.err
+    assert result.out.splitlines()[-len(lines) :] == [f"  {line}" for line in lines]
+
+
+@pytest.mark.parametrize(
     ("words", "error"),
     [
         (("run", "upscaler", "image=nope.png"), "(got nope.png): NAME=@FILE sends a file"),
