@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         command: CommandParser = getattr(arguments, "parser", parser)
-        command.refuse_unknown(unknown)
+        command.add_rest(arguments, unknown)
     if arguments.version:
         from sixfold import __version__
 

@@ -311,6 +311,13 @@ def test_text_output_is_printed_without_escapes(own_server: Server) -> None:
     assert result.out.endswith('\n\nhello "Ann"\n\nand Bob\n')
 
 
+def test_options_may_be_between_the_inputs(own_server: Server) -> None:
+    result = run(own_server, "greeter", "name=Ann", "--json", "times=2")
+    assert (result.status, result.json["output"]) == (0, "hello Ann hello Ann"), result.err
+    result = inside(own_server.folder, "workflow", "run", "api-contract", "--json", "text=Ann")
+    assert (result.status, result.json["output"]) == (0, "Ann"), result.err
+
+
 def test_alias_of_an_input_is_accepted(own_server: Server, tmp_path: Path) -> None:
     result = run(own_server, "tts", "text=hello", "-o", f"{tmp_path}/hello.mp3", "--json")
     assert (result.status, result.json["status"]) == (0, "succeeded"), result.err

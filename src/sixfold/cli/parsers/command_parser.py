@@ -15,8 +15,17 @@ from sixfold import near_names
 class CommandParser(argparse.ArgumentParser):
     """The parser of one command."""
 
-    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
-        """End the program because of arguments that the command does not have, with similar options."""
+    def add_rest(self, arguments: argparse.Namespace, words: Sequence[str]) -> None:
+        """Add the words after an option to the last argument, if it takes several, or refuse them.
+
+        `argparse` ends such an argument at the first option, so that `run ra1 -o a.png prompt=x` fails.
+        """
+        last = ([each for each in self._actions if not each.option_strings] or [None])[-1]
+        if last is None or last.nargs not in ("*", "+") or any(word.startswith("-") for word in words):
+            self._refuse_unknown(words)
+        setattr(arguments, last.dest, [*getattr(arguments, last.dest), *words])
+
+    def _refuse_unknown(self, words: Sequence[str]) -> NoReturn:
         names = [word.partition("=")[0] for word in words if word.startswith("--")]
         questions = [near_names.question(name, self._option_string_actions) for name in names]
         advice = "; ".join(filter(None, questions))
