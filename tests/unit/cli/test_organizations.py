@@ -19,6 +19,8 @@ def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
     assert "not found" in sixfold.error_of("member", "add", "acme", "cleo@example.com", "--team", "Sound")
     sixfold.ok("member", "change", "acme", "ben@example.com", "--role", "admin", "--budget-day", "2.5")
     assert "is not a valid budget" in sixfold.error_of("team", "budget", "acme", "Vision", "--budget-day=-1")
+    assert "Specify --budget-day" in sixfold.error_of("team", "budget", "acme", "Vision")
+    assert "Specify --budget-day" in sixfold.error_of("organization", "budget", "acme")
     sixfold.ok("team", "budget", "acme", "Vision", "--budget-month", "none", "--budget-day", "5")
     sixfold.ok("organization", "budget", "acme", "--budget-month", "500")
     assert "/invitation?token=invite_" in sixfold.ok("member", "invite", "acme", "cleo@example.com")["url"]
@@ -30,7 +32,10 @@ def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
         ("ben@example.com", "admin", "Vision"),
     ]
     assert (result["teams"][0]["budget_day_usd"], result["teams"][0]["budget_month_usd"]) == ("5.00", None)
-    assert "0.00 of 2.50 USD this day" in sixfold("member", "list", "acme").out
+    ada, ben = sixfold("member", "list", "acme").out.splitlines()[1:]
+    assert "0.00 of 2.50 USD this day" in ben
+    # The spending of a member without a budget is not counted.
+    assert "0.00" not in ada
 
 
 def test_an_organization_changes_hands_and_loses_members(sixfold: Commands) -> None:

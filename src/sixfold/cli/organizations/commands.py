@@ -60,7 +60,7 @@ def list_members(arguments: argparse.Namespace) -> None:
 
 
 def budget(arguments: argparse.Namespace) -> None:
-    changes = _budgets(arguments)
+    changes = _budget_changes(arguments)
 
     def work() -> Transaction[None]:
         account = yield from _organization(arguments.organization)
@@ -153,7 +153,7 @@ def create_team(arguments: argparse.Namespace) -> None:
 
 
 def budget_team(arguments: argparse.Namespace) -> None:
-    changes = _budgets(arguments)
+    changes = _budget_changes(arguments)
 
     def work() -> Transaction[None]:
         account = yield from _organization(arguments.organization)
@@ -231,6 +231,12 @@ def _team_id(account_id: str, name: str | None) -> Transaction[str | None]:
     raise errors.NotFound(f"Team {name} not found: create it with `sixfold team create`")
 
 
+def _budget_changes(arguments: argparse.Namespace) -> dict[str, int | None]:
+    if changes := _budgets(arguments):
+        return changes
+    raise CommandError("Specify --budget-day, --budget-month or both, such as --budget-month 50")
+
+
 def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
     """Return the budgets in the arguments in micro-dollars, with None for `none`, which removes a budget."""
     budgets: dict[str, int | None] = {}
@@ -300,7 +306,8 @@ def _budget_record(each: Any, spending: tuple[int, int]) -> dict[str, Any]:
 
 
 def _budget_text(record: dict[str, Any]) -> str:
-    if "spent_day_usd" not in record:
+    # Spending is counted only while a budget is set.
+    if not any(record.get(f"budget_{unit}_usd") for unit in ("day", "month")):
         return ""
     return "; ".join(
         f"{record[f'spent_{unit}_usd']} of {record[f'budget_{unit}_usd'] or 'unlimited'} USD this {unit}"

@@ -30,7 +30,7 @@ def _organization(group: CommandGroup) -> None:
 
 
 def _member(group: CommandGroup) -> None:
-    listing = group.report("list", f"{_WHERE}:list_members", "list the members with their spending")
+    listing = group.report("list", f"{_WHERE}:list_members", "list the members with their budgets")
     listing.argument("organization", "ORG", _ORGANIZATION)
     for name, summary in (
         ("add", "make an existing account a member"),
