@@ -119,6 +119,8 @@ def cancel_deletion(arguments: argparse.Namespace) -> None:
     """Run `account keep`: cancel the deletion of an account."""
     server_settings = database_access.settings_of(arguments)
     account = database_access.read(server_settings, accounts.by_email(arguments.email))
+    if account.closing_at is None:
+        raise CommandError(f"{account.email} is not closed: nothing was changed")
     database_access.write(server_settings, deletion.reopen(account.id, by_operator=True))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})

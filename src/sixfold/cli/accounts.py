@@ -122,6 +122,8 @@ def password(arguments: argparse.Namespace) -> None:
 
 
 def _prompt_password(email: str) -> str:
+    if not sys.stdin.isatty():
+        raise CommandError("Pass --stdin to read the password from standard input without a terminal")
     first = getpass.getpass(f"New password of {email}: ")
     if getpass.getpass("Repeat the password: ") != first:
         raise CommandError("The two passwords differ: nothing was changed")

@@ -27,6 +27,7 @@ def test_account_is_closed_reopened_and_erased(sixfold: Commands) -> None:
     assert "--yes" in sixfold.error_of("account", "delete", "a@b.c")
     assert sixfold.ok("account", "delete", "a@b.c", "--yes")["erased"] is False
     assert sixfold.ok("account", "keep", "a@b.c")["email"] == "a@b.c"
+    assert "a@b.c is not closed: nothing was changed" in sixfold.error_of("account", "keep", "a@b.c")
     assert sixfold.ok("account", "delete", "a@b.c", "--yes", "--now")["erased"] is True
     assert "Account a@b.c not found" in sixfold.error_of("account", "show", "a@b.c")
     assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}

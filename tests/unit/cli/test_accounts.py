@@ -143,6 +143,7 @@ def test_password_is_read_from_stdin_and_stored_hashed(
         with typed.open() as stream:
             monkeypatch.setattr("sys.stdin", stream)
             assert sixfold("account", "password", "a@b.c", "--stdin").status == status
+            assert "Pass --stdin" in sixfold.error_of("account", "password", "a@b.c")
     ((remaining,),) = rows(sixfold.folder, "SELECT password_hash FROM account WHERE email = 'a@b.c'")
     assert PasswordHash.recommended().verify("correct horse", str(remaining))
 

@@ -176,7 +176,7 @@ def test_removal_of_an_image_is_audited(either: Path, monkeypatch: pytest.Monkey
     model = {"description": "", "inputs": {}, "output_kind": "text"}
     store(server_settings, {"engines": {"cog": {"version": "1"}}, "models": {NAME: model}})
     result = inside(either, "model", "remove", NAME)
-    assert result.status == 0, result.err
+    assert (result.status, result.out) == (0, f"  removed {NAME}\n"), result.err
     page = database_access.read(server_settings, audit_log.page(account.id, 10, None))
     assert ("model.remove", NAME) in [(row["action"], row["detail"]) for row in page.entries]
 

@@ -131,6 +131,8 @@ def remove(arguments: argparse.Namespace) -> None:
         database_access.write(server_settings, _forget(arguments.name))
     if arguments.json:
         put_json({"removed": arguments.name})
+    else:
+        TerminalStyle().line(f"  removed {arguments.name}")
 
 
 # -- models in the database --------------------------------------------------------------------------
