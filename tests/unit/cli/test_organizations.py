@@ -34,7 +34,7 @@ def test_an_organization_is_built_and_shown(sixfold: Commands) -> None:
     assert (result["teams"][0]["budget_day_usd"], result["teams"][0]["budget_month_usd"]) == ("5.00", None)
     ada, ben = sixfold("member", "list", "acme").out.splitlines()[1:]
     assert "0.00 of 2.50 USD this day" in ben
-    # The spending of a member without a budget is not counted.
+    # Nothing was spent, and nothing is limited.
     assert "0.00" not in ada
 
 

@@ -306,12 +306,14 @@ def _budget_record(each: Any, spending: tuple[int, int]) -> dict[str, Any]:
 
 
 def _budget_text(record: dict[str, Any]) -> str:
-    # Spending is counted only while a budget is set.
-    if not any(record.get(f"budget_{unit}_usd") for unit in ("day", "month")):
+    # The keys of members and teams count their spending without a budget, other keys do not.
+    units = ("day", "month")
+    is_limited = any(record.get(f"budget_{unit}_usd") is not None for unit in units)
+    if not is_limited and all(record.get(f"spent_{unit}_usd", "0.00") == "0.00" for unit in units):
         return ""
     return "; ".join(
         f"{record[f'spent_{unit}_usd']} of {record[f'budget_{unit}_usd'] or 'unlimited'} USD this {unit}"
-        for unit in ("day", "month")
+        for unit in units
     )
 
 
