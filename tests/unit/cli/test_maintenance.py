@@ -193,5 +193,12 @@ def test_text_output_of_maintenance_has_the_same_facts(sixfold: Commands, tmp_pa
     sixfold.ok("account", "create", "a@b.c")
     assert "server.key, local.key and sixfold.toml" in sixfold("backup", str(tmp_path / "all.tar")).out
     target = Commands(tmp_path / "target", sixfold.capsys)
-    assert "the ledger is consistent" in target("restore", str(tmp_path / "all.tar"), "--verify").out
+    restored = target("restore", str(tmp_path / "all.tar"), "--verify").out
+    assert "the ledger is consistent" in restored
+    assert "copy server.key of the old server into this folder" in restored
+    # The folder of a restore may already have the key.
+    own = Commands(tmp_path / "own", sixfold.capsys)
+    own.folder.mkdir()
+    (own.folder / "server.key").write_bytes(bytes(32))
+    assert "copy server.key" not in own("restore", str(tmp_path / "all.tar")).out
     assert "has schema" in target("migrate").out

@@ -16,7 +16,7 @@ from sixfold.cli.terminal import CommandError, Spinner, TerminalStyle, put_json
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
-from sixfold.store import sql
+from sixfold.store import secrets, sql
 from sixfold.store.admin import DatabaseAdmin
 
 _MAX_LISTED = 20
@@ -100,7 +100,7 @@ def backup(arguments: argparse.Namespace) -> int:
                 (
                     "not included",
                     f"server.key, local.key and sixfold.toml of {server_settings.data_dir}: store them "
-                    "separately",
+                    "separately; and the keys of providers",
                 ),
             ]
         )
@@ -149,6 +149,8 @@ def restore(arguments: argparse.Namespace) -> int:
             rows.append(("ended", ended))
         if result.verified and sound:
             rows.append(("verified", "all rows and files match the backup, and the ledger is consistent"))
+        if not (server_settings.data_dir / secrets.MASTER).exists():
+            rows.append(("next", f"copy {secrets.MASTER} of the old server into this folder, then start"))
         paint.rows(rows)
     _print_problems(f"{name} was missing when the backup was made" for name in result.missing[:_MAX_LISTED])
     _print_problems(f"The content of {name} does not match its hash" for name in result.damaged[:_MAX_LISTED])
