@@ -86,6 +86,15 @@ def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:
     assert [page["slug"] for page in pages] == ["people/ann-smith"]
 
 
+def test_shortened_list_states_that_there_are_more_pages(server: Server) -> None:
+    for name in "abc":
+        assert memory(server, "write", f"shelf/{name}", "--body", "A book.").status == 0
+    assert "more pages" not in memory(server, "list", "shelf/", "--limit", "3").out
+    shown = memory(server, "list", "shelf/", "--limit", "2").out
+    assert "shelf/c" not in shown
+    assert shown.endswith("  There are more pages: --limit N lists more than 2\n")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -216,11 +217,8 @@ def list_pages(arguments: argparse.Namespace) -> int:
     if arguments.limit < 1:
         raise CommandError(f"--limit must be at least 1 (got {arguments.limit})")
     filters = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
-    rows: list[Document] = []
-    for page in _pages(client, {name: value for name, value in filters.items() if value}):
-        rows.append(page)
-        if len(rows) >= arguments.limit:
-            break
+    pages = _pages(client, {name: value for name, value in filters.items() if value})
+    rows = list(itertools.islice(pages, arguments.limit))
     if arguments.json:
         put_json({"pages": rows})
         return 0
@@ -228,6 +226,8 @@ def list_pages(arguments: argparse.Namespace) -> int:
     if rows:
         table = [(row["slug"], row["type"], row["updated_at"][:16], row["title"]) for row in rows]
         paint.table(("page", "type", "changed", "title"), table)
+        if next(pages, None) is not None:
+            paint.line(paint.dim(f"  There are more pages: --limit N lists more than {arguments.limit}"))
     else:
         paint.line("  no pages")
     return 0
