@@ -11,6 +11,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.operation import actions
 from sixfold.core.predictions import admin_figures
 from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.api.gateway import Gateway
 from tests.api.test_pages import signed_in
 from tests.harness.waiting import wait_until
 
@@ -57,6 +58,19 @@ async def test_admin_overview_shows_requests_failures_and_storage(app: AppFixtur
     async with asyncio.timeout(60):
         while "1 idle" not in page:
             page = (await app.client.get("/admin")).text
+
+
+async def test_overview_counts_the_calls_of_the_gateway(any_database_gateway: Gateway) -> None:
+    app = any_database_gateway.app
+    await any_database_gateway.chat()
+    any_database_gateway.acme.mode = "fail"
+    await any_database_gateway.chat()
+    earned = [call["cost_usd"] for call in await any_database_gateway.settled(2)][-1]
+    await signed_in(app, app.operator)
+    page = (await app.client.get("/admin")).text
+    assert "<dt>Requests, 24 h</dt><dd>2</dd>" in page
+    assert "<dt>Failed, 24 h</dt><dd>1</dd>" in page
+    assert f'<dt>Earned, 24 h</dt><dd><data value="{earned}"' in page
 
 
 async def test_engines_page_lists_every_engine_with_its_remedy(app: AppFixture) -> None:

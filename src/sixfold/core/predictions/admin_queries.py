@@ -35,13 +35,6 @@ class QueueStatus(msgspec.Struct, frozen=True):
     waiting: Sequence[Row]
 
 
-class DayTotals(msgspec.Struct, frozen=True):
-    """The last 24 hours: predictions by state, and failures by frequency."""
-
-    endings: Sequence[Row]
-    failures: Sequence[Row]
-
-
 class StorageTotals(msgspec.Struct, frozen=True):
     """Stored files by kind, and the accounts with the most bytes."""
 
@@ -55,14 +48,13 @@ def queue(limit: int) -> Transaction[QueueStatus]:
     return QueueStatus(running, (yield from many("admin_waiting", limit=limit)))
 
 
-def day() -> Transaction[DayTotals]:
-    """Return the totals of the last 24 hours."""
+def failures() -> Transaction[Sequence[Row]]:
+    """Return the failures of the last 24 hours by model, the most frequent first."""
     since = (yield from now()) - DAY_US
     first_prediction, first_call = ids.earliest("pred", since), ids.earliest("req", since)
-    endings = yield from many("admin_endings", since=first_prediction)
     failed = [*(yield from many("admin_failures", since=first_prediction, limit=_FAILURES))]
     failed += yield from many("admin_failed_calls", since=first_call, limit=_FAILURES)
-    return DayTotals(endings, sorted(failed, key=itemgetter("total"), reverse=True)[:_FAILURES])
+    return sorted(failed, key=itemgetter("total"), reverse=True)[:_FAILURES]
 
 
 def storage() -> Transaction[StorageTotals]:

@@ -54,7 +54,8 @@ class AdminPages:
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show figures, workers, the queue, recent failures and storage."""
         read = self._services.database.read
-        queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day(), in_thread=True)
+        queue = await read(admin_queries.queue(_QUEUE))
+        slots = await self._figures.day()
         disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
         engines = self._engine_states(_by_engine(queue.waiting))
         resources = await self._services.resources.resources()
@@ -64,10 +65,10 @@ class AdminPages:
             moment=await read(now()),
             queue=queue,
             workers=[engine for engine in engines if engine.busy or engine.idle or engine.queued],
-            day=day,
-            request_total=sum(int(row["total"]) for row in day.endings),
-            earned=sum(int(row["cost"] or 0) for row in day.endings),
-            failed=sum(int(row["total"]) for row in day.failures),
+            failures=await read(admin_queries.failures(), in_thread=True),
+            request_total=sum(slot.runs + slot.calls for slot in slots),
+            earned=sum(slot.earned + slot.earned_by_calls for slot in slots),
+            failed=sum(slot.failed for slot in slots),
             storage=await read(admin_queries.storage(), in_thread=True),
             disk=disk,
             sessions=[running.session for running in self._services.live_sessions.running],
@@ -77,7 +78,7 @@ class AdminPages:
             problems=self._services.configuration.problems,
             away=[each for each in resources if each.state in NOT_RESPONDING],
             gpus=self._services.gpu.reports(),
-            charts=sparklines.charts(await self._figures.day()),
+            charts=sparklines.charts(slots),
         )
 
     async def requests(self, request: Request, user: PageUser) -> Response:

@@ -42,10 +42,6 @@ FROM (SELECT model, target AS served, COUNT(*) AS total, MAX(id) AS latest FROM 
 JOIN relay_call c ON c.id = g.latest
 ORDER BY g.total DESC, c.id DESC LIMIT :limit;
 
--- name: admin_endings | Count predictions since an id by state and sum their cost, without child predictions.
-SELECT state, COUNT(*) AS total, CAST(SUM(cost) AS BIGINT) AS cost FROM prediction
-WHERE id >= :since AND parent_id IS NULL GROUP BY state ORDER BY state;
-
 -- name: admin_storage | Count media files and sum their bytes by kind.
 SELECT kind, COUNT(*) AS files, CAST(SUM(size) AS BIGINT) AS bytes FROM media GROUP BY kind ORDER BY kind;
 
