@@ -320,11 +320,16 @@ async def test_files_are_imported_and_exported(app: AppFixture) -> None:
     upload = {"file": ("Weekly Report.md", b"# Report\n")}
     response = await app.client.post(path, files=upload, data={"csrf": token})
     assert response.headers["Location"] == "/memory/weekly-report"
+    # Editors on Windows may save a file in UTF-16.
+    upload = {"file": ("Wide.md", "# Wide\n".encode("utf-16"))}
+    response = await app.client.post(path, files=upload, data={"csrf": token})
+    assert response.headers["Location"] == "/memory/wide"
     wrong = {"file": ("notes.zip", b"no archive")}
     assert (await app.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
     out = await app.client.get("/memory/~export")
     with zipfile.ZipFile(io.BytesIO(out.content)) as result:
-        assert sorted(result.namelist()) == ["Weekly Report.md", "people/ann.md"]
+        assert sorted(result.namelist()) == ["Weekly Report.md", "Wide.md", "people/ann.md"]
+        assert result.read("Wide.md") == b"# Wide\n"
 
 
 async def test_search_results_show_matches_and_link_to_pages(app: AppFixture) -> None:

@@ -82,7 +82,7 @@ class MemoryFilePages:
             raise errors.BadRequest("The file name must have at least one letter or digit")
         raw = await file.read(self._services.settings.memory_page_bytes + 1)
         try:
-            text = raw.decode("utf-8-sig")
+            text = archives.decoded_page(raw).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             raise errors.BadRequest("The file is not UTF-8 text") from error
         page_write = PageWrite(slug, text, whole=True, path=import_export_files.origin(name, slug))

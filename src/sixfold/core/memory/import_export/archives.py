@@ -466,6 +466,11 @@ def is_attachment(path: str) -> bool:
     return attachments.is_attachment(path) and paths.is_visible(path)
 
 
+def decoded_page(data: bytes) -> str:
+    """Return the text of a page's file in UTF-8, or in UTF-16 with a byte order mark as Windows writes it."""
+    return data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
+
+
 def file(path: str, data: bytes | None, limits: MemoryLimits) -> ArchiveMember:
     """Return the file of a page, or the reason why it cannot be a page; `data` is None if it is damaged."""
     if data is None:
@@ -476,7 +481,7 @@ def file(path: str, data: bytes | None, limits: MemoryLimits) -> ArchiveMember:
     if len(data) > limits.page_bytes:
         return ArchiveMember(path, error=f"is larger than {limits.page_bytes} bytes")
     try:
-        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
+        text = decoded_page(data)
     except UnicodeDecodeError:
         return ArchiveMember(path, error="is not text in UTF-8")
     if "\0" in text:
