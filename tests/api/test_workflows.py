@@ -169,14 +169,6 @@ async def test_workflow_without_an_engine_responds_503_and_is_free(flows: AppFix
     assert "`sixfold model add FILE.py`" in (await run(flows, "sound-effects", prompt="a cat")).text
 
 
-async def test_input_that_a_part_of_the_run_cannot_use_is_invalid(flows: AppFixture) -> None:
-    body = {"service": "space:voice-clone-tts", "speech": ". . ."}
-    response = await flows.client.post("/api/service", json=body, headers=flows.bearer)
-    assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
-    assert "letters or digits" in response.json()["errors"][0]["message"]
-    assert await flows.balance() == ("5.00", "0.00")
-
-
 async def test_failed_child_fails_the_run_for_free(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=fail"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:

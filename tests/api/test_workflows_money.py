@@ -244,3 +244,12 @@ async def test_url_with_results_of_other_nodes_is_not_fetched(either: Path) -> N
         run = await run_and_hold(app, {"1": joined, "2": template, "3": saved}, operator)
         assert (run["status"], {*fetched}) == ("succeeded", {"known", "secret"}), run["error"]
         assert await app.faults() == ()
+
+
+async def test_input_that_a_part_of_a_run_cannot_use_is_invalid(tmp_path: Path) -> None:
+    body = {"service": "space:voice-clone-tts", "speech": ". . ."}
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        response = await app.client.post("/api/service", json=body, headers=app.bearer)
+        assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
+        assert "letters or digits" in response.json()["errors"][0]["message"]
+        assert await app.balance() == ("5.00", "0.00")
