@@ -72,22 +72,32 @@ def import_file(arguments: argparse.Namespace) -> int:
 
 def rename(arguments: argparse.Namespace) -> int:
     """Run `workflow rename`: rename a workflow."""
-    path = f"{_PATH}/{quote(arguments.slug, safe='')}"
-    return _print(arguments, ServerClient.of(arguments).patch(path, {"name": arguments.name}))
+    client = ServerClient.of(arguments)
+    path = _path(client, arguments.slug)
+    return _print(arguments, client.patch(path, {"name": arguments.name}))
 
 
 def copy(arguments: argparse.Namespace) -> int:
     """Run `workflow copy`: copy a built-in workflow or one of the account."""
-    path = f"{_PATH}/{quote(arguments.slug, safe='')}/duplicate"
+    client = ServerClient.of(arguments)
     body = {"name": arguments.name} if arguments.name else {}
-    return _print(arguments, ServerClient.of(arguments).post(path, body))
+    return _print(arguments, client.post(f"{_path(client, arguments.slug)}/duplicate", body))
 
 
 def remove(arguments: argparse.Namespace) -> int:
     """Run `workflow remove`: delete a workflow."""
-    ServerClient.of(arguments).delete(f"{_PATH}/{quote(arguments.slug, safe='')}")
-    TerminalStyle().line(f"  deleted {arguments.slug}")
+    client = ServerClient.of(arguments)
+    client.delete(_path(client, arguments.slug))
+    if arguments.json:
+        put_json({"removed": arguments.slug})
+    else:
+        TerminalStyle().line(f"  deleted {arguments.slug}")
     return 0
+
+
+def _path(client: ServerClient, slug: str) -> str:
+    _space(client, slug)  # the error of a missing workflow names similar ones
+    return f"{_PATH}/{quote(slug, safe='')}"
 
 
 def _print(arguments: argparse.Namespace, workflow: Document) -> int:

@@ -365,6 +365,12 @@ def test_misspelled_workflow_inputs_and_names_are_refused(own_server: Server) ->
     assert "does not have the input txt; did you mean text?" in error("run", "api-contract", "txt=x")
     assert "Workflow api-contrct not found; did you mean api-contract?" in error("show", "api-contrct")
     assert "did you mean api-contract?" in error("verify", "api-contrct")
+    for words in (("remove",), ("copy",), ("rename", "x")):
+        assert "Workflow api-contrct not found" in error(words[0], "api-contrct", *words[1:])
+    assert "`sixfold workflow list` lists the workflows" in error("remove", "zzz")
+    copied = inside(own_server.folder, "workflow", "copy", "api-contract", "--name", "mine").out
+    assert "mine" in copied
+    assert inside(own_server.folder, "workflow", "remove", "mine", "--json").json == {"removed": "mine"}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from sixfold.cli.sync.engine import FolderSync
 from sixfold.cli.sync.state import RemoteFile, RemoteListing, SyncConflict, SyncRefusal
 from sixfold.cli.terminal import CommandError, CountedProgress, Spinner, TerminalStyle, put_json
 from sixfold.core.documents import KINDS
+from sixfold.core.humanize import size
 from sixfold.core.memory.import_export import archives, attachments
 
 _JSON = {"Content-Type": "application/json"}
@@ -281,11 +282,11 @@ def _import_path(source: Path, arguments: argparse.Namespace) -> str:
 def export(arguments: argparse.Namespace) -> int:
     """Run `memory export`: download all pages as a zip."""
     path = f"/api/export?format={arguments.format}"
-    size = ServerClient.of(arguments).download(path, Path(arguments.file))
+    length = ServerClient.of(arguments).download(path, Path(arguments.file))
     if arguments.json:
-        put_json({"file": arguments.file, "bytes": size})
+        put_json({"file": arguments.file, "bytes": length})
     else:
-        TerminalStyle().line(f"  {arguments.file}  {size} bytes")
+        TerminalStyle().line(f"  {arguments.file}  {size(length)}")
     return 0
 
 

@@ -53,6 +53,9 @@ def forget(arguments: argparse.Namespace) -> int:
         put_json(response)
         return 0
     paint = TerminalStyle()
+    if arguments.batch is None and not response["batches"]:
+        paint.line("  No batches: `sixfold memory remember` writes one")
+        return 0
     if arguments.batch is None:
         names = ("batch", "created_at", "state", "folder", "source", "cost_usd")
         paint.table(names, [tuple(row[name] for name in names) for row in response["batches"]])
