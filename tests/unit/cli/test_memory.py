@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,13 @@ def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:
     assert memory(server, "edit", "people/ann", "--rename", "people/ann-smith").status == 0
     pages = memory(server, "list", "people/", "--json").json["pages"]
     assert [page["slug"] for page in pages] == ["people/ann-smith"]
+
+
+def test_page_without_a_title_is_printed_with_its_slug_once(server: Server) -> None:
+    written = memory(server, "write", "animals/quagga", "--body", "Striped.")
+    assert written.out == "  animals/quagga  version 1\n"
+    first = memory(server, "search", "striped").out.splitlines()[0]
+    assert re.fullmatch(r"  animals/quagga  \d\.\d{3}", first)
 
 
 def test_list_of_batches_without_facts_names_the_command(server: Server) -> None:

@@ -62,7 +62,8 @@ def search(arguments: argparse.Namespace) -> int:
         return 0
     paint = TerminalStyle()
     for hit in response["results"]:
-        paint.line(f"  {paint.bold(hit['slug'])}  {hit['title']}  {paint.dim(format(hit['score'], '.3f'))}")
+        score = paint.dim(format(hit["score"], ".3f"))
+        paint.line(f"  {paint.bold(hit['slug'])}{_title(hit)}  {score}")
         if hit["snippet"]:
             paint.line(f"    {' '.join(hit['snippet'].split())}")
         if hit.get("citation"):
@@ -257,7 +258,7 @@ def import_files(arguments: argparse.Namespace) -> int:
         paint.line(f"  {report['created']} created, {report['updated']} updated, {report['skipped']} skipped")
         for row in report.get("documents", []):
             state = "1 page" if row["parts"] == 1 else f"{row['parts']} pages"
-            paint.line(f"  {row['slug']}  {row['title']}  {state if row['changed'] else 'unchanged'}")
+            paint.line(f"  {row['slug']}{_title(row)}  {state if row['changed'] else 'unchanged'}")
         for path in report["left_out"]:
             paint.line(paint.dim(f"  left out: {path} ({attachments.why_left_out(path)})"))
         for row in report["errors"]:
@@ -448,5 +449,10 @@ def _show(page: Document, arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(page)
     else:
-        TerminalStyle().line(f"  {page['slug']}  version {page['version']}  {page['title']}")
+        TerminalStyle().line(f"  {page['slug']}  version {page['version']}{_title(page)}")
     return 0
+
+
+def _title(page: Document) -> str:
+    """Return the title after two spaces, or nothing for a page without one, whose title is its slug."""
+    return "" if page["title"] == page["slug"] else f"  {page['title']}"
