@@ -269,7 +269,7 @@ def _provider(commands: CommandGroup) -> None:
         "providers:set_key",
         "store a provider's key, encrypted",
         "The key is read from a prompt, or from standard input without a terminal. To add a model server "
-        "with an address of your own, use the page /admin/models, or [gateway.upstreams] in sixfold.toml.",
+        "with an address of your own, use the page /admin/models.",
     )
     set_.add_argument("provider", choices=PROVIDERS)
     group.report("list", "providers:list_keys", "list the keys and their sources")
