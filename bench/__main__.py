@@ -49,8 +49,8 @@ NAMES = (
     "stt_accuracy",
     "transcription",
 )
-# A benchmark that writes gigabytes to databases runs only if the command line names it.
-ON_REQUEST = ("growth",)
+# Benchmarks that write gigabytes or need another checkout run only if the command line names them.
+ON_REQUEST = ("growth", "versions")
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
 
