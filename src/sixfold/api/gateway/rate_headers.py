@@ -37,14 +37,18 @@ class RateHeaders(NamedTuple):
         scope, rate_id = self.principal.scope, self.principal.rate_id or ""
         render = _anthropic if self.for_anthropic else _openai
         result: list[Header] = []
-        try:
-            if scope.rpm is not None:
-                result += render("requests", scope.rpm, await self.requests.left(rate_id, scope.rpm))
-            if scope.tpm is not None:
-                result += render("tokens", scope.tpm, await self.tokens.left(rate_id, scope.tpm))
-        except errors.StoreFailed:
-            # The response itself is complete, and is sent without these headers.
-            return result
+        for kind, limit, rates in (
+            ("requests", scope.rpm, self.requests),
+            ("tokens", scope.tpm, self.tokens),
+        ):
+            if limit is None:
+                continue
+            try:
+                left = await rates.left(rate_id, limit)
+            except errors.StoreFailed:
+                # The response itself is complete.
+                continue
+            result += render(kind, limit, left)
         return result
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 # A smaller input is handled in less than a millisecond.
-SMALL_BYTES = 16 * 1024
+_SMALL_BYTES = 16 * 1024
 # Bytes that the steps of one iteration handle together, unless a single step handles more.
 TURN_BYTES = 256 * 1024
 # A connection parses data with many small parts, such as chunks of a body or frames of a websocket, in slices
@@ -32,7 +32,7 @@ class LoopTurns:
 
     async def next(self, size: int = TURN_BYTES) -> None:
         """Wait for a turn before a step that handles `size` bytes; a small step does not wait."""
-        if size <= SMALL_BYTES or self.take(size):
+        if self.take(size):
             return
         turn: asyncio.Future[None] = asyncio.Future()
         self._waiting.append((size, turn))
@@ -40,7 +40,7 @@ class LoopTurns:
 
     def take(self, size: int) -> bool:
         """Count a step in this iteration; return False, without effect, if it must wait for a later one."""
-        if size <= SMALL_BYTES:
+        if size <= _SMALL_BYTES:
             return True
         loop = asyncio.get_running_loop()
         if loop is not self._loop:

@@ -39,8 +39,6 @@ def most_counted(request: GatewayRequest, targets: Iterable[RouteTarget], defaul
 
     The default is no such limit, because a response to a request without a limit may be longer.
     """
-    if request.max_tokens:
-        return request.max_tokens * request.answers
     return max(output_tokens(request, target, max(default, LONGEST)) for target in targets)
 
 
