@@ -137,16 +137,29 @@ async def by_turns(setups: Sequence[Setup]) -> None:
             await setup.measure(REQUESTS)
 
 
+def start_models(stack: ExitStack) -> int:
+    """Start the model server and return its port."""
+    port = free_port()
+    stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(port)], 1))
+    uvloop.run(_up(port))
+    return port
+
+
+def start_postgres(folder: Path) -> tuple[postgres.Databases, int]:
+    """Start PostgreSQL on all cores; returns its databases and the id of its first process."""
+    folder.mkdir(parents=True)
+    postmaster = int(postgres.server(folder).get_pid())
+    for pid in (postmaster, *map(int, _children(postmaster))):
+        os.sched_setaffinity(pid, range(os.cpu_count() or 1))
+    return postgres.Databases(folder, careful=True), postmaster
+
+
 def setups(
     folder: Path, models: int, stack: ExitStack, python: str = sys.executable, name: str = ""
 ) -> list[Setup]:
     """Start all servers, one on SQLite and four on PostgreSQL, and return the setups to measure."""
-    (folder / "postgres").mkdir(parents=True)
-    databases = postgres.Databases(folder / "postgres", careful=True)
+    databases, postmaster = start_postgres(folder / "postgres")
     url = databases.lend()
-    postmaster = int(postgres.server(folder / "postgres").get_pid())
-    for pid in (postmaster, *map(int, _children(postmaster))):
-        os.sched_setaffinity(pid, range(os.cpu_count() or 1))
     ports, pids, keys = start(folder / "sqlite", models, 1, "", stack, python)
     results = [Setup(f"{name}SQLite, 1 server", ports, pids, keys[:1])]
     results.append(Setup(f"{name}SQLite, 1 server, {ACCOUNTS} accounts", ports, pids, keys))
@@ -183,9 +196,6 @@ def _rows(setup: Setup) -> list[Row]:
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name, ExitStack() as stack:
-        models = free_port()
-        stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))
-        uvloop.run(_up(models))
-        result = setups(Path(name), models, stack)
+        result = setups(Path(name), start_models(stack), stack)
         uvloop.run(by_turns(result))
         return calibration() + [row for setup in result for row in _rows(setup)]

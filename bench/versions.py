@@ -9,7 +9,7 @@ measured alternately, because the speed of a machine changes by more than a vers
 from __future__ import annotations
 
 import os
-import sys
+import statistics
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,9 +18,7 @@ import asyncpg
 import uvloop
 
 from bench import servers
-from bench.gateway import _process, _up, free_port
 from bench.reporting import Row, calibration
-from tests.harness import postgres
 
 TITLE = "A call compared with another version"
 PLACE = "SIXFOLD_BENCH_OTHER"
@@ -35,11 +33,8 @@ async def _create(address: str, name: str) -> None:
 
 
 def _setups(folder: Path, other: Path, stack: ExitStack) -> list[servers.Setup]:
-    models = free_port()
-    stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))
-    uvloop.run(_up(models))
-    (folder / "postgres").mkdir()
-    databases = postgres.Databases(folder / "postgres", careful=True)
+    models = servers.start_models(stack)
+    databases, _ = servers.start_postgres(folder / "postgres")
     results: list[servers.Setup] = []
     for name, checkout in (("other", other), ("this", THIS)):
         # It precedes the installed package.
@@ -65,6 +60,7 @@ def rows() -> list[Row]:
     ]
     others, own = setups[:2], setups[2:]
     for before, after in zip(others, own, strict=True):
-        ratio = after.median("server") / before.median("server")
-        result.append(Row(f"{after.name}: CPU", ratio, "times", note="of the other version"))
+        pairs = zip(before.rounds, after.rounds, strict=True)
+        ratio = statistics.median(own_round.server / other_round.server for other_round, own_round in pairs)
+        result.append(Row(f"{after.name}: CPU", ratio, "times", note="of the other version, by round"))
     return calibration() + result
