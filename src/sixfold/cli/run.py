@@ -353,7 +353,10 @@ def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> 
         paint.line(f"  Ignored: {each['message']}")
     data = prediction.get("output")
     if output and data and not any(outputs(data)):
-        paint.line(data) if isinstance(data, str) else put_json(data)
+        if isinstance(data, str):
+            paint.line(data)
+        else:
+            put_json(data)
     named_outputs: Document = prediction.get("outputs") or {}
     if values := {name: value for name, value in named_outputs.items() if not any(outputs(value))}:
         put_json(values)

@@ -20,7 +20,7 @@ class CommandParser(argparse.ArgumentParser):
 
         `argparse` ends such an argument at the first option, so that `run ra1 -o a.png prompt=x` fails.
         """
-        last = ([each for each in self._actions if not each.option_strings] or [None])[-1]
+        last = next((each for each in reversed(self._actions) if not each.option_strings), None)
         if last is None or last.nargs not in ("*", "+") or any(word.startswith("-") for word in words):
             self._refuse_unknown(words)
         setattr(arguments, last.dest, [*getattr(arguments, last.dest), *words])
