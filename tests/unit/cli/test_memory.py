@@ -101,10 +101,10 @@ def test_list_of_batches_without_facts_names_the_command(server: Server) -> None
 
 def test_shortened_list_states_that_there_are_more_pages(server: Server) -> None:
     for name in "abc":
-        assert memory(server, "write", f"shelf/{name}", "--body", "A book.").status == 0
-    assert "more pages" not in memory(server, "list", "shelf/", "--limit", "3").out
-    shown = memory(server, "list", "shelf/", "--limit", "2").out
-    assert "shelf/c" not in shown
+        assert memory(server, "write", f"books/{name}", "--body", "A book.").status == 0
+    assert "more pages" not in memory(server, "list", "books/", "--limit", "3").out
+    shown = memory(server, "list", "books/", "--limit", "2").out
+    assert "books/c" not in shown
     assert shown.endswith("  There are more pages: --limit N lists more than 2\n")
 
 
